@@ -205,6 +205,9 @@ def _refuse(config: pytest.Config) -> None:
             "and run no test; --setup-plan shows the same and sends nothing"
         )
         raise pytest.UsageError(msg)
+    from pytest_ultrapar.session import other_processes  # noqa: PLC0415
+
+    other_processes.refuse(config)
     if config.pluginmanager.hasplugin("xdist"):
         from pytest_ultrapar.session import xdist_options  # noqa: PLC0415
 

@@ -50,6 +50,8 @@ class Case(msgspec.Struct, frozen=True):
         cluster: What it shares with the cases that depend on it, as text: the values of the
             parameters that the mark's `cluster` names, and the repetition. None where no mark
             names any: then it depends on the repetitions of its cell alone.
+        content: By name, a digest of what each parameter holds that is no plain value. Nothing of
+            runs of earlier versions.
     """
 
     index: int
@@ -62,6 +64,7 @@ class Case(msgspec.Struct, frozen=True):
     seed: Long
     skipped: str | None = None
     cluster: str | None = None
+    content: dict[str, str] = {}
 
     @property
     def test(self) -> str:

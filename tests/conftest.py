@@ -26,7 +26,7 @@ _known = os.environ.get("PYTHONPATH", "")
 if str(_STAND_INS) not in _known:  # xdist's workers have it from their controller
     os.environ["PYTHONPATH"] = f"{_STAND_INS}{os.pathsep}{_known}" if _known else str(_STAND_INS)
 
-_ORDINARY = "not slow and not browser"
+_ORDINARY = "not slow and not browser and not real"
 """The selection that `addopts` makes."""
 
 _UNUSUAL = re.compile(r"^pytestmark = pytest\.mark\.(?:slow|browser)$", re.MULTILINE)

@@ -13,7 +13,7 @@ import sys
 _UNUSED = (
     "anyio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures", "respx",
     "allure_pytest", "ctrf", "html", "html_fixtures", "metadata", "pytest_jsonreport", "sugar",
-    "doctest", "pastebin", "valkey",
+    "doctest", "pastebin", "valkey", "fakefs", "time_machine",
 )  # fmt: skip
 LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 PYTEST = (sys.executable, "-m", "pytest", *LIGHT)

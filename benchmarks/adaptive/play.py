@@ -12,7 +12,7 @@ from typing import cast
 from benchmarks.adaptive.provider import Provider as Played
 from benchmarks.adaptive.provider import Serving
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, FailedOutcome, backoff_s
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, FailedOutcome
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import (
     Action,
@@ -22,7 +22,7 @@ from pytest_ultrapar.broker.protocol import (
     LeaseOutcome,
     LeaseRequest,
 )
-from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.pool.model import Instance, Key, Lane, LaneId, Limit, Model, Pool, Provider
 from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.testing import BrokerPlay
@@ -62,10 +62,10 @@ class Outcome:
 class _Job:
     """One request until it is answered or given up."""
 
-    __slots__ = ("failed",)
+    __slots__ = ("tries",)
 
     def __init__(self) -> None:
-        self.failed: list[LeaseOutcome] = []
+        self.tries = Tries()
 
 
 class LimitPlay(BrokerPlay):
@@ -159,23 +159,24 @@ class LimitPlay(BrokerPlay):
         elif is_wordless or outcome == "rate":
             self.n_refused += 1
             self._n_refused_late += bool(self.served_s) and lease.granted_s > self.served_s[0]
-        feedback = Feedback(is_wordless=is_wordless)
-        if outcome == self._provider.refusal:
-            feedback = Feedback(asked_s, is_wordless=is_wordless)
+        feedback = Feedback(
+            asked_s if outcome == self._provider.refusal else None,
+            is_wordless=is_wordless,
+            is_own=outcome in LIMITED and job.tries.is_own(lease),
+        )
         self.release("main", lease.lease_id, outcome, feedback)
         if outcome == "ok":
             self._over()
             return
-        job.failed.append(outcome)
-        if self._retry.decide(Failure(cast("FailedOutcome", outcome), ""), job.failed) != "again":
+        job.tries.failed.append(outcome)
+        failure = Failure(cast("FailedOutcome", outcome), "", retry_after_s=feedback.retry_after_s)
+        again = self._retry.decide(failure, job.tries.failed) == "again"
+        if not again or job.tries.is_hopeless:
             self._n_infra += 1
             self._over()
             return
-        its_class = CLASSES[outcome]
-        after = lease.lane if its_class.budget else None
-        wait_s = 0.0
-        if its_class.costs_attempt:
-            wait_s = backoff_s(self._retry.n_own(job.failed), self._rng)
+        after = lease.lane if CLASSES[outcome].budget else None
+        wait_s = self._retry.wait_s(failure, job.tries, self._rng)
         if wait_s > 0:
             self.later(wait_s, self._ask, job, after)
         else:
@@ -186,7 +187,9 @@ class LimitPlay(BrokerPlay):
         self._next_job()
 
     def _ask(self, job: _Job, after: LaneId | None) -> None:
-        request = LeaseRequest(next(self._ids), _MODEL, opens=False, after=after)
+        request = LeaseRequest(
+            next(self._ids), _MODEL, opens=False, after=after, is_again=bool(job.tries.failed)
+        )
         self._jobs[request.request_id] = job
         self.request("main", request)
 

@@ -22,10 +22,11 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    add_counts,
     answered,
+    broken_off,
     count,
     decoded,
-    filtered,
     is_nothing,
     json_text,
     malformed,
@@ -275,7 +276,9 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
     if isinstance(message, Failure):
         return message
     if is_nothing(message.content):
-        return malformed("the answer's message has no content, not even an empty one")
+        if message.stop_reason is None:
+            return malformed("the answer's message has no content, not even an empty one")
+        message.content = msgspec.Raw(b"[]")
     blocks = decoded(bytes(message.content), _blocks_decoder, "message")
     if isinstance(blocks, Failure):
         return blocks
@@ -294,16 +297,15 @@ def _with_turn(reply: Reply, turn: list[dict[str, Any]]) -> Reply:
 def _reply(
     message: _Message, blocks: Sequence[_Block], usage: _Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    if message.stop_reason == "refusal":
-        said = part_of(message.stop_details, _StopDetails) or _StopDetails()
-        return filtered(said.explanation or "")
+    said = part_of(message.stop_details, _StopDetails) or _StopDetails()
+    failure = broken_off(message.stop_reason, said.explanation or "")
     calls = tuple(
         ToolCall(block.id or "", block.name or "", json_text(block.input))
         for block in blocks
         if block.type == "tool_use"
     )
-    if not all(call.call_id for call in calls):
-        return malformed(CALL_WITHOUT_ID)
+    if failure is None and not all(call.call_id for call in calls):
+        failure = malformed(CALL_WITHOUT_ID)
     details = part_of(usage.output_tokens_details, _TokenDetails) or _TokenDetails()
     cached = count(usage.cache_read_input_tokens)
     written = count(usage.cache_creation_input_tokens)
@@ -311,7 +313,7 @@ def _reply(
     if tokens_in is not None:
         # What goes into a cache or comes out of it is counted apart.
         tokens_in += (cached or 0) + (written or 0)
-    return Reply(
+    reply = Reply(
         text="".join(block.text or "" for block in blocks if block.type == "text"),
         reasoning="\n".join(block.thinking for block in blocks if block.thinking) or None,
         tool_calls=calls,
@@ -327,6 +329,7 @@ def _reply(
         stop_reason=message.stop_reason,
         cache_write_tokens=written,
     )
+    return reply if failure is None else replace(failure, came=reply)
 
 
 class MessageStream(EventStream["_Event"]):
@@ -344,12 +347,12 @@ class MessageStream(EventStream["_Event"]):
         self._said_stop = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        if not (self._said_stop or self._message.stop_reason):
-            return self._cut_off()
         grown = [one for _, one in sorted(self._growing.items())]
         turn = [one.whole() for one in grown]
         blocks = [one.block(whole) for one, whole in zip(grown, turn, strict=True)]
         reply = _reply(self._message, blocks, self._usage, lane, latency_s)
+        if not (self._said_stop or self._message.stop_reason):
+            return self._cut_off(reply.came if isinstance(reply, Failure) else reply)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
         return _with_turn(reply, turn)
@@ -358,25 +361,19 @@ class MessageStream(EventStream["_Event"]):
         match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
-                self._take_usage(event.message.usage)
+                add_counts(self._usage, part_of(event.message.usage, _Usage) or _Usage())
             case "content_block_start":
                 self._begin(event.index, event.content_block, now_s)
             case "content_block_delta" if event.delta is not None:
                 self._grow(event.index, event.delta, now_s)
             case "message_delta":
-                self._take_usage(event.usage)
+                add_counts(self._usage, part_of(event.usage, _Usage) or _Usage())
                 if event.delta is not None:
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason
                     message.stop_details = event.delta.stop_details
             case "message_stop":
                 self._said_stop = self.done = True
-
-    def _take_usage(self, usage: msgspec.Raw) -> None:
-        """The counts of the end are totals and take the place of those of the beginning."""
-        for name, figure in msgspec.structs.asdict(part_of(usage, _Usage) or _Usage()).items():
-            if not is_nothing(figure):
-                setattr(self._usage, name, figure)
 
     def _begin(self, index: int, begin: msgspec.Raw, now_s: float) -> None:
         block = decoded(bytes(begin), _block_decoder, "block of a message")

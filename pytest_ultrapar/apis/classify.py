@@ -67,11 +67,12 @@ class _Fields(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """What OpenRouter adds: the provider's own error as text, and whose limit it was."""
+    """What OpenRouter adds: the provider's own error as text, whose limit it was, what it flags."""
 
     raw: str = ""
     provider_error_code: str | int = ""
     limit_source: str = ""
+    flagged_input: str = ""
 
 
 class _Violation(msgspec.Struct, rename="camel"):
@@ -123,6 +124,7 @@ def read_error(body: bytes) -> ErrorSaid:
     if added := part_of(error.metadata, _Metadata):
         upstream = read_error(added.raw.encode()) if added.raw else ErrorSaid(frozenset(), "")
         words += [*upstream.codes, str(added.provider_error_code), added.limit_source]
+        words += ["flagged_input"] if added.flagged_input else []
         texts.append(upstream.message)
     codes = frozenset(word.lower() for word in words if word)
     delays = [duration_of(detail.retry_delay.lower()) for detail in details]
@@ -241,7 +243,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
         meaning: One of those in `vocabulary.toml`.
     """
     outcome: FailedOutcome = vocabulary()["meanings"][meaning]["outcome"]
-    if outcome == "overload" and failure.outcome == "rate":
+    if outcome in {"overload", "loading"} and failure.outcome == "rate":
         # The server's own trouble, and it asks to be left alone.
         outcome = "rate"
     return replace(

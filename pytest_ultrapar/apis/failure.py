@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pytest_ultrapar.apis.failure_classes import FailedOutcome
 from pytest_ultrapar.apis.outcome import Exceeded
+from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
 """Characters that are kept of prints, of log text and of what a server says of a failure."""
@@ -52,6 +53,7 @@ class Failure:
             `congestion` where the instance answers others meanwhile.
         meaning: What its words mean, one of `vocabulary.toml`; None: not known.
         said: The error's own message and codes in lower case, by which a pool may know it.
+        came: What had come of an answer, for the record alone; None: nothing.
     """
 
     outcome: FailedOutcome
@@ -64,3 +66,4 @@ class Failure:
     is_wordless: bool = False
     meaning: str | None = None
     said: str = ""
+    came: Reply | None = None

@@ -16,7 +16,9 @@ FailedOutcome = Literal[
     "forbidden",
     "not_found",
     "tls",
+    "no_host",
     "connect",
+    "loading",
     "transport",
     "overload",
     "congestion",
@@ -55,9 +57,9 @@ class BreakerRule:
 FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
 """Five in a row: with fewer, bad luck would stop a lane that works. The pause doubles up to two
 minutes, so that a server which comes back is found within that."""
-NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=2.0)
-"""A refused connection leaves no doubt, and the next try costs nobody anything: a server that
-starts again is found within 2 s."""
+NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
+"""A refused connection, or a server that loads its model, leaves no doubt, and the next try costs
+nobody anything: one that is ready is found within 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +118,26 @@ CLASSES: dict[str, FailureClass] = {
         removes="key_model",
         why="{key} may not use the model {model} (403)",
     ),
-    "not_found": FailureClass("free", removes="instance", why="{instance} was not found (404)"),
+    "not_found": FailureClass(
+        "free",
+        removes="instance",
+        why="{instance} was not found (404), or does not serve {model}",
+    ),
     "tls": FailureClass(
         "free",
         removes="instance",
-        why="{instance} presented a certificate that failed verification (a private CA goes into "
-        "ca_file)",
+        why="{instance} presented a certificate that failed verification, or no TLS at all (a "
+        "private CA goes into ca_file)",
     ),
+    "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
     "connect": FailureClass(
         "free",
         why="{instance} cannot be reached",
+        breaker=NOBODY_LISTENS,
+    ),
+    "loading": FailureClass(
+        "free",
+        why="{instance} is loading its model",
         breaker=NOBODY_LISTENS,
     ),
     "transport": FailureClass(
@@ -189,8 +201,16 @@ def backoff_s(n: int, rng: random.Random) -> float:
     return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
 
 
+DOUBTED: frozenset[str] = frozenset(("auth", "forbidden", "not_found"))
+"""Refusals of a key, model or instance that may be one request's own: `broker.suspicion`."""
+
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes by which a lane has shown that it works."""
+
+AWAITED: frozenset[str] = frozenset(
+    word for word, one in CLASSES.items() if one.breaker is NOBODY_LISTENS
+)
+"""Outcomes by which a server is not there yet, or not any more."""
 
 LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"

@@ -6,6 +6,7 @@ need no id: where the server gives none we do, and take it back by the function'
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
@@ -17,13 +18,14 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    broken_off,
     count,
     filtered,
     is_nothing,
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Gemini(OpenAi):
         """The reply in a whole answer."""
         content = ContentStream()
         content.take(body, 0.0)
+        content.end(0.0)
         return content.reply(lane, latency_s)
 
     def stream(self) -> ContentStream:
@@ -254,17 +257,6 @@ def _said(message: Message, place: str, called: dict[str, str]) -> Sequence[Mapp
 
 
 _FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
-_FILTERED = frozenset(
-    {
-        "SAFETY",
-        "RECITATION",
-        "BLOCKLIST",
-        "PROHIBITED_CONTENT",
-        "SPII",
-        "LANGUAGE",
-        "IMAGE_SAFETY",
-    }
-)
 
 
 class ContentStream(EventStream["_Response"]):
@@ -283,24 +275,22 @@ class ContentStream(EventStream["_Response"]):
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
-        if feedback.block_reason or self._stop_reason in _FILTERED:
-            return filtered(feedback.block_reason or self._stop_reason or "")
+        if feedback.block_reason:
+            return filtered(feedback.block_reason)
         if not self._has_answer:
             return malformed("the answer has no candidate")
+        failure = broken_off(self._stop_reason)
         if not self._stop_reason:
-            return malformed("the answer ended before its end: it gives no reason for it")
+            failure = malformed("the answer ended before its end: it gives no reason for it")
         usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
         thought = count(usage.thoughts_token_count)
-        if not self._turn and self._stop_reason == "STOP" and not thought:
-            return malformed("the answer has no part, not even an empty text")
         turn = [
             {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
             for part, pieces in zip(self._turn, self._texts, strict=True)
         ]
-        try:
-            parts = msgspec.convert(turn, list[_Part])
-        except msgspec.ValidationError as error:
-            return malformed(f"a part of the answer cannot be read: {error}")
+        parts = fitted(turn, _parts_decoder)
+        if parts is None:
+            return malformed("a part of the answer cannot be read")
         calls = [part.function_call for part in parts if part.function_call is not None]
         tokens_in, tokens_out = count(usage.prompt_token_count), count(usage.candidates_token_count)
         if tokens_in is not None:
@@ -309,7 +299,7 @@ class ContentStream(EventStream["_Response"]):
             tokens_out = (tokens_out or 0) + thought
         finish_reason = _FINISH_REASONS.get(self._stop_reason or "", self._stop_reason)
         is_plain = all(part.keys() <= {"text"} or part.keys() <= {"functionCall"} for part in turn)
-        return Reply(
+        reply = Reply(
             text="".join(part.text or "" for part in parts if not part.thought),
             reasoning="".join(part.text or "" for part in parts if part.thought) or None,
             tool_calls=tuple(
@@ -332,6 +322,7 @@ class ContentStream(EventStream["_Response"]):
             stop_reason=self._stop_reason,
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
+        return reply if failure is None else replace(failure, came=reply)
 
     def _take(self, event: _Response, now_s: float) -> None:
         for name, field in msgspec.structs.asdict(event).items():
@@ -419,5 +410,6 @@ class _Usage(msgspec.Struct, rename="camel"):
 
 
 _response_decoder = msgspec.json.Decoder(_Response)
+_parts_decoder = msgspec.json.Decoder(list[_Part])
 _encoder = msgspec.json.Encoder()
 API = Gemini()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -20,9 +21,13 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    add_counts,
     answered,
+    broken_off,
     count,
-    filtered,
+    failure_in_answer,
+    is_error,
+    is_nothing,
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
@@ -135,39 +140,30 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
         return completion
     if not completion.choices:
         return malformed("the answer has no choices")
-    choice = completion.choices[0]
-    if choice.said is None:
-        return malformed("the answer's choice has no message")
-    if choice.said.is_blank and not _may_be_blank(choice, completion.counted):
+    first = completion.choices[0]
+    # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
+    is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
+    if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
         return malformed("the answer's message has no content, not even an empty one")
-    return reply_of(completion.choices, completion, lane, latency_s)
+    usage = completion.counted or Usage()
+    return reply_of(completion.choices, completion, usage, lane, latency_s)
 
 
-def _may_be_blank(choice: Choice, usage: Usage | None) -> bool:
-    """Whether the model itself may have left its message without content.
-
-    OpenAI and DeepSeek: `content` is null beside a call, a refusal, reasoning, or an early end. Its
-    tokens may also all have gone into reasoning that the API does not show.
-    """
-    return choice.finish_reason in _ENDS_WITHOUT_CONTENT or bool(
-        usage is not None and count(usage.details.reasoning_tokens)
-    )
+_ENDS_IN_CALLS = frozenset({None, "tool_calls"})
 
 
 def reply_of(
-    choices: Sequence[Choice], completion: Completion, lane: str, latency_s: float
+    choices: Sequence[Choice], completion: Completion, usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """The reply that whole messages are, unless the provider stopped the first.
+    """The reply that whole messages are, unless one failed or the provider stopped the first.
 
     Args:
         choices: At least one, with its message.
-        completion: Whose id, model and usage count.
+        completion: Whose id and model count.
+        usage: What it took.
         lane: Which lane answered.
         latency_s: How long it took, seconds.
     """
-    if choices[0].finish_reason == "content_filter":
-        return filtered()
-    usage = completion.counted or _NO_USAGE
     details, of_prompt = usage.details, usage.prompt_details
     found: list[Reply] = []
     for choice in choices:
@@ -179,7 +175,7 @@ def reply_of(
                 tool_calls=message.calls,
                 finish_reason=choice.finish_reason,
                 tokens_in=count(usage.prompt_tokens),
-                tokens_out=count(usage.completion_tokens),
+                tokens_out=usage.tokens_out,
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
@@ -191,7 +187,16 @@ def reply_of(
             )
         )
     first, *others = found
-    return replace(first, others=tuple(others)) if others else first
+    first = replace(first, others=tuple(others)) if others else first
+    if first.finish_reason in _ENDS_IN_CALLS and not first.tool_calls:
+        # Copilot gives the calls of a message a choice of their own.
+        calls = tuple(call for one in others for call in one.tool_calls)
+        first = replace(first, tool_calls=calls)
+    for choice in choices:
+        failure = choice.failure
+        if failure is not None and (choice is choices[0] or failure.outcome != "refused"):
+            return replace(failure, came=first)
+    return first
 
 
 MOST_CHOICES = 1_000
@@ -200,9 +205,29 @@ MOST_CHOICES = 1_000
 
 @dataclass(slots=True)
 class _Call:
+    index: int
     call_id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    n_looks: int = 0
+
+    def is_over(self, piece: WireToolCall) -> bool:
+        """Whether a piece with the same index, or with none, begins another call.
+
+        By its id, by another name, or by a name after arguments that are complete.
+        """
+        name = piece.function.name
+        if piece.id and self.call_id:
+            return piece.id != self.call_id
+        if not name or not self.name or name != self.name:
+            return bool(name and self.name)
+        # All of them are read each time, so not for every piece of a server that repeats the name.
+        self.n_looks += 1
+        whole = "".join(self.arguments) if self.n_looks <= _MOST_LOOKS else ""
+        return part_of(whole, dict[str, msgspec.Raw]) is not None
+
+
+_MOST_LOOKS = 20
 
 
 @dataclass(slots=True)
@@ -210,14 +235,15 @@ class _Pieces:
     """What has come of one choice, its texts by the field that they are pieces of."""
 
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    calls: dict[int, _Call] = field(default_factory=dict)
+    calls: list[_Call] = field(default_factory=list)
+    known: dict[int | str, _Call] = field(default_factory=dict)
     finish_reason: str | None = None
 
     def whole(self) -> Choice:
         """The choice as an answer that is no stream has it."""
         calls = [
             WireToolCall(None, call.call_id, Function(call.name, "".join(call.arguments)))
-            for _, call in sorted(self.calls.items())
+            for call in sorted(self.calls, key=attrgetter("index"))
         ]
         texts = {name: "".join(pieces) for name, pieces in self.texts.items()}
         return Choice(
@@ -233,14 +259,20 @@ class ChatStream(EventStream["Completion"]):
         super().__init__(_decoder, "chat completion")
         self._choices: dict[int, _Pieces] = {}
         self._named = Completion()
+        self._usage = Usage()
+        self._is_odd = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        first = self._choices.get(0)
-        # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off.
-        if first is None or not (self._said_done or first.finish_reason):
+        if not self._choices:
             return self._cut_off()
         choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
-        return reply_of(choices, self._named, lane, latency_s)
+        found = reply_of(choices, self._named, self._usage, lane, latency_s)
+        # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off. So
+        # it was where they say `[DONE]` behind what is no piece: an error in words of their own.
+        is_over = self._said_done and not self._is_odd
+        if isinstance(found, Failure) or is_over or any(one.finish_reason for one in choices):
+            return found
+        return self._cut_off(found)
 
     def _take(self, event: Completion, now_s: float) -> None:
         named = self._named
@@ -248,8 +280,10 @@ class ChatStream(EventStream["Completion"]):
             named.id = event.id
         if event.model is not NOTHING:
             named.model = event.model
-        if event.counted is not None:
-            named.usage = event.usage
+        if (usage := event.counted) is not None:
+            add_counts(self._usage, usage)
+        elif event.choices is None:
+            self._is_odd = True
         for choice in event.choices or ():
             self._take_choice(choice, now_s)
 
@@ -260,6 +294,8 @@ class ChatStream(EventStream["Completion"]):
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
+        if (failure := choice.failure) is not None and failure.outcome != "refused":
+            self._fail(failure)
         delta = choice.said
         if delta is None:
             return
@@ -270,20 +306,27 @@ class ChatStream(EventStream["Completion"]):
                 own.texts[name].append(piece)
                 self._note_token(now_s)
         for call in delta.tool_calls or ():
-            self._take_call(own.calls, call)
+            self._take_call(own, call)
             self._note_token(now_s)
 
-    def _take_call(self, calls: dict[int, _Call], piece: WireToolCall) -> None:
-        index = piece.index
-        if index is None:
-            # Servers that number no calls send each whole, or its further pieces without an id.
-            last = max(calls, default=-1)
-            index = last + 1 if piece.id or last < 0 else last
-        if index not in calls and len(calls) >= MOST_TOOL_CALLS:
-            self._refuse(f"more than {MOST_TOOL_CALLS} tool calls")
-            return
-        call = calls.setdefault(index, _Call())
+    def _take_call(self, own: _Pieces, piece: WireToolCall) -> None:
+        calls, known = own.calls, own.known
+        last = calls[-1] if calls else None
+        # Servers give all calls one index, or none, or ids to first pieces only: whichever speaks.
+        call = last if piece.index is None else known.get(piece.index)
+        if piece.id and (call is not None or not piece.function.name):
+            call = known.get(piece.id, call)
+        if call is None or call.is_over(piece):
+            if len(calls) >= MOST_TOOL_CALLS:
+                self._refuse(f"more than {MOST_TOOL_CALLS} tool calls")
+                return
+            after = 0 if last is None else last.index + 1
+            call = _Call(after if piece.index is None else piece.index)
+            calls.append(call)
+        known[call.index if piece.index is None else piece.index] = call
         call.call_id = call.call_id or piece.id or ""
+        if call.call_id:
+            known[call.call_id] = call
         call.name = call.name or piece.function.name or ""
         if arguments := piece.function.arguments_text:
             call.arguments.append(arguments)
@@ -365,12 +408,21 @@ class Choice(msgspec.Struct):
     delta: WireMessage | None = None
     finish_reason: str | None = None
     text: str | None = None
+    error: msgspec.Raw = NOTHING
+    usage: msgspec.Raw = NOTHING
 
     @property
     def said(self) -> WireMessage | None:
         """The message, or what a piece of a stream adds to it."""
         own = self.delta or self.message
         return WireMessage(content=self.text) if own is None and self.text is not None else own
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it is no answer, if it is none: OpenRouter puts the error of an upstream here."""
+        if is_error(self.error):
+            return failure_in_answer(bytes(self.error))
+        return broken_off(self.finish_reason)
 
 
 class TokenDetails(msgspec.Struct):
@@ -387,6 +439,19 @@ class Usage(msgspec.Struct):
     completion_tokens: msgspec.Raw = NOTHING
     completion_tokens_details: msgspec.Raw = NOTHING
     prompt_tokens_details: msgspec.Raw = NOTHING
+    total_tokens: msgspec.Raw = NOTHING
+
+    @property
+    def tokens_out(self) -> int | None:
+        """All tokens but the prompt's.
+
+        xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
+        """
+        n_in, n_out = count(self.prompt_tokens), count(self.completion_tokens)
+        total = count(self.total_tokens)
+        if n_in is None or n_out is None or total is None:
+            return n_out
+        return max(n_out, total - n_in)
 
     @property
     def details(self) -> TokenDetails:
@@ -399,20 +464,21 @@ class Usage(msgspec.Struct):
         return part_of(self.prompt_tokens_details, TokenDetails) or TokenDetails()
 
 
-_NO_USAGE = Usage()
-_ENDS_WITHOUT_CONTENT = frozenset({"length", "content_filter", "function_call"})
-
-
 class Completion(Answer):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
-    kind: str | None = msgspec.field(default=None, name="object")
     choices: list[Choice] | None = None
+    x_groq: Answer | None = None
 
     @property
     def counted(self) -> Usage | None:
-        """The usage, if that is what stands there: an answer counts also without."""
-        return part_of(self.usage, Usage)
+        """The usage, in a choice as Moonshot's, or in a field of its own as Groq's.
+
+        None where there is none: an answer counts also without.
+        """
+        holders = filter(None, (self, self.x_groq, *(self.choices or ())))
+        found = (part_of(one.usage, Usage) for one in holders if not is_nothing(one.usage))
+        return next(filter(None, found), None)
 
 
 _decoder = msgspec.json.Decoder(Completion)

@@ -6,6 +6,7 @@ without need stands here once.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -15,7 +16,13 @@ import msgspec
 from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, has_too_many_objects, part_of, sanitised
+from pytest_ultrapar.apis.sanitise import (
+    MOST_OBJECTS,
+    has_too_many_objects,
+    part_of,
+    sanitised,
+    understood,
+)
 from pytest_ultrapar.apis.vocabulary import status_of
 
 if TYPE_CHECKING:
@@ -30,12 +37,13 @@ class Answer(msgspec.Struct):
 
     Attributes:
         error: The error, where it is a field.
-        kind: "error" where all of it is one; `type`, unless an API has another name for it.
+        kind: `type`; it or `object` is "error" where all of it is one.
         id: Unread, as the next two: a server that counts its answers has answered all the same.
     """
 
     error: msgspec.Raw = NOTHING
     kind: str | None = msgspec.field(default=None, name="type")
+    object: str | None = None
     id: msgspec.Raw = NOTHING
     model: msgspec.Raw = NOTHING
     usage: msgspec.Raw = NOTHING
@@ -54,7 +62,8 @@ MOST_TOOL_CALLS = 1_000
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
     """An answer or an event of a stream, or what is wrong with it.
 
-    Text that no file can hold comes back with it escaped (`sanitise.sanitised`).
+    Text that no file can hold comes back with it escaped (`sanitise.sanitised`); side fields of odd
+    types are unknown (`sanitise.understood`).
 
     Args:
         content: Of any kind.
@@ -71,17 +80,37 @@ def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | 
         whole = sanitised(content)
         if whole is not None:
             return decoded(whole, decoder, noun)
-        return malformed(f"the answer is no {noun}: {error}")
+        found = understood(content, decoder) if isinstance(error, msgspec.ValidationError) else None
+        return malformed(f"the answer is no {noun}: {error}") if found is None else found
 
 
 def answered(content: bytes, decoder: msgspec.json.Decoder[A], noun: str) -> A | Failure:
     """As `decoded`, and the failure for which an error stands that came instead."""
     found = decoded(content, decoder, noun)
-    if isinstance(found, Failure):
-        return found
-    if not is_nothing(found.error):
+    return found if isinstance(found, Failure) else error_in(found, content) or found
+
+
+def error_in(found: Answer, content: bytes) -> Failure | None:
+    """The failure for which an error in an answer stands, if it has one.
+
+    Args:
+        found: The answer.
+        content: As it came.
+    """
+    if is_error(found.error):
         return failure_in_answer(bytes(found.error))
-    return failure_in_answer(content) if found.kind == "error" else found
+    return failure_in_answer(content) if "error" in {found.kind, found.object} else None
+
+
+_NO_ERROR = re.compile(
+    rb'(?:null|false|0|""|\[\s*\]|\{\s*(?:"\w+"\s*:\s*(?:null|false|0|""|\{\})[\s,]*)*\})'
+)
+"""Gateways leave the field in a good answer, and write it as their language writes nothing."""
+
+
+def is_error(field: msgspec.Raw) -> bool:
+    """Whether the field for an error holds one."""
+    return field is not NOTHING and _NO_ERROR.fullmatch(bytes(field)) is None
 
 
 def is_nothing(field: msgspec.Raw) -> bool:
@@ -122,6 +151,49 @@ def filtered(why: str = "") -> Failure:
     return Failure("refused", reason, "content_filter")
 
 
+_FAILED = re.compile(
+    # OpenRouter, vLLM, SGLang; Cohere; Zhipu; DeepSeek; Gemini.
+    r"(?i:(?:\w+_)?(?:error|abort(?:ed)?|fail(?:ed|ure)?|cancell?ed|timeout)"
+    r"|insufficient_system_resource|malformed_response)|OTHER"
+)
+_FILTERED = re.compile(
+    # Gemini, also as "content_filter: SAFETY"; Zhipu; Anthropic; Bedrock; Cohere; Vertex.
+    r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
+    r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
+)
+"""Their owners' pages name them. A word that nobody knows says nothing of the answer."""
+_USUAL = frozenset({"stop", "tool_calls", "length", "end_turn", "STOP"})
+
+
+def broken_off(reason: str | None, why: str = "") -> Failure | None:
+    """The failure of a generation that came to no end of its own; None: the answer stands.
+
+    Args:
+        reason: For the end, in the API's own word.
+        why: What else it says of that.
+    """
+    if reason is None or reason in _USUAL:
+        return None
+    if _FILTERED.fullmatch(reason):
+        return filtered(why or ("" if reason == "content_filter" else reason))
+    if _FAILED.fullmatch(reason):
+        said = f"the generation failed: it ended with {reason[:40]!r}"
+        return Failure("overload", said, maybe_billed=True)
+    return None
+
+
+def add_counts(usage: msgspec.Struct, more: msgspec.Struct) -> None:
+    """Take the counts of a later event, which are totals: zeros, with which some end, say nothing.
+
+    Args:
+        usage: All of whose fields are unread.
+        more: What the event has, of the same shape.
+    """
+    for name, figure in msgspec.structs.asdict(more).items():
+        if re.search(b"[1-9]", bytes(figure)) or is_nothing(getattr(usage, name)):
+            setattr(usage, name, figure)
+
+
 class _ErrorCode(msgspec.Struct):
     code: str | int | None = None
     type: str | None = None
@@ -155,6 +227,9 @@ def _status(error: bytes) -> int:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
+_HIGH = re.compile(rb'((?<!\\)(?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})(?=")')
+_LOW = re.compile(rb'((?<!\\)")(?=\\u[dD][c-fC-F])')
+"""Halves of a surrogate pair, at the end of a text and at the beginning of one."""
 _LAST = b"[DONE]"
 """Chat completions end so; gateways may add it to streams of other APIs."""
 
@@ -178,6 +253,7 @@ class EventStream(Generic[A]):
         self._events = EventReader()
         self._failure: Failure | None = None
         self._said_done = False
+        self._held = b""
 
     def feed(self, piece: bytes, now_s: float) -> None:
         """Take the next bytes of the body, which came at `now_s`."""
@@ -188,15 +264,30 @@ class EventStream(Generic[A]):
         """Take note that the body came to its end as HTTP has it."""
         for event in self._events.end():
             self.take(event, now_s)
+        if self._held:
+            self._read(self._held, now_s)
         self.done = True
 
     def take(self, data: bytes, now_s: float) -> None:
-        """Take the data of an event."""
+        """Take the data of an event; one that ends in half a character waits for the next."""
         data = data.strip()
         if not data or self.done:
             return
+        held, self._held = self._held, b""
+        if held and (high := _HIGH.search(held)) is not None:
+            data, n_joined = _LOW.subn(lambda low: low[0] + high[2], data, count=1)
+            if n_joined:
+                held = held[: high.start(2)] + held[high.end(2) :]
+            self._read(held, now_s)
         if data == _LAST:
             self._said_done = self.done = True
+        elif b"\\u" in data and _HIGH.search(data):
+            self._held = data
+        else:
+            self._read(data, now_s)
+
+    def _read(self, data: bytes, now_s: float) -> None:
+        if self.done:
             return
         event = answered(data, self._decoder, self._noun)
         if isinstance(event, Failure):
@@ -206,14 +297,17 @@ class EventStream(Generic[A]):
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
         """The reply, or why there is none: an error in the stream, or an end before its end."""
-        return self._failure or self._whole(lane, latency_s)
+        found = self._whole(lane, latency_s)
+        if self._failure is None:
+            return found
+        return replace(self._failure, came=found.came if isinstance(found, Failure) else found)
 
     def _take(self, event: A, now_s: float) -> None:
         """What an event says."""
         raise NotImplementedError
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in all events, none of which was an error."""
+        """The reply in all events that came, before an error if there was one."""
         raise NotImplementedError
 
     def _note_token(self, now_s: float) -> None:
@@ -224,6 +318,6 @@ class EventStream(Generic[A]):
         self._failure = failure
         self.done = True
 
-    def _cut_off(self) -> Failure:
-        came = "without an answer" if self.t_first_token_s is None else "before its end"
-        return malformed(f"the stream ended {came}")
+    def _cut_off(self, came: Reply | None = None) -> Failure:
+        how = "without an answer" if self.t_first_token_s is None else "before its end"
+        return replace(malformed(f"the stream ended {how}"), came=came)

@@ -123,6 +123,21 @@ class Reply:
         return said
 
 
+def as_one_body(reply: Reply) -> bytes:
+    """All that a reply says, in the shape of a chat completion that is no stream."""
+    choices = [
+        {
+            "index": number,
+            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
+            "finish_reason": one.finish_reason,
+        }
+        for number, one in enumerate(reply.choices)
+    ]
+    usage = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
+    named = {"id": reply.id, "object": "chat.completion", "created": 0, "model": reply.model}
+    return msgspec.json.encode({**named, "choices": choices, "usage": usage})
+
+
 def body_text(body: bytes) -> str:
     """An answer's JSON as a `Reply` has it; empty where it is no text and cannot be mended."""
     try:
@@ -144,7 +159,7 @@ def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON
         choices = body.get("choices") if isinstance(body, dict) else None
         for choice in choices or ():
             found = choice.get("logprobs")
-            if choice.get("index") or not isinstance(found, dict):
+            if choice.get("index") not in (None, 0, "0") or not isinstance(found, dict):
                 continue
             for name, value in found.items():
                 earlier = whole.get(name)

@@ -20,15 +20,15 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
-    answered,
+    broken_off,
     count,
     decoded,
-    filtered,
+    error_in,
     is_nothing,
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator
 
 if TYPE_CHECKING:
@@ -195,33 +195,30 @@ def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
     """The reply in a 200 response, or what is wrong with it."""
-    response = answered(body, _response_decoder, "response")
+    response = decoded(body, _response_decoder, "response")
     if isinstance(response, Failure):
         return response
-    if response.status not in {None, "completed", "incomplete"}:
-        return malformed(f"the response is not complete: its status is {response.status[:40]!r}")
-    if is_nothing(response.output):
-        return malformed("the response has no output, not even an empty one")
-    turn = decoded(bytes(response.output), _turn_decoder, "response")
+    status, failure = response.status, error_in(response, body)
+    if failure is None and status in {"queued", "in_progress"}:
+        failure = malformed(f"the response is not complete: its status is {status!r}")
+    output = b"[]" if is_nothing(response.output) else bytes(response.output)
+    turn = decoded(output, _turn_decoder, "response")
     if isinstance(turn, Failure):
-        return turn
-    if not turn and response.status != "incomplete":
+        return failure or turn
+    if not (turn or status or failure):
         return malformed("the response has no item in its output, not even an empty message")
-    try:
-        items = [_item(one) for one in turn]
-    except msgspec.ValidationError as error:
-        return malformed(f"an item of the response cannot be read: {error}")
+    # An item of a kind that we do not know says nothing to us.
+    items = fitted([one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder)
+    if items is None:
+        return failure or malformed("an item of the response cannot be read")
     reply = _reply(response, items, lane, latency_s)
-    if isinstance(reply, Failure) or all(item.is_plain for item in items):
+    if failure is not None:
+        return replace(failure, came=reply.came if isinstance(reply, Failure) else reply)
+    if isinstance(reply, Failure) or len(turn) == sum(item.is_plain for item in items):
         return reply
     # What is neither kept by the provider nor encrypted cannot be sent back.
     kept = [one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")]
     return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
-
-
-def _item(said: dict[str, Any]) -> _Item:
-    """An item of the output; one that we do not know says nothing to us."""
-    return msgspec.convert(said, _Item) if said.get("type") in _KNOWN_ITEMS else _Item()
 
 
 _KNOWN_ITEMS = ("message", "function_call", "reasoning")
@@ -234,8 +231,7 @@ def _reply(
     if response.status == "incomplete":
         reason = part_of(response.incomplete_details, _Incomplete) or _Incomplete()
         stop_reason = reason.reason or stop_reason
-    if stop_reason == "content_filter":
-        return filtered()
+    failure = broken_off(stop_reason)
     usage = part_of(response.usage, _Usage) or _Usage()
     details = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
     cached = part_of(usage.input_tokens_details, TokenDetails) or TokenDetails()
@@ -244,15 +240,15 @@ def _reply(
         for item in items
         if item.type == "function_call"
     )
-    if not all(call.call_id for call in calls):
-        return malformed(CALL_WITHOUT_ID)
+    if failure is None and not all(call.call_id for call in calls):
+        failure = malformed(CALL_WITHOUT_ID)
     if response.status == "incomplete":
         finish_reason = "length"
     else:
         finish_reason = "tool_calls" if calls else "stop"
     said = [part for item in items if item.type == "message" for part in item.content or ()]
     refusal = "".join(part.refusal or "" for part in said)
-    return Reply(
+    reply = Reply(
         text="".join(part.text or "" for part in said) or refusal,
         reasoning=_reasoning(items),
         tool_calls=calls,
@@ -268,6 +264,7 @@ def _reply(
         cached_tokens=count(cached.cached_tokens),
         stop_reason=stop_reason,
     )
+    return reply if failure is None else replace(failure, came=reply)
 
 
 def _reasoning(items: Sequence[_Item]) -> str | None:
@@ -282,24 +279,39 @@ def _reasoning(items: Sequence[_Item]) -> str | None:
 class ResponseStream(EventStream["_Event"]):
     """The events of one answer so far: the last has all of it, the others say when what came.
 
+    Attributes:
+        whole: The response, once it is there: what who asked for no stream is to get.
+
     Source: developers.openai.com, "Streaming events" of Responses.
     """
 
     def __init__(self) -> None:
         super().__init__(_event_decoder, "event of a response")
-        self._response = b""
+        self.whole = b""
+        self._items: list[msgspec.Raw] = []
+        self._text: list[str] = []
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        if not self._response:
-            return self._cut_off()
-        return decode_response(self._response, lane, latency_s)
+        if self.whole:
+            return decode_response(self.whole, lane, latency_s)
+        part = _Part("".join(self._text))
+        came = _reply(_Response(), [_Item("message", [part])], lane, latency_s)
+        return self._cut_off(came if isinstance(came, Reply) else None)
 
     def _take(self, event: _Event, now_s: float) -> None:
         kind = event.kind or ""
         if kind.endswith(".delta"):
             self._note_token(now_s)
+            if kind == "response.output_text.delta":
+                self._text.append(part_of(event.delta, str) or "")
+        elif kind == "response.output_item.done":
+            self._items.append(event.item)
         elif kind in _ENDS:
-            self._response = bytes(event.response)
+            self.whole = bytes(event.response)
+            fields = part_of(event.response, dict[str, msgspec.Raw])
+            if fields and self._items and not part_of(fields.get("output", NOTHING), list):
+                # Gateways forget there what they have said in pieces.
+                self.whole = _encoder.encode(fields | {"output": self._items})
             self.done = True
 
 
@@ -340,6 +352,8 @@ class _Response(Answer):
 
 class _Event(Answer):
     response: msgspec.Raw = NOTHING
+    delta: msgspec.Raw = NOTHING
+    item: msgspec.Raw = NOTHING
 
 
 class _Incomplete(msgspec.Struct):
@@ -357,6 +371,7 @@ class _Usage(msgspec.Struct):
 
 _response_decoder = msgspec.json.Decoder(_Response)
 _turn_decoder = msgspec.json.Decoder(list[dict[str, Any]])
+_items_decoder = msgspec.json.Decoder(list[_Item])
 _event_decoder = msgspec.json.Decoder(_Event)
 _encoder = msgspec.json.Encoder()
 API = Responses()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -51,6 +51,66 @@ def sanitised(content: bytes) -> bytes | None:
     whole = _ESCAPE.sub(_shown_surrogate, whole)
     whole = _NO_NUMBER.sub(_string_or_null, whole)
     return whole if whole != content else None
+
+
+_MOST_ODD = 100
+_ANSWER = frozenset(
+    ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
+).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
+"""Fields that are the answer: what is wrong with one spoils it. All others are beside it."""
+
+
+def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """What a JSON text says, without the side fields that are of another type than expected.
+
+    A text with a number is the number, a number in the place of a text its digits, an object in
+    that of a list its only item.
+
+    Args:
+        content: JSON; above 1 MiB it is not looked at.
+        decoder: Of its shape.
+
+    Returns:
+        None where the answer itself is none, or too much is odd.
+    """
+    plain = part_of(content, object) if len(content) <= _LARGEST_BYTES else None
+    for _ in range(_MOST_ODD):
+        try:
+            return msgspec.json.decode(msgspec.json.encode(plain), type=decoder.type, strict=False)
+        except msgspec.ValidationError as error:
+            expected, _, path = str(error).partition(" - at ")
+            if not _without_odd(plain, re.findall(r"\w+", path), expected):
+                break
+    return None
+
+
+def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """What `understood` makes of plain data that came as JSON."""
+    try:
+        return msgspec.convert(plain, decoder.type)
+    except msgspec.ValidationError:
+        return understood(msgspec.json.encode(plain), decoder)
+
+
+def _without_odd(plain: Any, path: list[str], expected: str) -> bool:  # noqa: ANN401 - any JSON
+    """Take the last of a path of fields and places out of plain data; False: it is the answer."""
+    names = [step for step in path if not step.isdecimal()]
+    if not names:
+        return False
+    *above, last = ((int(step) if step.isdecimal() else step) for step in path)
+    for step in above:
+        plain = plain[step]
+    odd = plain[last]
+    is_answer = names[-1] in _ANSWER
+    if is_answer and not (names[-1] == "tool_calls" and (not odd or isinstance(odd, dict))):
+        return False
+    if type(odd) in {int, float} and "`str" in expected and last != "refusal":
+        plain[last] = str(odd)
+    elif odd and isinstance(odd, dict) and "`array" in expected:
+        plain[last] = [odd]
+    else:
+        del plain[last]
+    return True
 
 
 def _string_or_null(match: re.Match[bytes]) -> bytes:

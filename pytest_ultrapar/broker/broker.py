@@ -7,18 +7,20 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED, LIMITED
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.demand import wants_of
 from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
+from pytest_ultrapar.broker.health import Pause
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
 from pytest_ultrapar.broker.news import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
+    OF_REQUEST,
     TAKEN,
     Action,
     BrokerStatus,
@@ -35,13 +37,14 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
+from pytest_ultrapar.broker.suspicion import next_lanes
 from pytest_ultrapar.broker.waiting import Waiting, WorkerState
 from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
@@ -51,8 +54,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.demand import Wants
     from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
-    from pytest_ultrapar.broker.health import LanePause
-    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, ModelState
+    from pytest_ultrapar.broker.health import LanePause, Verdict
+    from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
     from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import (
         Feedback,
@@ -88,6 +91,7 @@ class LaneBroker:
         *,
         seed: int = 0,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
+        wait_for_servers_s: float = 0.0,
         known: Iterable[KnownLane] = (),
         days: Mapping[str, Days] | None = None,
         late_s: Promise = never_late_s,
@@ -101,6 +105,7 @@ class LaneBroker:
             seed: For the jitter of pauses.
             episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
                 nothing for so long is removed.
+            wait_for_servers_s: How long a server is waited for that is not there (`LaneHealth`).
             known: Lanes that are removed or pause when the first worker connects.
             days: What counts units per day, by limit; a limit without holds nobody per day.
             late_s: How late sends may be at first.
@@ -117,6 +122,7 @@ class LaneBroker:
             self._wakes,
             random.Random(seed),
             episode_timeout_s=episode_timeout_s,
+            wait_for_servers_s=wait_for_servers_s,
             days=days or {},
             late_s=late_s,
             budgets=budgets,
@@ -228,7 +234,8 @@ class LaneBroker:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
-        is_settled = not (is_gated or self._table.changed) and now_s < self._table.claims_until_s
+        is_settled = not (is_gated or self._table.changed) or waiting.is_trial
+        is_settled = is_settled and now_s < self._table.claims_until_s
         if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
@@ -279,17 +286,35 @@ class LaneBroker:
                 headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
+        verdict: Verdict | None = None
+        said = outcome
+        if held.is_trial:
+            # A probe that is refused in another way says nothing of what the request was refused.
+            is_alike = outcome not in DOUBTED or lane.health.suspicion.has(outcome)
+            said = outcome if is_alike else "cancelled"
+            verdict = lane.health.tried(now_s)
+        lane.n_refused += outcome in LIMITED
         pending = lane.in_flight - 1
         is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
-        said = "congestion" if is_crowded else outcome
+        said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
         # Whoever estimates the limit comes first: where it is cut, the lane need hardly pause.
         pause_s = self._observe(held, said, feedback, now_s)
-        verdict = lane.health.decide(
-            said, feedback.retry_after_s, held.granted_s, now_s, pending, pause_s=pause_s
+        decided = lane.health.decide(
+            said,
+            feedback.retry_after_s,
+            held.granted_s,
+            now_s,
+            pending,
+            pause_s=pause_s,
+            request=None if held.is_trial or not held.request.case_id else held.request,
         )
+        verdict = decided or verdict
         if verdict is not None:
             self._news.decided(lane, verdict, said, feedback)
             self._table.apply(lane, verdict, now_s)
+            scope = CLASSES[said].removes if said in DOUBTED else None
+            if scope is not None and isinstance(verdict, Pause):
+                self._table.hold_alike(lane, scope, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
         if held.units:
@@ -356,6 +381,8 @@ class LaneBroker:
             held.lane.terms.end(lease_id)
             if held.probes is not None:
                 held.probes.probe_lost(now_s)
+            if held.is_trial:
+                self._table.apply(held.lane, held.lane.health.tried(now_s), now_s)
             # It may have died between a send that was late and its word of it.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
@@ -624,7 +651,12 @@ class LaneBroker:
         controller.observe(
             Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback)
         )
-        if limit.adopt_cap():
+        is_over = controller.forgiven_s == now_s
+        if is_over:
+            # The pace of the storm holds no send back any more.
+            limit.pace_ready_s = -math.inf
+            limit.reckon()
+        if limit.adopt_cap() or is_over:
             self._table.look_at(limit.lanes)
         return controller.pause_s
 
@@ -687,15 +719,10 @@ class LaneBroker:
             self._refuse(worker, request, no_such_group(request.group))
             return None
         lane_set = self._lane_set(model, group, request, now_s)
-        counts = request.tokens and lane_set.is_metered
-        if counts and not all(lane.fits(request.tokens) for lane in lane_set.lanes):
-            # Left in, a lane that is too small for it would be reserved for it for ever.
-            fitting = [lane for lane in lane_set.lanes if lane.fits(request.tokens)]
-            if not fitting:
-                self._refuse(worker, request, too_large(request.tokens, lane_set.lanes))
-                return None
-            lane_set = self._table.lane_set(model, fitting, now_s)
-        futile = self._scheduler.futile(model.name, lane_set, request, now_s)
+        lanes, suspect, futile = self._left(lane_set, request)
+        if futile is None:
+            lane_set = self._table.lane_set(model, lanes, now_s) if lanes else lane_set
+            futile = self._scheduler.futile(model.name, lane_set, request, now_s)
         if futile is not None:
             self._refuse(worker, request, *futile)
             return None
@@ -718,6 +745,10 @@ class LaneBroker:
         if failed is not None and not opens:
             # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
+        if suspect is not None:
+            # Held for this request, which is served before whoever else waits for the lane.
+            self._table.apply(suspect, suspect.health.may_be_tried(now_s), now_s)
+            prefers = suspect
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
         # A follow-up waits for the seats of its own lane, whatever others have free.
         waits_for = lane_set
@@ -738,6 +769,7 @@ class LaneBroker:
             full_s=waits_for.full_s(now_s),
             shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,
             parked_s=now_s - since_s,
+            is_trial=suspect is not None,
         )
 
     def _lane_set(
@@ -749,6 +781,26 @@ class LaneBroker:
             return lane_set
         only = [lane for lane in lane_set.lanes if lane.lane.lane_id == request.lane]
         return self._table.lane_set(model, only, now_s)
+
+    def _left(
+        self, lane_set: LaneSet, request: LeaseRequest
+    ) -> tuple[Sequence[LaneState], LaneState | None, tuple[str, str] | None]:
+        """Of lanes those that may answer a request; which goes first as a suspect; or why none."""
+        lanes: Sequence[LaneState] = ()
+        suspect = None
+        if request.refused_by:
+            found = next_lanes(request, lane_set.lanes, self._table.lanes)
+            if found is None:
+                return (), None, ("the provider refuses this request", OF_REQUEST)
+            lanes, suspect = found
+        among = lanes or lane_set.lanes
+        counts = request.tokens and lane_set.is_metered
+        if counts and not all(lane.fits(request.tokens) for lane in among):
+            # Left in, a lane that is too small for it would be reserved for it for ever.
+            lanes = [lane for lane in among if lane.fits(request.tokens)]
+            if not lanes:
+                return (), None, (too_large(request.tokens, among), NO_LANE)
+        return lanes, suspect, None
 
     def _lanes_of(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
         if group is None or group.rule is None or group.rule.lanes is None:

@@ -366,6 +366,8 @@ NEVER_BILLED = frozenset(
     (
         "unsent",
         "connect",
+        "loading",
+        "no_host",
         "tls",
         "rate",
         "congestion",

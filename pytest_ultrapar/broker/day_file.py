@@ -11,16 +11,17 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import check_private, replace_content, sync_path
 
 if TYPE_CHECKING:
@@ -193,15 +194,15 @@ class DayMemory:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._lock_path, flags, 0o600)
         try:
-            until_s = time.monotonic() + _LOCK_WAIT_S
+            until_s = boot_s() + _LOCK_WAIT_S
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    if time.monotonic() > until_s:
+                    if boot_s() > until_s:
                         raise
-                    time.sleep(_LOCK_LOOK_S)
+                    sleep(_LOCK_LOOK_S)
             yield
         finally:
             os.close(fd)

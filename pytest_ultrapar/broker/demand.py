@@ -268,7 +268,7 @@ def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
 
 def _per_s(limit: LimitState, n: float) -> float:
     """Requests per second that so many in flight can make at most; infinity: nobody knows."""
-    n_answered = sum(lane.n_answered() for lane in limit.lanes)
+    n_answered = sum(lane.n_served for lane in limit.lanes)
     service_s = sum(lane.service_s for lane in limit.lanes)
     if n_answered < TELLING_ANSWERS or service_s <= 0:
         return math.inf

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, NOBODY_LISTENS, Scope, backoff_s
+from pytest_ultrapar.apis.failure_classes import (
+    ANSWERED,
+    CLASSES,
+    DOUBTED,
+    NOBODY_LISTENS,
+    Scope,
+    backoff_s,
+)
+from pytest_ultrapar.broker.suspicion import Suspicion
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 from pytest_ultrapar.records import Microseconds
 
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ultrapar.apis.failure_classes import BreakerRule
+    from pytest_ultrapar.broker.protocol import LeaseRequest
     from pytest_ultrapar.pool.model import Lane
 
 
@@ -29,11 +38,14 @@ Two minutes is also the longest that the OpenAI SDK for Python waits.
 """
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
-UNREACHABLE_S = 120.0
-"""A lane that once answered is removed when nobody has listened there for so long."""
-NEVER_REACHED_S, NEVER_ANSWERED_S = 2.0, 60.0
-"""The same for a lane whose instance has never answered anything: a wrong address ends a run soon,
-and so does a server of which nothing but failures ever came."""
+UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
+"""Where servers are not waited for: a lane that once answered is removed when nobody has listened
+there for so long, and one whose instance has never answered anything."""
+NEVER_ANSWERED_S = 60.0
+"""The same for other failures of an instance that has never answered."""
+HOLD_S = 1.0
+"""For so long nothing but a probe is sent on a lane that is a suspect: the request that it refused
+asks for it within milliseconds."""
 _LATE_S = 5.0
 """Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
 _HOPELESS_COUNT = 5
@@ -79,6 +91,7 @@ class LaneHealth:
 
     Attributes:
         on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
+        suspicion: Which requests it refused by the word of a key, model or instance.
     """
 
     def __init__(
@@ -87,6 +100,7 @@ class LaneHealth:
         rng: random.Random,
         *,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
+        wait_for_servers_s: float = 0.0,
         has_answered: Callable[[], bool] = _never,
     ) -> None:
         """Start healthy.
@@ -97,23 +111,34 @@ class LaneHealth:
             episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
                 nothing for so long is removed: no case that was open when it fell silent still
                 waits.
+            wait_for_servers_s: How long a server is waited for that is not there, or loads its
+                model; 0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
             has_answered: Whether the lane's instance has ever answered.
         """
         self._lane = lane
         self._rng = rng
         self._episode_timeout_s = episode_timeout_s
+        self._wait_s = wait_for_servers_s
         self._has_answered = has_answered
+        self._failing = ""
         self._breaker = Breaker(rng)
         self._rate_until_s = self._failed_until_s = -math.inf
         self._rate_reason = self._failed_reason = ""
         self._rate_count = 0
         self._rate_since_s = 0.0
         self.on_trial = False
+        self.suspicion = Suspicion()
 
     @property
     def n_opened(self) -> int:
         """How often its breaker opened."""
         return self._breaker.n_opened
+
+    @property
+    def awaits(self) -> str:
+        """What is wrong with a server that is waited for; empty: none is."""
+        is_away = self._breaker.state != "closed" and self._breaker.rule is NOBODY_LISTENS
+        return self._why(self._failing) if is_away else ""
 
     def decide(
         self,
@@ -124,6 +149,7 @@ class LaneHealth:
         pending: int = 0,
         *,
         pause_s: float | None = None,
+        request: LeaseRequest | None = None,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -136,6 +162,8 @@ class LaneHealth:
             pending: Requests of the lane that are out beside it.
             pause_s: After a refusal that names no time to come back: how long the lane should
                 pause, since its limit was lowered; None for a back-off.
+            request: What was asked, where a refusal may be its own; None: it is a probe, or of no
+                case.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -143,11 +171,25 @@ class LaneHealth:
         """
         if outcome in ANSWERED:
             self._rate_count = 0
-            return self._resume(now_s) if self._breaker.answered(granted_s, now_s) else None
+            is_back = self._breaker.answered(granted_s, now_s)
+            return self._resume(now_s) if self.suspicion.answered() or is_back else None
+        if outcome in {"no_host", "tls"} and self._has_answered():
+            # It was there before, so that it is the way to it which fails.
+            outcome = "connect"
         its_class = CLASSES.get(outcome)
         if its_class is None:
             # Not sent, given up or lost: it says nothing of the lane.
             return self._resume(now_s) if self._breaker.void(granted_s) else None
+        if request is not None and outcome in DOUBTED:
+            # A server that refuses is at work.
+            is_back = self._breaker.answered(granted_s, now_s)
+            suspicion = self.suspicion
+            suspicion.refused(request.case_id, outcome)
+            if not suspicion.is_suspect or suspicion.is_tried:
+                return self._resume(now_s) if is_back else None
+            if granted_s < suspicion.unasked_s:
+                suspicion.unasked_s = min(suspicion.unasked_s, now_s + HOLD_S)
+                return self.hold(now_s + HOLD_S)
         if its_class.removes is not None:
             return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:
@@ -188,6 +230,7 @@ class LaneHealth:
         removal = self._given_up(now_s) if is_in_time else None
         if removal is not None:
             return removal
+        self.suspicion.is_tried = False
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":
@@ -206,23 +249,49 @@ class LaneHealth:
         self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
         return self._pause()
 
+    def try_lane(self, granted_s: float, end_s: float) -> Pause:
+        """A probe is granted that decides whether the lane is dead; it ends by `end_s`."""
+        self.suspicion.is_tried = True
+        return self.hold(end_s)
+
+    def hold(self, until_s: float) -> Pause:
+        """Nothing but a probe is sent until then; an answer ends that."""
+        self._failed_until_s = max(self._failed_until_s, until_s)
+        self._failed_reason = (
+            f"lane {self._lane.lane_id} is held while a probe shows whether it is dead"
+        )
+        return self._pause()
+
+    def tried(self, now_s: float) -> Pause | Resume:
+        """That probe is over: `decide` has its verdict. One that failed otherwise is no verdict."""
+        self.suspicion.cleared()
+        return self._resume(now_s)
+
+    def may_be_tried(self, now_s: float) -> Pause | Resume:
+        """A request asks for a probe: the lane need be held no longer."""
+        return self._resume(now_s)
+
     def _resume(self, now_s: float) -> Pause | Resume:
         """The probe is back; what a refusal for rate asked for still holds."""
-        self._failed_until_s = -math.inf
-        if self._rate_until_s > now_s:
+        breaker = self._breaker
+        if breaker.state != "probing":
+            self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf
+        if max(self._rate_until_s, self._failed_until_s) > now_s:
             return self._pause()
-        self.on_trial = self._breaker.state == "half_open"
+        self.on_trial = breaker.state == "half_open"
         return Resume()
 
     def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
-        lane = self._lane
-        key = f"key {lane.provider}/{lane.key}"
-        instance = f"instance {lane.provider}/{lane.instance}"
         back = ""
         if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
             back = f" (it asks to come back in {retry_after_s:,.0f} s)"
-        said = CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back=back)
-        return f"{said}: removed for the rest of the run"
+        return f"{self._why(outcome, back)}: removed for the rest of the run"
+
+    def _why(self, outcome: str, back: str = "") -> str:
+        lane = self._lane
+        key = f"key {lane.provider}/{lane.key}"
+        instance = f"instance {lane.provider}/{lane.instance}"
+        return CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back=back)
 
     def _limited(
         self,
@@ -267,7 +336,8 @@ class LaneHealth:
         if not is_new:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
-        pause_s = backoff_s(self._rate_count, self._rng)
+        # Not for much longer than it has refused so far: it may be back as soon.
+        pause_s = min(backoff_s(self._rate_count, self._rng), 1.0 + 0.5 * refused_s)
         said = f"without a time to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
@@ -285,13 +355,14 @@ class LaneHealth:
         breaker = self._breaker
         if not breaker.failed(rule, granted_s, now_s, pending=pending):
             return None
+        self._failing = outcome
         removal = self._given_up(now_s)
         if removal is not None:
             return removal
         n = breaker.n_in_row
         how = f"{n} times in a row" if n > 1 else "once"
         if rule is NOBODY_LISTENS:
-            what = f"could not be connected to {how}"
+            what = f"is not there ({outcome} {how})"
         elif n >= rule.after:
             what = f"failed {how} ({outcome})"
         else:
@@ -310,11 +381,10 @@ class LaneHealth:
         # As `_no_later_than_hopeless` has it, to the last bit.
         if now_s < since_s + self._bound_s():
             return None
-        what = (
-            "could not be connected to"
-            if breaker.rule is NOBODY_LISTENS
-            else "failed and answered nothing"
-        )
+        what = "failed and answered nothing"
+        if breaker.rule is NOBODY_LISTENS:
+            is_loading = self._failing == "loading"
+            what = "was loading its model" if is_loading else "could not be connected to"
         return Removal(
             "lane",
             f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
@@ -324,6 +394,8 @@ class LaneHealth:
     def _bound_s(self) -> float:
         has_answered = self._has_answered()
         if self._breaker.rule is NOBODY_LISTENS:
+            if self._wait_s:
+                return self._wait_s
             bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
         else:
             bound_s = math.inf if has_answered else NEVER_ANSWERED_S

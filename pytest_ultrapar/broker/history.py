@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.system.clock import boot_s
+from pytest_ultrapar.system.clock import boot_s, wall_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class HistoryFile:
         self._path: Path | None = path
         self._record = record
         self._fd: int | None = None
-        self._epoch_s = time.time() - boot_s()
+        self._epoch_s = wall_s() - boot_s()
 
     def append(self, changes: Iterable[LimitChange | LanePause]) -> None:
         """Add what has happened, the oldest first."""

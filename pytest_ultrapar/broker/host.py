@@ -87,6 +87,7 @@ class BrokerHost:
         self.broker = LaneBroker(
             settings.pool,
             episode_timeout_s=settings.episode_timeout_s,
+            wait_for_servers_s=settings.wait_for_servers_s,
             known=settings.known,
             days=open_days(settings.pool, settings.days, HostDayClock(), clock.now_s()),
             late_s=first_late_s,

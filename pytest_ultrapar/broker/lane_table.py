@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
 from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
-from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
+from pytest_ultrapar.broker.health import (
+    HOLD_S,
+    LaneHealth,
+    LanePause,
+    Pause,
+    Removal,
+    Resume,
+)
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Collection, Iterable, Mapping
 
+    from pytest_ultrapar.apis.failure_classes import Scope
     from pytest_ultrapar.broker.adaptive.observation import LimitChange
     from pytest_ultrapar.broker.adaptive.server_load import ServerLoad
     from pytest_ultrapar.broker.assignment import Group
@@ -129,6 +137,7 @@ class LaneTable:
         idle: Limits whose day or money may be used up, as nothing is in flight on them any more.
             The scheduler refuses who waits for them in vain and empties it.
         episode_timeout_s: How long an episode may last.
+        wait_for_servers_s: How long a server may be away.
         days: What counts units per day, by limit.
         budgets: What counts money; None where nothing does.
         short: Models and budgets of lanes on which cases wait to begin until money is free.
@@ -145,6 +154,7 @@ class LaneTable:
         rng: random.Random,
         *,
         episode_timeout_s: float,
+        wait_for_servers_s: float,
         days: Mapping[str, Days],
         late_s: Promise,
         budgets: Budgets | None,
@@ -155,6 +165,7 @@ class LaneTable:
         self.short: set[tuple[str, Way]] = set()
         purses = {} if budgets is None else budgets.purses
         self.episode_timeout_s = episode_timeout_s
+        self.wait_for_servers_s = wait_for_servers_s
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
@@ -304,13 +315,13 @@ class LaneTable:
                 if limit.head_of_line is not None:
                     self.look_at(limit.lanes)
         self.budgets.settled(lease_id, used)
-        if held.case is not None:
+        if held.case is not None and not held.is_trial:
             needed = held.bounded
             if held.n_guessed:
                 # Not what was guessed: of that the first answers tell far too much.
                 needed += tariff.most(Most(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
-        if outcome == "ok" and feedback.tokens_out:
+        if outcome == "ok" and feedback.tokens_out and not held.is_trial:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
@@ -430,6 +441,17 @@ class LaneTable:
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
+    def hold_alike(self, lane: LaneState, scope: Scope, now_s: float) -> None:
+        """A lane is a suspect: hold those that would be removed with it, if they never answered."""
+        for other in self.lanes.values():
+            is_alike = _is_removed_with(lane.lane, other.lane, Removal(scope, ""))
+            if is_alike and other is not lane and not (other.n_served or other.is_removed):
+                self._pause(other, other.health.hold(now_s + HOLD_S), now_s)
+
+    def begin_trial(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
+        """The lease just granted is for a probe, which decides about the lane."""
+        self._pause(lane, lane.health.try_lane(now_s, send_by_s + lane.lane.request_s), now_s)
+
     def count_retry(self, after: LaneId, lane: LaneState) -> None:
         """A request that failed on the lane `after` got a lease on `lane`."""
         lane.n_retries += 1
@@ -477,7 +499,7 @@ class LaneTable:
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
         controller.pace.accepted.sent_before(n_sent, since_s, now_s)
-        n_served = sum(one.n_answered() for one in limit.lanes)
+        n_served = sum(one.n_served for one in limit.lanes)
         if n_served:
             controller.served_before(sum(one.service_s for one in limit.lanes) / n_served)
         controller.note_start(now_s, limit.seats.in_flight)
@@ -712,7 +734,11 @@ class LaneTable:
         model = self.models.setdefault(lane.model, ModelState(lane.model))
         instance = self._instance(lane)
         health = LaneHealth(
-            lane, rng, episode_timeout_s=self.episode_timeout_s, has_answered=instance.has_answered
+            lane,
+            rng,
+            episode_timeout_s=self.episode_timeout_s,
+            wait_for_servers_s=self.wait_for_servers_s,
+            has_answered=instance.has_answered,
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted

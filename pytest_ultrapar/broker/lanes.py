@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, LIMITED
+from pytest_ultrapar.apis.failure_classes import LIMITED
 from pytest_ultrapar.broker.headroom import OF_WAKE
 from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
@@ -121,6 +121,7 @@ class LaneState(Wake):
         is_stealable: Whether workers that are not at home here may use it.
         stealable_s: Since when they may.
         used_order: Order of its last grant among all grants.
+        n_served: Requests that it answered; `n_refused`: that it refused as too much.
         n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
             and were granted another lane.
         removed_after_s: When it was removed, seconds after the run's start.
@@ -161,6 +162,8 @@ class LaneState(Wake):
     peak: int = 0
     granted: int = 0
     orphans: int = 0
+    n_served: int = 0
+    n_refused: int = 0
     n_retries: int = 0
     n_moved: int = 0
     started_s: float = math.inf
@@ -280,6 +283,7 @@ class LaneState(Wake):
     def answered(self, granted_s: float, now_s: float) -> None:
         """The provider answered a lease; to be counted as outcome as well."""
         took_s = now_s - granted_s
+        self.n_served += 1
         self.service_s += took_s
         self.longest_s = max(self.longest_s, took_s)
         self.instance.answered(now_s)
@@ -287,13 +291,9 @@ class LaneState(Wake):
     def grace_s(self) -> float:
         """Seconds for which the provider may still be at work on what a dead worker sent."""
         most_s = self.lane.longest_grace_s
-        if most_s is None or self.n_answered() < TELLING_ANSWERS:
+        if most_s is None or self.n_served < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
         return min(self.longest_s, most_s)
-
-    def n_answered(self) -> int:
-        """How many leases the provider answered."""
-        return sum(self.outcomes[outcome] for outcome in ANSWERED)
 
     def status(self, now_s: float, under_way_s: float = 0.0) -> LaneStatus:
         """A snapshot; its numbers do not change afterwards.
@@ -325,6 +325,7 @@ class LaneState(Wake):
             estimated=self._estimate(),
             busy_s=self.busy_s + under_way_s,
             widened=tuple(limit.name for limit in self.rated if limit.is_widened),
+            awaits="" if self.is_removed else self.health.awaits,
         )
 
     def _estimate(self) -> EstimatedLimit | None:

@@ -57,7 +57,7 @@ class Reserved(NamedTuple):
     reservation: Any
 
 
-_NOTHING_SENT = ("unsent", "connect")
+_NOTHING_SENT = ("unsent", "connect", "no_host", "tls")
 """Where there was no connection there was no request either, and no provider counted one."""
 
 

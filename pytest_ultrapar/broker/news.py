@@ -67,7 +67,9 @@ class NewsBook:
         """A lease that came back has a verdict; to be said before that is carried out."""
         lane_id = lane.lane.lane_id
         if isinstance(verdict, Removal):
-            is_told = CLASSES[said].removes is not None or feedback.retry_after_s is not None
+            # A host's names and certificates are its own.
+            is_told = said not in {"no_host", "tls"} and CLASSES[said].removes is not None
+            is_told = is_told or feedback.retry_after_s is not None
             if is_told and not lane.is_removed:
                 self._removals[News(lane_id, verdict.scope, verdict.reason)] = -math.inf
             return

@@ -50,6 +50,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: Of the prompt's tokens, those that were written to a cache.
+        is_own: Whether the request is refused for its own sake, while its lane serves others.
     """
 
     retry_after_s: float | None = None
@@ -62,6 +63,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     is_too_many: bool = False
     maybe_billed: bool = False
     cache_write_tokens: int = 0
+    is_own: bool = False
 
 
 NO_FEEDBACK = Feedback()
@@ -102,6 +104,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         most: What it may cost, where a budget counts that. Nobody knows it of an episode's first
             request before the episode begins: that is paid when it is known
             (`port.BrokerPort.pay`).
+        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
+        is_again: Whether it was refused as too much before: it stands behind all who wait.
     """
 
     request_id: int
@@ -114,6 +118,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     after: LaneId | None = None
     is_bound: bool = False
     most: Most | None = None
+    refused_by: tuple[LaneId, ...] = ()
+    is_again: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
@@ -135,6 +141,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             is then `congestion`.
         ends_s: Where hosts share limits or cases: until when this host's part of them holds, not
             before `send_by_s`. Nothing is sent later, whatever it waited for.
+        is_trial: Whether the lane is under suspicion: a probe is to be sent on it, not the request.
+        n_served: Requests that the lane has answered so far; `n_refused`: that it refused as too
+            much.
     """
 
     lease_id: int
@@ -148,6 +157,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     is_answering: bool = False
     late_after_s: float = math.inf
     ends_s: float = math.inf
+    is_trial: bool = False
+    n_served: int = 0
+    n_refused: int = 0
 
 
 class EstimatedLimit(msgspec.Struct, frozen=True):
@@ -195,6 +207,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         busy_s: Seconds that its leases were out, all of them together.
         widened: Limits on its path on which sends keep more distance than at first, since some were
             refused that kept to the declared rate (`headroom`).
+        awaits: What is wrong with its server, which is waited for; empty: it is not.
     """
 
     # Manifests of earlier runs have `out`, and the older names of fields given below.
@@ -218,6 +231,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     estimated: EstimatedLimit | None = msgspec.field(default=None, name="found")
     busy_s: float = 0.0
     widened: tuple[str, ...] = ()
+    awaits: str = ""
 
     @property
     def is_removed(self) -> bool:
@@ -331,8 +345,9 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
-"""Why a request cannot be served: no lane is left, the day of each is used up, or the money; or
-another host has the case by now."""
+OF_REQUEST = "refusal_of_request"
+"""Why a request cannot be served: no lane is left, the day of each is used up, or the money;
+another host has the case by now; or this one request is refused, and others are not."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -117,14 +117,17 @@ class Scheduler:
             for lane in free:
                 by_model.setdefault(lane.model, []).append(lane)
             waiting = next_follow_up(by_model)
-            if waiting is None:
+            if waiting is None or waiting.request.is_again:
+                may_begin = by_model
                 if self._table.budgets is not None:
-                    by_model = {
+                    may_begin = {
                         model: self._table.that_may_begin(lanes)
                         for model, lanes in by_model.items()
                         if model.n_waiting > model.n_follow_ups
                     }
-                waiting = next_opening(self._rotation.values(), by_model)
+                opening = next_opening(self._rotation.values(), may_begin)
+                if waiting is None or (opening is not None and opening.order < waiting.order):
+                    waiting, by_model = opening, may_begin
             if waiting is None:
                 break
             served_by = best_lane(waiting, by_model[waiting.model])
@@ -238,7 +241,7 @@ class Scheduler:
     def _grant(self, waiting: Waiting, lane: LaneState, now_s: float) -> None:
         table, worker, request = self._table, waiting.worker, waiting.request
         made_up_s = {one: one.made_up_s for one in lane.headrooms}
-        held = HeldLease(lane, now_s, waiting.probes, made_up_s)
+        held = HeldLease(lane, request, now_s, waiting.probes, made_up_s)
         if table.budgets is not None:
             if waiting.opens:
                 table.budgets.cases.begin(request.case_id, lane.lane)
@@ -268,6 +271,10 @@ class Scheduler:
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
+        if request.refused_by:
+            held.is_trial = lane.health.suspicion.wants_probe(request)
+            if held.is_trial:
+                table.begin_trial(lane, now_s, send_by_s)
         if request.after is not None:
             table.count_retry(request.after, lane)
         lease = Lease(
@@ -282,6 +289,9 @@ class Scheduler:
             lane.instance.is_answering(now_s),
             lane.late_after_s(now_s - held.behind_s),
             ends_s,
+            held.is_trial,
+            lane.n_served,
+            lane.n_refused,
         )
         self.actions.append(Grant(worker.name, request.request_id, lease))
         if waiting.opens:

@@ -32,6 +32,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
         pool: The lanes and limits.
         episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
             nothing for so long is removed.
+        wait_for_servers_s: How long a server is waited for that is not there, >= 0 seconds.
         history: Directory where what became of limits and lanes is written; None for nowhere.
         known: Lanes that are removed or pause when the first worker connects.
         days: What counts units per day.
@@ -43,6 +44,7 @@ class BrokerSettings(msgspec.Struct, frozen=True):
 
     pool: Pool
     episode_timeout_s: float = EPISODE_TIMEOUT_S
+    wait_for_servers_s: float = 0.0
     history: str | None = None
     known: tuple[KnownLane, ...] = ()
     days: tuple[DailyLimit, ...] = ()

@@ -114,6 +114,7 @@ class Waiting:
         head_of_line: The limits that are kept until its tokens fit; None: there never were any.
         parked_s: Seconds it waited for the retry budget before it joined a line.
         probes: The retry budget whose probe it is; None for all other requests.
+        is_trial: Whether a probe is to decide about the lane that it wants.
     """
 
     order: int
@@ -132,6 +133,7 @@ class Waiting:
     probes: RetryBudget | None = None
     line: Line | None = None
     head_of_line: HeadOfLine | None = None
+    is_trial: bool = False
 
     def free_limits(self) -> None:
         """Let nobody wait until its tokens fit."""
@@ -304,9 +306,11 @@ class HeldLease:
             bounds.
         n_guessed: How many these are.
         case: What its case takes; None where no money is counted.
+        is_trial: Whether a probe is sent on it, which decides about its lane.
     """
 
     lane: LaneState
+    request: LeaseRequest
     granted_s: float
     probes: RetryBudget | None
     made_up_s: Mapping[Headroom, float]
@@ -318,6 +322,7 @@ class HeldLease:
     bounded: int = 0
     n_guessed: int = 0
     case: OpenCase | None = None
+    is_trial: bool = False
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for.

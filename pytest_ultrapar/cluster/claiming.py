@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-import time
 from collections import Counter, deque
 from contextlib import suppress
+from time import sleep
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
@@ -217,7 +217,7 @@ class Claiming:
         self._all_failed: set[int] = set()
         self._new: deque[tuple[int, str]] = deque()
         self._is_over = False
-        self._busy_s = time.monotonic()
+        self._busy_s = boot_s()
         self._trouble = ""
         self._has_warned = self._is_drained = False
         self._noted: set[str] = set()
@@ -302,7 +302,7 @@ class Claiming:
                 f'the host "{visible(self._name)}" to be taken for dead',
                 f": a host that was killed keeps its name for {SILENT_MS // 1000} s",
             )
-            time.sleep(IDLE_S)
+            sleep(IDLE_S)
 
     def start(
         self,
@@ -387,7 +387,7 @@ class Claiming:
                 trouble, said, may_be_another = str(error), None, True
             # Whoever renews the limits may be in trouble alone.
             trouble = trouble or self._trouble
-            now_s = time.monotonic()
+            now_s = boot_s()
             troubled_since_s = (troubled_since_s or now_s) if trouble else None
             if troubled_since_s is None:
                 self._has_warned = False
@@ -414,8 +414,8 @@ class Claiming:
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
             return
-        until_s = time.monotonic() + LOOK_S
-        while time.monotonic() < until_s and not self._stop.wait(SOON_S):
+        until_s = boot_s() + LOOK_S
+        while boot_s() < until_s and not self._stop.wait(SOON_S):
             status = self._status()
             if self._new or (status is not None and status.ended_episodes > self._counts.n_ended):
                 return
@@ -436,7 +436,7 @@ class Claiming:
             # A broker that is not there yet, or busy, is asked at the next look.
             self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
-                self._busy_s = time.monotonic()
+                self._busy_s = boot_s()
             # Keys of which nothing is shared may be asked all the while.
             closed = closed_words(whole, status, self._lanes)
             self._trouble = "" if status.in_flight else status.trouble or closed
@@ -468,12 +468,12 @@ class Claiming:
         Where an engine ended early nobody is told of theirs; when nothing has been in flight or
         waited for a while, there are none.
         """
-        if time.monotonic() - self._busy_s > STILL_S:
+        if boot_s() - self._busy_s > STILL_S:
             return 0
         return self._counts.n_open()
 
     def _open_of(self) -> list[tuple[int, int]]:
-        return [] if time.monotonic() - self._busy_s > STUCK_S else self._counts.open_of()
+        return [] if boot_s() - self._busy_s > STUCK_S else self._counts.open_of()
 
     def _is_behind(self) -> bool:
         return len(self._holding) - self._n_open() > MOST_UNGRADED
@@ -505,7 +505,7 @@ class Claiming:
         self._hold(begun_s + HOLD_S, (), self._ids(again))
         if not given:
             return
-        self._busy_s = time.monotonic()
+        self._busy_s = boot_s()
         self._holding.update(given)
         for number in given:
             self._counts.claim(number)

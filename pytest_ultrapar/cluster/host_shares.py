@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -42,7 +41,7 @@ from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 from pytest_ultrapar.store.clock_stamps import Stamp, StampFile
-from pytest_ultrapar.system.clock import boot_id, boot_s
+from pytest_ultrapar.system.clock import boot_id, boot_s, wall_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class HostShares:
 
     def start(self, host: BrokerHost) -> None:
         """Begin to renew. Called once, when the loop runs."""
-        self._days_before.read(time.time())
+        self._days_before.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -260,8 +259,8 @@ class HostShares:
         wanted = wants.rows
         if self._clock_rate.trouble:
             wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
-        wall_s = time.time() + self._server_ahead_s
-        lanes = self._asked.ask(held, wanted, wall_s, leaving=leaving)
+        server_s = wall_s() + self._server_ahead_s
+        lanes = self._asked.ask(held, wanted, server_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
@@ -304,7 +303,7 @@ class HostShares:
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
         self._days_before.told()
-        self._server_ahead_s = answer.server_ms / 1000 - time.time()
+        self._server_ahead_s = answer.server_ms / 1000 - wall_s()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
         held = broker.holdings(now_s())

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from dataclasses import dataclass
 from functools import partial
+from time import sleep
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
@@ -39,6 +39,7 @@ from pytest_ultrapar.cluster.ledger_view import (
 )
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -92,15 +93,15 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
     Raises:
         ConfigError: There is none for so long, or what `ask` raises.
     """
-    until_s = time.monotonic() + patience_s
+    until_s = boot_s() + patience_s
     while True:
         try:
             return ask()
         except NoAnswerError as error:
-            if time.monotonic() > until_s:
+            if boot_s() > until_s:
                 raise ConfigError(str(error)) from None
             waits(str(error))
-            time.sleep(0.5)
+            sleep(0.5)
 
 
 class ClusterServer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-import time
 from contextlib import suppress
+from time import sleep
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
@@ -19,6 +19,7 @@ from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,14 +131,14 @@ class ClusterRun:
     def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:
         from pytest_ultrapar.cluster.server import ask_patiently  # noqa: PLC0415 - with a cluster only
 
-        began_s = time.monotonic()
+        began_s = boot_s()
         most = f"the run waits {duration(self._patience_s)} at most"
         with line:
             ask_patiently(
                 ask,
                 self._patience_s,
                 lambda why: line.say(
-                    "the server of the cluster", f": {why}; {most}", time.monotonic() - began_s
+                    "the server of the cluster", f": {why}; {most}", boot_s() - began_s
                 ),
             )
 
@@ -211,10 +212,10 @@ class ClusterRun:
             status=status,
         )
         self._agree(identity, manifest, line)
-        began_s = time.monotonic()
+        began_s = boot_s()
         with line:
             self._claiming.join(
-                identity, lambda what, more: line.say(what, more, time.monotonic() - began_s)
+                identity, lambda what, more: line.say(what, more, boot_s() - began_s)
             )
         whole, told = self.whole, status()
         assert whole is not None
@@ -409,7 +410,7 @@ def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
             )
             raise ConfigError(msg)
         before_s = silent_s
-        time.sleep(_SPEAKS_S)
+        sleep(_SPEAKS_S)
 
 
 def _silent_s(server: ClusterServer, run: str, host: str) -> float | None:

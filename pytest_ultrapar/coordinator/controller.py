@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from xdist.report import report_collection_diff
 from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
@@ -26,8 +25,9 @@ from pytest_ultrapar.session import garbage, run_config
 from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
+from pytest_ultrapar.session.tests_of_workers import tests_differ
 from pytest_ultrapar.session.worker_messages import event, handle_packed, receive_packed
-from pytest_ultrapar.store.cases_file import read_plan
+from pytest_ultrapar.store.cases_file import read_collected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -321,16 +321,11 @@ class ControllerSession:
 
     def _begun(self) -> Dispatch | None:
         """What there is to dispatch, once all have collected; None for nothing."""
-        collections = list(self._collections.items())
-        first_worker, collection = collections[0]
-        for worker, other in collections[1:]:
-            difference = report_collection_diff(collection, other, first_worker, worker)
-            if difference:
-                # As xdist's own schedulers do. The usual reason is a parameter whose values come in
-                # another order in each process, such as those of a set.
-                report = pytest.CollectReport(worker, "failed", difference, [])
-                self._config.hook.pytest_collectreport(report=report)
-                return None
+        collection, *others = self._collections.values()
+        for other in others:
+            # xdist's own schedulers would report a test that failed.
+            if said := tests_differ(collection, other):
+                raise pytest.UsageError(said)
         self._collection = collection
         if not collection:
             return None
@@ -370,11 +365,11 @@ class ControllerSession:
         # gw2 before gw10.
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         with usage_errors():
-            of_nodeid = {case.nodeid: case for case in read_plan(run.directory.path)}
+            of_nodeid = {case.nodeid: case for case in read_collected(run.directory.path)}
             planned = [of_nodeid[nodeid] for nodeid in self._collection if nodeid in of_nodeid]
             self._coordinator.plan(workers, planned)
             if run.source.sends:
-                broker = run.services.start_broker(run.options.episode_timeout_s)
+                broker = run.services.start_broker(run.broker_settings())
                 self._client = BlockingBrokerClient(broker.path, broker.token)
                 self._coordinator.status_source = self.status
                 self._client.assign(run.assignment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from pytest_ultrapar.session import garbage, internals, reports
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import use_words_of_pytest
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -64,7 +64,7 @@ class Coordinator:
         reporter = self._reporter
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
-        self.run.collecting_since_s = time.monotonic()
+        self.run.collecting_since_s = boot_s()
         collects_here = not self.config.pluginmanager.hasplugin("dsession")
         if self.run.options.live == "off":
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from pytest_ultrapar.report.merged import missing_lines
 from pytest_ultrapar.report.text import counted, visible
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
-from pytest_ultrapar.system.clock import MonotonicClock
+from pytest_ultrapar.system.clock import MonotonicClock, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +140,7 @@ def finish(
         manifest = msgspec.structs.replace(
             run.manifest,
             lanes=run.last_status.lanes if run.last_status is not None else [],
-            ended_at=datetime.now(UTC),
+            ended_at=utc_now(),
         )
         path = run.directory.path
         try:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from time import sleep
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import in_use, new_run_id
+from pytest_ultrapar.system.clock import boot_s, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ def merge_hosts(
         if missing or len(found) < 2:  # noqa: PLR2004 - one host alone is the whole
             return
         directories = [path for _, path in found]
-        whole = own.parent / f"merged-{run}-{new_run_id(datetime.now(UTC))}"
+        whole = own.parent / f"merged-{run}-{new_run_id(utc_now())}"
         late = _wait(directories)
         if late:
             names = ", ".join(str(path) for path in late)
@@ -107,7 +108,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
     if state is None:
         msg = "the server has forgotten it"
         raise UltraparError(msg)
-    return frozenset(state.finishers), datetime.now(UTC) - timedelta(seconds=state.began_s)
+    return frozenset(state.finishers), utc_now() - timedelta(seconds=state.began_s)
 
 
 def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:
@@ -124,9 +125,9 @@ def _manifest(directory: Path) -> Manifest | None:
 
 def _wait(directories: Sequence[Path]) -> list[Path]:
     """Wait until nobody writes into them any more; those of which that is not so."""
-    until_s = time.monotonic() + WAIT_S
-    while (late := [path for path in directories if in_use(path)]) and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
+    until_s = boot_s() + WAIT_S
+    while (late := [path for path in directories if in_use(path)]) and boot_s() < until_s:
+        sleep(_LOOK_S)
     return late
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-import time
 from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,16 +23,19 @@ from pytest_ultrapar.report.live_view import (
     projected,
 )
 from pytest_ultrapar.report.progress import (
+    LINE_S,
     ProgressState,
     collecting_line,
     next_line_s,
     observe,
     observe_whole,
     progress_line,
+    servers_awaited,
     tables_line,
 )
 from pytest_ultrapar.report.whole_run import share_words, waits_words
 from pytest_ultrapar.session import internals
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -87,9 +90,10 @@ class LiveProgress:
         self._has_view = self._on_terminal and live == "auto" and _has_room_for_a_view(reporter)
         self._colour = bool(reporter.hasmarkup)
         self._counts_items = counts_items
-        self._began_s = time.monotonic()
+        self._began_s = boot_s()
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
-        self._look: Callable[[float], None] = lambda _now_s: None
+        # Whether what it sees should be said at once.
+        self._look: Callable[[float], bool] = lambda _now_s: False
         self._view: Callable[[float], LiveView | None] | None = None
         self._screen: LiveScreen | None = None
         self._tables = (0, 0)
@@ -105,7 +109,7 @@ class LiveProgress:
         Args:
             before: Seconds that it took in the run before, and how many cases it found.
         """
-        self._began_s = began_s = time.monotonic()
+        self._began_s = began_s = boot_s()
         if not (self._on_terminal and self._counts_items):
             self._line = lambda now_s, width: collecting_line(now_s - began_s, before, width)
         self._thread.start()
@@ -139,8 +143,8 @@ class LiveProgress:
 
     def writing_tables(self) -> None:
         """All is over but the tables."""
-        began_s = time.monotonic()
-        self._look, self._view = lambda _now_s: None, None
+        began_s = boot_s()
+        self._look, self._view = lambda _now_s: False, None
         self._line = lambda now_s, width: (
             tables_line(*self._tables, now_s - began_s, width) if self._tables[1] else None
         )
@@ -174,11 +178,10 @@ class LiveProgress:
                 self._view, self._has_view = None, False
 
     def _show(self) -> None:
-        next_s = 0.0 if self._on_terminal else time.monotonic() + next_line_s(0.0)
-        while not self._stopped.wait(min(_LOOK_S, max(0.0, next_s - time.monotonic()))):
-            now_s = time.monotonic()
-            self._look(now_s)
-            if now_s < next_s:
+        next_s = 0.0 if self._on_terminal else boot_s() + next_line_s(0.0)
+        while not self._stopped.wait(min(_LOOK_S, max(0.0, next_s - boot_s()))):
+            now_s = boot_s()
+            if not self._look(now_s) and now_s < next_s:
                 continue
             if self._on_terminal:
                 next_s = now_s + _LOOK_S
@@ -296,17 +299,20 @@ class _Asking:
         self._n_to_answer = sum(to_ask.cases.values()) + to_ask.n_recovered
         self._status = status
         self._state = ProgressState(sum(planned.values()))
-        self._looks = Looks.at(time.monotonic())
+        self._looks = Looks.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
         self._interval: tuple[float, float] | None = None
         self._next_estimate_s = 0.0
+        self._next_word_s = -math.inf
 
-    def look(self, now_s: float) -> None:
-        """See how far the run is, if the broker answers."""
+    def look(self, now_s: float) -> bool:
+        """See how far the run is, if the broker answers; whether it waits for other servers now."""
         self._seen = status = self._status()
         if status is None:
-            return
+            return False
+        before = self._state.waits
+        awaited = servers_awaited(status)
         self._looks = self._looks.then(status)
         self._kept = lately(self._kept, status)
         self._state = observe(
@@ -316,6 +322,7 @@ class _Asking:
             in_flight=status.in_flight,
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
+            waits=awaited,
         )
         whole = self._whole()
         if whole is not None:
@@ -323,9 +330,13 @@ class _Asking:
                 self._state,
                 whole,
                 share=share_words(status.shares, self._limits),
-                waits=waits_words(whole, status, self._to_ask.lanes),
+                waits=waits_words(whole, status, self._to_ask.lanes) or awaited,
                 now_s=now_s,
             )
+        if not awaited or awaited == before or now_s < self._next_word_s:
+            return False
+        self._next_word_s = now_s + LINE_S
+        return True
 
     def line(self, now_s: float, width: int) -> str | None:
         """The line of the last look, with an estimate; None when the broker did not answer."""
@@ -365,5 +376,5 @@ class _Asking:
             self._interval = self._ends.interval(now_s, eta, n_ended)
         # Too little is known at first only: then the next look may be the one that knows.
         least_s = _ESTIMATE_S if eta is not None else 0.0
-        took_s = time.monotonic() - now_s
+        took_s = boot_s() - now_s
         self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

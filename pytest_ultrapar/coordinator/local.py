@@ -80,7 +80,7 @@ class LocalSession:
 
         run = self._coordinator.run
         self._port = LocalBroker(
-            run.services.broker_settings(run.options.episode_timeout_s),
+            run.broker_settings(),
             MonotonicClock(),
             asyncio.get_running_loop(),
             worker=WORKER,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +29,11 @@ from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
     cases_digest,
+    changed_message,
+    missing_message,
     read_generated,
+    read_plan,
+    settle_cases,
     suite_digest,
 )
 from pytest_ultrapar.store.journal import largest_sizes
@@ -58,7 +60,7 @@ from pytest_ultrapar.store.run_directory import (
     resolve_run,
     unpoint_latest,
 )
-from pytest_ultrapar.system.clock import MonotonicClock
+from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
+    from pytest_ultrapar.broker.settings import BrokerSettings
     from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.pool.model import Lane
@@ -114,7 +117,7 @@ class Run:
         self.options, self.pool = run_config.settings(config)
         self.source = run_config.source(config)
         self.redactor = run_config.redactor(self.pool)
-        self.started_at = datetime.now(UTC)
+        self.started_at = utc_now()
         self.planned = 0
         self.n_lost = 0
         self.recovered: frozenset[str] = frozenset()
@@ -123,7 +126,7 @@ class Run:
         self.replayed: Manifest | None = None
         self._held_run = ExitStack()
         self.notes: list[str] = []
-        self.collecting_since_s = time.monotonic()
+        self.collecting_since_s = boot_s()
         self.assignment = Assignment()
         self._restricted = False
         self._sample: tuple[str, ...] = ()
@@ -191,6 +194,7 @@ class Run:
                     f"{shards_differ(self.resumed.shard, shard)}"
                 )
                 raise ConfigError(msg)
+        settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
@@ -214,8 +218,10 @@ class Run:
         """Make the assignment of the run; `assignment` is what this host has to do for it.
 
         Raises:
-            ConfigError: The hook gave something that cannot be carried out.
+            ConfigError: The hook gave something that cannot be carried out, or the run is to finish
+                another one that had other cases.
         """
+        self._compare_cases(cases)
         lanes = run_config.case_lanes(self.config)
         assignment = make_assignment(
             self.config,
@@ -254,6 +260,30 @@ class Run:
         self.planned = len(cases)
         return assignment
 
+    def _compare_cases(self, cases: Sequence[Case]) -> None:
+        """Compare the cases with those of the run that is to be finished or graded anew.
+
+        Raises:
+            ConfigError: Some are missing now, or their data changed and nobody said that their
+                answers shall be kept.
+        """
+        if self.regraded is None and self.resumed is None:
+            return
+        run = resolve_run(self.options.regrade) if self.options.regrade else self.directory.path
+        then = read_plan(run)
+        answered = [case for case in cases if case.case_id in self.recovered]
+        said = None if self.resumed is None else missing_message(then, cases)
+        if said is None and (changed := changed_message(then, answered)):
+            self.notes.append(f"{changed}; the answers to the earlier data are kept")
+            if self.resumed is not None and not self.options.keep_changed:
+                said = (
+                    f"{changed}; start a new run, or give --ultrapar-keep-changed to keep the "
+                    "answers to the earlier data"
+                )
+        if said is not None:
+            msg = f"--ultrapar-resume: {run} cannot be finished by this run: {said}"
+            raise ConfigError(msg)
+
     def _refuse_other_suite(self, replayed: Manifest, cases: Sequence[Case]) -> None:
         found = read_replayed(self.directory.path)
         assert found is not None
@@ -287,6 +317,7 @@ class Run:
             if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
+        settle_cases(self.directory.path)
         try:
             self.directory.point_latest()
         except ResultsError as error:
@@ -324,7 +355,7 @@ class Run:
             seed=options.seed,
             repeats=options.repeats.n,
             n_planned=len(cases),
-            collected_s=time.monotonic() - self.collecting_since_s,
+            collected_s=boot_s() - self.collecting_since_s,
             suite_digest=suite_digest(cases),
             cases_digest=cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
@@ -410,6 +441,11 @@ class Run:
             case for case in cases if case.skipped is None and case.case_id not in self.recovered
         ]
 
+    def broker_settings(self) -> BrokerSettings:
+        """What the run's broker starts with."""
+        options = self.options
+        return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
+
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
         """Whether the lanes answer that cases need, if that shall be known; lines for people.
 
@@ -432,6 +468,7 @@ class Run:
             line,
             self.services.days,
             go_on=self.options.check == "warn",
+            wait_s=self.options.wait_for_servers_s,
         )
 
     def keep_keys(self, line: WaitingLine) -> None:
@@ -523,6 +560,8 @@ class Run:
         elif self.keys is not None:
             self.keys.give_back_unused()
         options = self.options
+        with suppress(ResultsError):
+            settle_cases(self.directory.path)
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()

@@ -186,28 +186,32 @@ class Services:
             self._broker_directory = BrokerDirectory.make(self._directory)
         return self._broker_directory
 
-    def start_broker(self, episode_timeout_s: float) -> BrokerProcess:
+    def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
         """Have a broker process; with xdist only.
 
         Only when the keys are ours: it keeps them while it lives.
 
         Args:
-            episode_timeout_s: How long an episode may last, seconds.
+            settings: As of `broker_settings`.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
-        self.broker = BrokerProcess.start(
-            self.broker_settings(episode_timeout_s),
-            self.broker_directory,
-            inherited=self.inherited,
-        )
+        self.broker = BrokerProcess.start(settings, self.broker_directory, inherited=self.inherited)
         return self.broker
 
-    def broker_settings(self, episode_timeout_s: float) -> BrokerSettings:
-        """What the run's broker starts with, in this process or in one of its own."""
+    def broker_settings(
+        self, episode_timeout_s: float, wait_for_servers_s: float
+    ) -> BrokerSettings:
+        """What the run's broker starts with, in this process or in one of its own.
+
+        Args:
+            episode_timeout_s: How long an episode may last, seconds.
+            wait_for_servers_s: How long a server may be away, seconds.
+        """
         return BrokerSettings(
             self._pool,
             episode_timeout_s,
+            wait_for_servers_s,
             history=str(self._directory),
             known=self.known,
             days=self.days,

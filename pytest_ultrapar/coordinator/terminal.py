@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.report.text import n_cells
 from pytest_ultrapar.session import internals
+from pytest_ultrapar.system.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -153,4 +154,4 @@ class SharedTerminal:
         # A terminal that is gone shows nothing.
         with contextlib.suppress(OSError):
             while data:
-                data = data[os.write(self._fd, data) :]
+                data = data[Disk.write(self._fd, data) :]

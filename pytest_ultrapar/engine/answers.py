@@ -6,7 +6,6 @@ Suites load it with `Llm`: without the HTTP client (0.1 s), which nobody needs t
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, body_text
 from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
+from pytest_ultrapar.system.clock import wall_s
 
 if TYPE_CHECKING:
     from pytest_ultrapar.engine.endpoints import Endpoint
@@ -226,7 +226,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         found = endpoint.reader.reply(answer.body, endpoint.lane, latency_s)
     else:
         status, headers = answer.status, answer.headers
-        found = endpoint.api.failure(status, answer.body, headers, epoch_s=time.time())
+        found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
         return replace(found, body=body_text(answer.body))
     if not endpoint.patterns:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.reply import Messages, Reply
+from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint, without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
@@ -109,9 +109,11 @@ class Conversation(msgspec.Struct):
             return
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
-            is_whole = result.outcome in _OF_THE_REQUEST and answer.stream is None
-            # Nobody will ask for the page of a server that is down, nor for half a stream.
-            answer = answer if is_whole else replace(answer, body=b"")
+            is_of_request = result.outcome in _OF_THE_REQUEST
+            # Nobody will ask for the page of a server that is down; for half an answer they may.
+            if answer.stream is not None or not (is_of_request or result.came):
+                half = None if is_of_request else result.came
+                answer = replace(answer, body=b"" if half is None else as_one_body(half))
         self._unanswered[turn] = (endpoint, body, answer)
         if isinstance(result, Reply):
             self._exchanged(turn, result)
@@ -123,7 +125,7 @@ class Conversation(msgspec.Struct):
         if isinstance(answer, Answer):
             came, status = answer.body, answer.status
             if reply is not None and answer.stream is not None:
-                whole = _as_one_body(reply)
+                whole = as_one_body(reply)
         self.exchanges.add(
             turn,
             api=endpoint.read_by or endpoint.api_word,
@@ -152,19 +154,6 @@ class Conversation(msgspec.Struct):
             self.exchanges.add(turn, api="", path="", status=None, sent=sent, role=role)
         self._unsent.clear()
         return self.exchanges.noted
-
-
-def _as_one_body(reply: Reply) -> bytes:
-    """All that a reply says, in the shape of a chat completion that is no stream."""
-    choices = [
-        {
-            "index": number,
-            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
-            "finish_reason": one.finish_reason,
-        }
-        for number, one in enumerate(reply.choices)
-    ]
-    return msgspec.json.encode({"choices": choices})
 
 
 def _as_text(content: object) -> str:

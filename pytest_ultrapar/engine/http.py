@@ -10,9 +10,9 @@ import asyncio
 import errno
 import io
 import os
+import re
 import socket
 import ssl
-import time
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -159,20 +159,14 @@ class HttpClient:
                     first_byte_s = boot_s()
                     stop_watching = _wake_when_broken(answer)
                     try:
-                        stream, content = None, b""
-                        if _is_stream(endpoint, answer):
-                            stream = endpoint.reader.stream()
-                            content = await _follow(stream, answer, self._largest_bytes, pieces)
-                        else:
-                            came = _pieces(answer, self._largest_bytes)
-                            content = b"".join([piece async for piece in came])
+                        stream, content = await _body(endpoint, answer, self._largest_bytes, pieces)
                     finally:
                         # The connection lives on, and would keep the answer with it.
                         stop_watching()
                         answer.release()
                 except (aiohttp.ClientError, OSError) as error:
                     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
-                        self._stale[address.place] = time.monotonic() + STALE_S
+                        self._stale[address.place] = boot_s() + STALE_S
                     return _failure(error, address)
         except TimeoutError:
             return Failure("timeout", f"no answer within {timeout_s:g} s", maybe_billed=True)
@@ -212,7 +206,7 @@ class HttpClient:
 
     def _session_for(self, address: _Address) -> aiohttp.ClientSession:
         """One whose requests make one connection each, where a kept one may be dead."""
-        is_stale = self._stale.get(address.place, 0.0) > time.monotonic()
+        is_stale = self._stale.get(address.place, 0.0) > boot_s()
         if not is_stale:
             if self._kept is None:
                 self._kept = self._session(keepalive_timeout=KEPT_S)
@@ -258,29 +252,44 @@ def _is_stream(endpoint: Endpoint, answer: aiohttp.ClientResponse) -> bool:
     return kind.lower().startswith("text/event-stream")
 
 
-async def _follow(
-    chat: Stream, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
-) -> bytes:
-    """Feed a stream to its end; returns all that came of it."""
+_EVENTS = re.compile(rb"\s*(?:data|event|id|retry)?:")
+
+
+async def _body(
+    endpoint: Endpoint, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
+) -> tuple[Stream | None, bytes]:
+    """All that comes, and the stream that it is if it is one.
+
+    Its beginning shows one that nobody asked for, as `transformers serve` streams all responses.
+    """
+    stream = endpoint.reader.stream() if _is_stream(endpoint, answer) else None
     came: list[bytes] = []
     async with aclosing(_pieces(answer, largest_bytes)) as pieces:
         async for piece in pieces:
+            if not came and answer.status == HTTPStatus.OK and _EVENTS.match(piece):
+                stream = stream or endpoint.reader.stream()
             came.append(piece)
-            chat.feed(piece, boot_s())
+            if stream is None:
+                continue
+            stream.feed(piece, boot_s())
             if reader is not None:
-                result = chat.reply("", 0.0) if chat.done else None
+                result = stream.reply("", 0.0) if stream.done else None
                 if isinstance(result, Failure):
                     if result.outcome not in {"refused", "bad_request"}:
                         break
                     reader.failure = result
                 reader.put(answer.status, answer.headers, piece)
-                reader.is_whole = chat.done
-            if chat.done:
+                reader.is_whole = stream.done
+            if stream.done:
                 with suppress(TimeoutError, aiohttp.ClientError, OSError, _TooLargeError):
                     await asyncio.wait_for(_drain(pieces), _REST_S)
-                return b"".join(came)
-    chat.end(boot_s())
-    return b"".join(came)
+                return stream, b"".join(came)
+    content = b"".join(came)
+    if stream is None:
+        # Gateways end what is no stream as they end one.
+        return None, content.rstrip().removesuffix(b"data: [DONE]")
+    stream.end(boot_s())
+    return stream, content
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
@@ -405,6 +414,10 @@ def _failure(error: Exception, address: _Address) -> Failure:
             said = beginning(getattr(error.certificate_error, "verify_message", said))
             return Failure("tls", f"certificate not trusted: {said}")
         case aiohttp.ClientConnectorError():
+            if isinstance(error, aiohttp.ClientConnectorDNSError) and _is_unknown(error):
+                return Failure("no_host", f"cannot connect: {_no_connection(error)}")
+            if isinstance(error.os_error, ssl.SSLError):
+                return Failure("tls", f"cannot connect: {_no_connection(error)}")
             return _not_connected(_no_connection(error), is_refused=_is_refused(error))
         case aiohttp.ClientHttpProxyError():
             answered = f"the proxy answered {error.status} {error.message}".rstrip()
@@ -424,6 +437,11 @@ def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
     # Nobody counts a rate by refusing connections.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
+
+
+def _is_unknown(error: aiohttp.ClientConnectorDNSError) -> bool:
+    """Whether the host is unknown; else it is the name server that is in trouble."""
+    return error.os_error.errno in {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
 
 
 def _is_refused(error: aiohttp.ClientConnectorError) -> bool:

@@ -8,6 +8,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -60,9 +61,16 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
     return task
 
 
+class _PlainLoop(asyncio.SelectorEventLoop):
+    """asyncio's own, by a clock that no test fakes; uvloop's is none of Python's."""
+
+    def time(self) -> float:
+        return boot_s()
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """A loop for episodes: uvloop's where that is installed."""
-    kind: Any = asyncio.SelectorEventLoop
+    kind: Any = _PlainLoop
     try:
         import uvloop  # noqa: PLC0415 - absent on some platforms, and costs 41 ms that plain tests need not pay
     except ImportError:

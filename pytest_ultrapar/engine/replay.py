@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.errors import (
@@ -75,6 +76,7 @@ class Stored(NamedTuple):
         came: The answer's body.
         is_stream: Whether that is a stream of events.
         attempt: The last try; None where it was never sent.
+        is_unasked: Whether nobody had asked for that stream, and it was handed on as one body.
     """
 
     asked: Wording
@@ -83,6 +85,7 @@ class Stored(NamedTuple):
     came: bytes
     is_stream: bool
     attempt: Attempt | None
+    is_unasked: bool = False
 
     @property
     def is_answered(self) -> bool:
@@ -95,7 +98,7 @@ class Stored(NamedTuple):
         """Whether who asked can read it: for a stream, or for none; None reads both."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
-        return self.is_stream is is_stream
+        return (self.is_stream and not self.is_unasked) is is_stream
 
 
 class Match(NamedTuple):
@@ -353,6 +356,8 @@ class EpisodeReplay:
             # What was known then, or what has been learned since.
             if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
+            if "bad_request" not in {then.outcome, result.outcome}:
+                raise InfraError(result.outcome, message)
             return BadRequestError(message), answer, lane
         if request.pieces is not None:
             request.pieces.put(stored.status, headers, stored.came)
@@ -443,7 +448,13 @@ def stored_requests(
             continue
         headers = tuple(sorted(one.headers.items()))
         asked = Wording(one.path, one.query, headers, canonical(sent))
-        yield Stored(asked, one.api, one.status, came, one.is_stream, last.get(one.turn))
+        wanted = part_of(sent, _Wanted) or _Wanted()
+        unasked = one.is_stream and not wanted.stream and ":stream" not in one.path
+        yield Stored(asked, one.api, one.status, came, one.is_stream, last.get(one.turn), unasked)
+
+
+class _Wanted(msgspec.Struct):
+    stream: bool = False
 
 
 class NoBroker(BrokerPort):

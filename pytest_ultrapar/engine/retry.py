@@ -7,8 +7,9 @@ for that one. Where too many requests fail at once, the broker parks retries unt
 succeeds (`broker.retry_budget`).
 
 A 503 or refused connection that names no time to come back counts as a refusal by rate while the
-instance answers others, but at most `sender.MOST_CROWDED` times per turn: `Sender._send` says which
-it is before this module is asked.
+instance answers others: `Sender._send` says which it is before this module is asked. A request that
+is refused again while others are served is refused for its own sake (`Tries.is_own`): then it waits
+alone, and in the end it is given up.
 """
 
 from __future__ import annotations
@@ -17,15 +18,57 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, backoff_s
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Sequence
 
     from pytest_ultrapar.apis.failure import Failure
-    from pytest_ultrapar.broker.protocol import LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.pool.model import LaneId
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
+MOST_OWN = 10
+"""A request that was refused so often for its own sake will never be served."""
+
+
+class Tries:
+    """What became of one request so far.
+
+    Attributes:
+        failed: How its tries ended, in their order.
+        refused_by: The lanes whose key, model or instance refused it.
+        n_own: How often it was refused as too much for its own sake; `was_own`: the last time, too.
+    """
+
+    def __init__(self) -> None:
+        self.failed: list[LeaseOutcome] = []
+        self.refused_by: list[LaneId] = []
+        self.n_own = 0
+        self.was_own = False
+        # By lane, requests that it had served and refused when it last refused this one.
+        self._counts: dict[LaneId, tuple[int, int]] = {}
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it was refused for its own sake so often that it will never be served."""
+        return self.was_own and self.n_own >= MOST_OWN
+
+    def is_own(self, lease: Lease) -> bool:
+        """Whether a refusal as too much is about this request and not about its lane.
+
+        It is where the lane refused the request before, and has since served as many others as it
+        refused. Asked once per refusal.
+        """
+        before = self._counts.get(lease.lane)
+        self._counts[lease.lane] = lease.n_served, lease.n_refused + 1
+        self.was_own = False
+        if before is not None:
+            n_served, n_refused = lease.n_served - before[0], lease.n_refused - before[1]
+            self.was_own = n_served >= n_refused and bool(n_served or self.n_own)
+        self.n_own += self.was_own
+        return self.was_own
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -61,8 +104,17 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         # What timed out twice has cost two whole time-outs, and is likely to cost a third.
         if its_class.again == "once" and failed.count(outcome) > 1:
             return "give_up"
-        return "again" if self.n_own(failed) < self.max_attempts else "give_up"
+        return "again" if self.n_counted(failed) < self.max_attempts else "give_up"
 
-    def n_own(self, failed: Sequence[LeaseOutcome]) -> int:
+    def wait_s(self, failure: Failure, tries: Tries, rng: random.Random) -> float:
+        """Seconds that a request waits by itself before it asks again, if it is to."""
+        if CLASSES[failure.outcome].costs_attempt:
+            return backoff_s(self.n_counted(tries.failed), rng)
+        if failure.outcome in LIMITED and tries.was_own:
+            # Its lane does not pause for it.
+            return max(failure.retry_after_s or 0.0, backoff_s(tries.n_own, rng))
+        return 0.0
+
+    def n_counted(self, failed: Sequence[LeaseOutcome]) -> int:
         """How many of these attempts count against `max_attempts`."""
         return sum(CLASSES[outcome].costs_attempt for outcome in failed)

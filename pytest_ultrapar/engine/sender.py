@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -17,12 +17,20 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
+from pytest_ultrapar.apis.failure_classes import CLASSES, DOUBTED, LIMITED
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
-from pytest_ultrapar.broker.protocol import Feedback, Lease, LeaseOutcome, LeaseRequest, Most
+from pytest_ultrapar.broker.protocol import (
+    NO_LANE,
+    OF_REQUEST,
+    Feedback,
+    Lease,
+    LeaseOutcome,
+    LeaseRequest,
+    Most,
+)
 from pytest_ultrapar.engine.answers import (
     Answer,
     NobodyWaitsError,
@@ -36,8 +44,9 @@ from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.probe import send_probe
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
-from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import (
     BadRequestError,
@@ -52,9 +61,6 @@ from pytest_ultrapar.records import Attempt
 from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
-MOST_CROWDED = 10
-"""A request that was refused so often while others were answered is refused for its own sake: it
-may bring its server down each time. From then on a 503 is a failure of the request."""
 _CLOSE_S = 1.0
 """A send that is cancelled ends at once; should one ever not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
@@ -296,19 +302,27 @@ class Sender:
     async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        retry = self.parts.retry
         # By lane: names of models and parameters differ. Encoded once, however often it is tried.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
-        failed: list[LeaseOutcome] = []
+        tries = Tries()
         after: LaneId | None = None
         was_late = False
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self.parts.clock.now_s()
-            lease = await self._lease(request, after, bound)
+            lease = await self._lease(request, tries, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
+            if lease.lane in tries.refused_by:
+                # A probe is to decide about the lane, or it has, while this waited for that.
+                if lease.is_trial:
+                    await self._try_lane(lease)
+                else:
+                    self.parts.port.release(lease, "unsent")
+                    # A broker in this process answers at once: let the loop go round.
+                    await asyncio.sleep(0)
+                continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
                 raise NobodyWaitsError
@@ -322,7 +336,7 @@ class Sender:
             try:
                 result, answer = await self._send(
                     turn,
-                    failed,
+                    tries,
                     lease=lease,
                     endpoint=endpoint,
                     body=body,
@@ -341,32 +355,49 @@ class Sender:
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
             result = replace(result, message=self.parts.shown(result.message))
-            self.conversation.troubles[self.role] = result.message
-            failed.append(result.outcome)
-            its_class = CLASSES[result.outcome]
-            verdict = retry.decide(result, failed)
-            if verdict == "again" and request.pieces is not None and request.pieces.has_begun:
-                verdict = "give_up"
-            is_own = verdict == "again" and its_class.costs_attempt
-            wait_s = backoff_s(retry.n_own(failed), self._rng) if is_own else 0.0
-            after = lease.lane if its_class.budget else None
-            if debug_log.is_on():
-                debug_log.tell(
-                    "retry decided",
-                    case=self.case_id,
-                    turn=turn,
-                    after=result.outcome,
-                    verdict=verdict,
-                    backoff_s=wait_s,
-                )
-            if verdict == "refused":
-                refused = PromptRefused(result.refused_kind or "refused", result.message)
-                return self._wrong(refused), answer
-            if verdict == "bad_request":
-                return self._wrong(BadRequestError(result.message)), answer
-            if verdict == "give_up":
-                self._fail(InfraError(result.outcome, result.message), None)
+            wrong, wait_s = self._failed(turn, request, tries, lease, result)
+            if wrong is not None:
+                return wrong, answer
+            after = lease.lane if CLASSES[result.outcome].budget else None
             await self._back_off(wait_s)
+
+    def _failed(
+        self, turn: int, request: Request, tries: Tries, lease: Lease, failure: Failure
+    ) -> tuple[PromptRefused | BadRequestError | None, float]:
+        """What follows from a try that failed: what is wrong with the request, or a time to wait.
+
+        Raises:
+            InfraError: It is not tried again.
+        """
+        retry = self.parts.retry
+        self.conversation.troubles[self.role] = failure.message
+        tries.failed.append(failure.outcome)
+        if failure.outcome in DOUBTED:
+            tries.refused_by.append(lease.lane)
+        verdict = retry.decide(failure, tries.failed)
+        if verdict == "again" and (
+            tries.is_hopeless or (request.pieces is not None and request.pieces.has_begun)
+        ):
+            verdict = "give_up"
+        wait_s = retry.wait_s(failure, tries, self._rng) if verdict == "again" else 0.0
+        if debug_log.is_on():
+            debug_log.tell(
+                "retry decided",
+                case=self.case_id,
+                turn=turn,
+                after=failure.outcome,
+                verdict=verdict,
+                backoff_s=wait_s,
+            )
+        if verdict == "refused":
+            refused = PromptRefused(failure.refused_kind or "refused", failure.message)
+            return self._wrong(refused), 0.0
+        if verdict == "bad_request":
+            return self._wrong(BadRequestError(failure.message)), 0.0
+        if verdict == "give_up":
+            kind = OF_REQUEST if tries.is_hopeless else failure.outcome
+            self._fail(InfraError(kind, failure.message), None)
+        return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
         """The lane that has what a request names of the provider's state, if it names any.
@@ -384,13 +415,22 @@ class Sender:
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
-    async def _lease(self, asked: Request, after: LaneId | None, bound: LaneId | None) -> Lease:
+    async def _try_lane(self, lease: Lease) -> None:
+        """Have a probe decide about a lane that refused a request."""
+        parts = self.parts
+        if may_send(parts.port, lease, parts.clock.now_s()):
+            endpoint = parts.endpoints[lease.lane]
+            await send_probe(parts.port, parts.exchange, parts.clock, endpoint, lease)
+
+    async def _lease(
+        self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
+    ) -> Lease:
         """The next lease, unless a request beside this one has failed for good meanwhile.
 
         Its case is lost then, and this request would cost for nothing.
         """
         self.conversation.check()
-        lease = await self._next_lease(asked, after, bound)
+        lease = await self._next_lease(asked, tries, after, bound)
         try:
             self.conversation.check()
         except Exception:
@@ -399,7 +439,7 @@ class Sender:
         return lease
 
     async def _next_lease(
-        self, asked: Request, after: LaneId | None, bound: LaneId | None
+        self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
         if self._case is not None:
@@ -411,7 +451,7 @@ class Sender:
             if (tokens <= first.tokens or not first.tokens) and await self._paid(first, most):
                 return first
             self.parts.port.release(first, "unsent")
-        request = LeaseRequest(
+        wish = LeaseRequest(
             self.parts.next_request_id(),
             self.model,
             self._group,
@@ -422,9 +462,11 @@ class Sender:
             after=after,
             is_bound=bound is not None,
             most=most,
+            refused_by=tuple(tries.refused_by),
+            is_again=not LIMITED.isdisjoint(tries.failed),
         )
         try:
-            lease = await acquire_lease(self.parts.port, request)
+            lease = await self._acquire(wish)
         except InfraError as error:
             if bound is not None:
                 why = f"{error}; the request names what only {bound} has"
@@ -434,6 +476,19 @@ class Sender:
             self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
         self._lane = lease.lane
         return lease
+
+    async def _acquire(self, wish: LeaseRequest) -> Lease:
+        """A lease, also where those lanes are removed meanwhile whose probes the request awaits."""
+        said = ""
+        while True:
+            try:
+                return await acquire_lease(self.parts.port, wish)
+            except NoLaneError as error:
+                if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
+                    raise
+                # Others may be left; where none is, the same is said again.
+                said = str(error)
+                wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
     async def _paid(self, first: Lease, most: Most | None) -> bool:
         """Whether the money for the episode's first request is reserved, where money counts."""
@@ -450,7 +505,7 @@ class Sender:
     async def _send(
         self,
         turn: int,
-        failed: Sequence[LeaseOutcome],
+        tries: Tries,
         *,
         lease: Lease,
         endpoint: Endpoint,
@@ -474,7 +529,7 @@ class Sender:
                 "request sent",
                 case=self.case_id,
                 turn=turn,
-                attempt=len(failed),
+                attempt=len(tries.failed),
                 lease=lease.lease_id,
                 lane=lease.lane,
             )
@@ -499,9 +554,17 @@ class Sender:
             )
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             is_chat = endpoint.url == parts.endpoints[lease.lane].url
-            result = _as_counted(result, lease, failed, is_chat=is_chat)
+            result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
+            # What counts tokens lets small ones pass, and a connection is nobody's own.
+            if (
+                outcome in LIMITED
+                and isinstance(answer, Answer)
+                and feedback.exceeded != "tokens"
+                and tries.is_own(lease)
+            ):
+                feedback = msgspec.structs.replace(feedback, is_own=True)
         except TooLateError:
             outcome = "unsent"
             raise
@@ -524,7 +587,7 @@ class Sender:
                 stream = answer.stream if isinstance(answer, Answer) else None
                 record = Attempt(
                     turn=turn,
-                    attempt=len(failed),
+                    attempt=len(tries.failed),
                     provider=endpoint.provider,
                     instance=endpoint.instance,
                     key=endpoint.key,
@@ -612,13 +675,11 @@ class Sender:
         return first
 
 
-def _as_counted(
-    result: Reply | Failure, lease: Lease, failed: Sequence[LeaseOutcome], *, is_chat: bool
-) -> Reply | Failure:
-    """A failure as what it says of its lane, after those of its turn that failed."""
+def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Reply | Failure:
+    """A failure as what it says of its lane."""
     if not isinstance(result, Failure):
         return result
-    if result.is_wordless and lease.is_answering and failed.count("congestion") < MOST_CROWDED:
+    if result.is_wordless and lease.is_answering:
         return replace(result, outcome="congestion")
     # Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
     if result.outcome == "not_found" and not is_chat:

@@ -40,6 +40,7 @@ PHASE: Mode = "phase"
 """The mode whose rules are a benchmark's own: only policies offered for it can be used in it."""
 RATE_MODES: tuple[RateMode, ...] = get_args(RateMode)
 EPISODE_TIMEOUT_S = 900.0
+WAIT_FOR_SERVERS = Bounds(at_least=0, at_most=7 * 86_400)
 
 
 class _Written:
@@ -398,6 +399,14 @@ class Options:
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
     )
+    wait_for_servers_s: Setting[float] = Setting(
+        "--ultrapar-wait-for-servers SECONDS",
+        "How long to wait for a server that takes no connection or is loading its model, at the "
+        "start and whenever it is away; its requests cost no tries meanwhile. With 0 one that was "
+        "never there is given up after two seconds",
+        default=120.0,
+        between=WAIT_FOR_SERVERS,
+    )
     shard: Setting[Shard | None] = Setting(
         "--ultrapar-shard K/N",
         "Run part K of N only, with its part of every limit, so that N machines that know nothing "
@@ -479,8 +488,15 @@ class Options:
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
-        "again; finished episodes cost no request",
+        "again; finished episodes cost no request, and what was added is asked",
         default=None,
+        is_recorded=False,
+    )
+    keep_changed: Setting[bool] = Setting(
+        "--ultrapar-keep-changed",
+        "With --ultrapar-resume: keep the answers of cases whose data changed since they were "
+        "asked; without it the run is refused",
+        default=False,
         is_recorded=False,
     )
     regrade: Setting[str | None] = Setting(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.report.text import counted, duration, rate
 from pytest_ultrapar.report.whole_run import WholeRun
 from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.broker.protocol import BrokerStatus
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
@@ -41,7 +44,7 @@ class ProgressState:
         whole: Of a run of several hosts, how far all are together; None: it is on one host.
         whole_at_s: When that was looked at, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: Why it sends nothing, in words; empty where it sends.
+        waits: For which servers it waits, or why it sends nothing, in words; empty for neither.
         whole_seen: The same as `seen`: monotonic seconds, and cases done by all hosts.
         begun: Of each model of which all hosts were seen to claim cases: monotonic seconds when
             that began, and cases that nobody had claimed then.
@@ -76,6 +79,7 @@ def observe(
     in_flight: int,
     now_s: float,
     all_answered: bool = False,
+    waits: str = "",
 ) -> ProgressState:
     """The state after a look at the run at `now_s`."""
     return replace(
@@ -84,8 +88,16 @@ def observe(
         counts=dict(counts),
         in_flight=in_flight,
         all_answered=all_answered,
+        waits=waits,
         seen=_window(state.seen, (now_s, answered, sum(counts.values()))),
     )
+
+
+def servers_awaited(status: BrokerStatus) -> str:
+    """Which servers a run waits for and why, in words; empty for none."""
+    said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
+    more = f" and {len(said) - 1} more" if len(said) > 1 else ""
+    return f"waiting: {said[0]}{more}" if said else ""
 
 
 def observe_whole(
@@ -158,6 +170,8 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
     left_s = seconds_left(state, now_s)
     counts = state.counts
     facts = {"step": f"{step}: {state.graded:,}/{state.total:,} graded"}
+    if state.waits:
+        facts["waits"] = state.waits
     for outcome in ("solved", "partial", "unsolved"):
         facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     for outcome in ("infra", "error"):

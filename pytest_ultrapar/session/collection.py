@@ -16,6 +16,8 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.options import usage_errors
+from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
+from pytest_ultrapar.session.parameter_text import ContentDigests, is_plain, scalar
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
 from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
 
@@ -126,12 +128,6 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
     """What is written down of cases; their episodes get their parameters as they are."""
     plain = cache(plain)  # a few words are the parameters of thousands of cases
     for case in cases:
-        said = [value for value in case.params.values() if isinstance(value, str)]
-        if case.skipped is not None:
-            said.append(case.skipped)
-        if all(plain(text) == text for text in said):
-            yield case
-            continue
         params = {
             name: plain(value) if isinstance(value, str) else value
             for name, value in case.params.items()
@@ -178,6 +174,8 @@ def collect_cases(
     # one.
     by_test: dict[int, list[Prefetched]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
+    digests = ContentDigests()
+    elsewhere = marks_elsewhere(items[0].config) if items else []
     for index, item in enumerate(items):
         test = internals.test_identity(item)
         found = by_test.get(test)
@@ -197,7 +195,10 @@ def collect_cases(
                 f"{', '.join(models)}"
             )
             continue
+        collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
+        if content := content_of(item, digests):
+            case = msgspec.structs.replace(case, content=content)
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
         if (names := clustered[test]) is not None:
@@ -263,12 +264,13 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
     }
 
 
-def scalar(value: object) -> Scalar:
-    """A parameter's value as a column can hold it: plain values as they are, others by name."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    name = getattr(value, "name", None) or getattr(value, "__name__", None)
-    return name if isinstance(name, str) else str(value)
+def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
+    """By name, digests of a case's own parameters that are no plain values."""
+    return {
+        name: digests.of(value)
+        for name, value in parameters(item).items()
+        if type(value) is not str and not is_plain(value) and name not in _NO_PARAMETERS
+    }
 
 
 def repetition(item: pytest.Item, repeats: int) -> int:
@@ -285,28 +287,29 @@ def repetition(item: pytest.Item, repeats: int) -> int:
 def case_id_of(item: pytest.Item, run_seed: int) -> str:
     """The id of an item's case: nothing of lanes, keys, workers or order is in it."""
     inner = item.nodeid.split("::", 1)[1] if "::" in item.nodeid else item.name
-    return case_id_at(item.path, inner, run_seed)
+    return case_id_at(item.config, item.path, inner, run_seed)
 
 
-def case_id_at(path: Path, inner: str, run_seed: int) -> str:
+def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
     """The id of the case that a test file's item has; `inner` is what follows the file."""
-    identity = _as_json([_below_project(path), inner, run_seed])
+    identity = _as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @cache
-def _below_project(path: Path) -> str:
+def _below_project(path: Path, start: Path) -> str:
     # Not pytest's rootdir: the value of an option that names a file elsewhere moves it (pytest
     # 9.2).
-    return path.relative_to(_project(path.parent)).as_posix()
+    return path.relative_to(_project(path.parent, start)).as_posix()
 
 
 @cache
-def _project(folder: Path) -> Path:
+def _project(folder: Path, start: Path) -> Path:
+    """Where the next configuration file is above a folder of tests; else where pytest started."""
     for place in (folder, *folder.parents):
         if any((place / name).is_file() for name in _CONFIG_FILES):
             return place
-    return folder
+    return start if folder.is_relative_to(start) else folder
 
 
 def case_seed(case_id: str, run_seed: int) -> int:
@@ -322,9 +325,9 @@ def _same_id(one: pytest.Item, other: pytest.Item) -> str:
             "their parameters different ids"
         )
     return (
-        f"{other.nodeid}: {one.path} and {other.path} have the same path below their projects "
-        f"({_project(one.path.parent)} and {_project(other.path.parent)}), by which cases are told "
-        "apart; rename one of the two files, or run them apart"
+        f"{other.nodeid}: {one.path} and {other.path} have the same path below their configuration "
+        "files, by which cases are told apart; give both one such file (pytest.ini) in a folder "
+        "above them, rename one of the two files, or run them apart"
     )
 
 

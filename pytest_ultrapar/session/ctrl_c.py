@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +24,7 @@ class CtrlC:
     ending: raising there would cut off the end and print a traceback.
     """
 
-    def __init__(
-        self, again: Callable[[], object], *, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, again: Callable[[], object], *, now_s: Callable[[], float] = boot_s) -> None:
         """Change nothing yet.
 
         Args:

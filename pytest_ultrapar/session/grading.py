@@ -85,9 +85,13 @@ class Grader:
             if number is None:
                 msg = f"grade() got {name}={value!r}; a score must be a finite number"
                 raise ValueError(msg)
-            plain[name] = number
+            plain[_text(name)] = number
         if self._state is not None:
-            self._state.graded = Graded(word, plain, kind, why)
+            self._state.graded = Graded(_text(word), plain, _text(kind), _text(why))
+
+
+def _text(value: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _finite(value: object) -> float | None:

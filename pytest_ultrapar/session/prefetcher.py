@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import Counter, deque
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -292,7 +292,7 @@ class Prefetcher:
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
             # Completions come in bursts, and each frees a seat: refill those before reporting.
-            time.sleep(_BURST_S)
+            sleep(_BURST_S)
 
     def _has_news(self) -> bool:
         if self._inbox or self._finished or self._lost or self._abandoned or len(self._ready):
@@ -507,7 +507,7 @@ class Prefetcher:
             if not lags:
                 return
             # Not the condition that finished episodes notify: each would wake us.
-            time.sleep(_YIELD_S)
+            sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
         for index in [*self._running, *self._backlog]:

@@ -11,7 +11,7 @@ from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
-from pytest_ultrapar.session import internals, prefetch
+from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.session.other_plugins import (
@@ -71,6 +71,7 @@ class CaseReports:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
+        loading.keep_from_fakes()
         try:
             state = self._prefetcher.begin_item(item)
         except ResultsError as error:

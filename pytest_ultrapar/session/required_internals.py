@@ -68,7 +68,6 @@ _XDIST = {
         "WorkerInteractor.sendevent",
         "WorkerInteractor.torun",
     ),
-    "xdist.report": ("report_collection_diff",),
     "xdist.workermanage": (
         "NodeManager.group",
         "NodeManager.setup_node",

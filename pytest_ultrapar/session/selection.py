@@ -22,6 +22,7 @@ from pytest_ultrapar.session.collection import (
     are_names,
     case_id_of,
     collect,
+    content_of,
     mark_faults_key,
     marked,
     parameter,
@@ -32,9 +33,11 @@ from pytest_ultrapar.session.collection import (
     suite_at,
 )
 from pytest_ultrapar.session.options import INPUT
+from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
+from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
 from pytest_ultrapar.store.cases_file import (
     Generated,
     Shared,
@@ -194,6 +197,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
     """
     options, _ = run_config.settings(config)
     found: FirstValues = {}
+    digests = ContentDigests()
     if options.repeats.n_first is None:
         return found
     if options.shard is not None:
@@ -206,10 +210,11 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
         name = named[test]
         if not isinstance(name, str):
             continue
-        if parameters(item).get(name, internals.NO_VALUE) is not internals.NO_VALUE:
+        value = parameters(item).get(name, internals.NO_VALUE)
+        if value is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
             if len(values) < options.repeats.n_first:
-                values.add(params_of(item).get(name))
+                values.add(digests.key(value))
     return found
 
 
@@ -224,6 +229,7 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     others = frozenset(pool.models).difference(run_config.models(config))
     # By test: whether it is a case, and what its mark names as counted.
     tests: dict[int, tuple[bool, object]] = {}
+    digests = ContentDigests()
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
@@ -234,24 +240,22 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
             if fault is not None:
                 config.stash.setdefault(mark_faults_key, []).append(fault)
         is_case, counted = tests[test]
-        unwanted = is_case and _is_unwanted(item, others, counted, first)
+        unwanted = is_case and _is_unwanted(item, others)
+        values = first.get((item.path, counted)) if isinstance(counted, str) else None
+        if is_case and values is not None and not unwanted:
+            unwanted = digests.key(parameter(item, str(counted))) not in values
         (left_out if unwanted else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
-def _is_unwanted(
-    item: pytest.Item, others: Container[object], counted: object, first: FirstValues
-) -> bool:
+def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
     if any(value is internals.NO_VALUE for value in parameters(item).values()):
         return True
     model = parameter(item, "model")
-    if isinstance(model, str) and model in others:
-        return True
-    values = first.get((item.path, counted)) if isinstance(counted, str) else None
-    return values is not None and params_of(item).get(str(counted)) not in values
+    return isinstance(model, str) and model in others
 
 
 def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
@@ -274,7 +278,8 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 # -- then: answers that suites share ---------------------------------------------------------------
 
 Question = tuple[str, str, int, tuple[tuple[str, str], ...]]
-"""What tells whether two cases ask the same: suite, model, repetition, parameters."""
+"""What tells whether two cases ask the same: suite, model, repetition, parameters with what they
+hold."""
 reused_key = pytest.StashKey[dict[Question, str]]()
 """Questions that an earlier run answered, and the ids of the cases that did; workers read them from
 the run directory instead."""
@@ -303,18 +308,22 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not wanted:
         return
     answered = reused(config)
+    digests = ContentDigests()
     asked: dict[Question, pytest.Item] = {}
     for item in items:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
-            asked.setdefault(_question_of(item, suite, repeats), item)
+            asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     # Dictionaries for their keys, each once and in order.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[internals.test_identity(item)]
-        question = _question_of(item, source, repeats) if source is not None else None
-        if question is None or (question not in asked and question not in answered):
+        # An earlier version that answered it kept no digests.
+        contents = () if source is None else (content_of(item, digests), {})
+        questions = (_question_of(item, str(source), repeats, each) for each in contents)
+        question = next((one for one in questions if one in asked or one in answered), None)
+        if question is None:
             kept.append(item)
             continue
         left_out.append(item)
@@ -336,19 +345,19 @@ def _source_of(item: pytest.Item) -> str | None:
     return source if isinstance(source, str) and source != suite_at(item.path) else None
 
 
-def _question_of(item: pytest.Item, suite: str, repeats: int) -> Question:
+def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
     """The question that an item asks, as if it were one of `suite`."""
     return _question(
         suite,
         str(parameter(item, "model")),
         repetition(item, repeats),
-        params_of(item),
+        params_of(item) | content,
     )
 
 
 def question_of_case(case: Case) -> Question:
     """The question of a case of this or an earlier run."""
-    return _question(case.suite, case.model, case.repeat, case.params)
+    return _question(case.suite, case.model, case.repeat, case.params | case.content)
 
 
 def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
@@ -406,7 +415,9 @@ def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: 
     """
     collected = collect(config, items, directory)
     if collected.case_ids:
-        write_cases(directory, collected.cases)
+        resumes = run_config.settings(config)[0].resume is not None
+        if others := write_cases(directory, collected.cases, resumes=resumes):
+            refuse_other_tests(others, collected.cases)
         write_tables(directory, collected.tables)
         write_shared(directory, shared(config))
         write_generated(directory, config.stash.get(generated_key, None))

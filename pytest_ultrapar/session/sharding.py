@@ -19,9 +19,9 @@ from pytest_ultrapar.session.collection import (
     case_id_of,
     mark_faults_key,
     marked,
-    scalar,
     suite_at,
 )
+from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.store.cases_file import Generated
 
@@ -61,7 +61,7 @@ class ShardCut:
         path, shard = definition.path, self._shard
 
         def is_kept(parameters: str) -> bool:
-            case_id = case_id_at(path, inner + parameters, seed)
+            case_id = case_id_at(self._config, path, inner + parameters, seed)
             if is_case:
                 self._n_cases += 1
                 self._sum += int(case_id, 16)
@@ -82,9 +82,10 @@ class ShardCut:
             return
         first = self._config.stash.setdefault(selection.first_key, {})
         values = first.setdefault((metafunc.definition.path, name), set())
+        digests = ContentDigests()
         for value in internals.values_of(metafunc, name):
             if value is not internals.NO_VALUE and len(values) < self._n_first:
-                values.add(scalar(value))
+                values.add(digests.key(value))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(

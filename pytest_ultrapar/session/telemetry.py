@@ -12,7 +12,6 @@ import math
 import os
 import sys
 import threading
-import time
 from functools import cached_property
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.system.clock import boot_s, utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,7 +112,7 @@ class Telemetry:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Note whose records come next. Main thread, per item."""
-        self._item, self._attempts, self._begun_ns = item, [], time.time_ns()
+        self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
         """Keep a request of the case. Main thread."""
@@ -164,7 +164,7 @@ class Telemetry:
             span.add_event("gen_ai.evaluation.result", result)
         # Two clocks: the last request may seem to end a little after now.
         ends_ns = [_ns(one.t_end_s, offset_ns) for one in self._attempts]
-        span.end(max([time.time_ns(), *ends_ns]))
+        span.end(max([utc_now_us() * 1000, *ends_ns]))
         self._attempts = []
 
     @cached_property
@@ -232,9 +232,9 @@ class Telemetry:
         }
         for thread in threads.values():
             thread.start()
-        until_s = time.monotonic() + _FLUSH_S
+        until_s = boot_s() + _FLUSH_S
         for thread in threads.values():
-            thread.join(max(until_s - time.monotonic(), 0))
+            thread.join(max(until_s - boot_s(), 0))
         if late := " and ".join(name for name, thread in threads.items() if thread.is_alive()):
             sys.stderr.write(
                 f"ultrapar: the last {late} of {self._worker} were not taken within "

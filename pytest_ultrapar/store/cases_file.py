@@ -18,8 +18,10 @@ from pytest_ultrapar.system.files import (
     digest_of,
     is_changed,
     open_file,
+    publish,
     read_file,
     read_whole,
+    sync_path,
     write_whole,
 )
 
@@ -30,49 +32,123 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME = "manifest.json"
 CASES_NAME = "cases.json"
+NEXT_NAME = "cases.next.json"
+"""The plan of a session that resumes a run, until it stands in the manifest."""
 COMING_NAME = "cases.jsonl"
 """In its place while nobody knows yet which cases there will be, one a line."""
 CLAIMED_NAME = "claimed.txt"
 """Where several hosts share a run: the ids of the cases that this one claimed, one a line; behind
 `GIVEN_UP` those that it left to others again."""
+PLAN_NAMES = (CASES_NAME, NEXT_NAME, COMING_NAME, CLAIMED_NAME)
+"""All files that hold planned cases."""
 GIVEN_UP = "-"
 _LONGEST = 120
+_WRONG = "does not hold the planned cases of a run"
 
 
-def write_cases(directory: Path, cases: Sequence[Case]) -> bool:
+def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False) -> list[Case]:
     """Put the planned cases into a run directory, whole or not at all; the first writer wins.
 
+    Args:
+        directory: The run's.
+        cases: As this process collected them.
+        resumes: Whether an earlier session may have planned some: then what is another plan than
+            the one that stands there comes beside it, until `settle_cases`.
+
     Returns:
-        Whether these are the ones that stand there now.
+        What another process of this session collected, where that is not the same; else nothing.
 
     Raises:
-        ConfigError: A parameter holds a lone surrogate, which no file of results can hold, or other
-            cases stand there: the run that is to be finished planned something else.
+        ConfigError: A parameter holds a lone surrogate, which no file of results can hold.
         ResultsError: The directory cannot be written.
     """
     content = _encode(cases)
+    path = directory / CASES_NAME
     temporary = directory / f".{CASES_NAME}.{os.getpid()}.tmp"
-    with cannot(f"write {directory / CASES_NAME}"):
+    with cannot(f"write {path}"):
+        if resumes and path.exists():
+            if read_file(path) == content:
+                return []
+            path = directory / NEXT_NAME
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
                 file.write(content)
             # A link fails where a rename would replace what another worker has written.
-            os.link(temporary, directory / CASES_NAME)
+            os.link(temporary, path)
+            if resumes:
+                # The manifest is going to name it.
+                sync_path(path)
         except FileExistsError:
-            if read_file(directory / CASES_NAME) != content:
-                msg = (
-                    f"{directory} cannot be finished by this run: "
-                    f"{_difference(read_plan(directory), cases)}"
-                )
-                raise ConfigError(msg) from None
-            return False
+            return [] if read_file(path) == content else read_collected(directory)
         finally:
             temporary.unlink(missing_ok=True)
-    return True
+    return []
 
 
-def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
+def settle_cases(directory: Path) -> None:
+    """Let the plan of a resumed run take the place of the earlier one, if it was accepted.
+
+    That is when the manifest names it. A session that was refused or killed before leaves the
+    earlier plan; one that was killed after it, the plan for the next session to settle.
+
+    Raises:
+        ResultsError: It cannot be read or moved.
+    """
+    coming = directory / NEXT_NAME
+    with cannot(f"write {directory / CASES_NAME}"):
+        if _plan_path(directory) == coming:
+            publish(coming, directory / CASES_NAME)
+        else:
+            coming.unlink(missing_ok=True)
+
+
+def _plan_path(directory: Path) -> Path:
+    """The file of planned cases that the run's manifest names."""
+    coming = directory / NEXT_NAME
+    is_named = coming.exists() and digest_of(coming) == _named_digest(directory)
+    return coming if is_named else directory / CASES_NAME
+
+
+def read_collected(directory: Path) -> list[Case]:
+    """What this session is going to plan; else as `read_plan`.
+
+    Raises:
+        ResultsError: There is no such file, or it holds something else.
+    """
+    return read_whole(directory / NEXT_NAME, list[Case], None, _WRONG) or read_plan(directory)
+
+
+def changed_parameter(then: Case, now: Case) -> str | None:
+    """The first parameter of a case that holds something else now, as far as both plans tell."""
+    for name in {**then.params, **now.params}:
+        # No parameter's text or number is a list. Runs of earlier versions kept no content.
+        before, after = (
+            case.content.get(name) or msgspec.json.encode(case.params.get(name, []))
+            for case in (then, now)
+        )
+        if before != after and (name in then.content or name not in now.content):
+            return name
+    return None
+
+
+def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
+    """A clause about cases of both plans whose data are others now; None where none are."""
+    before = {case.case_id: case for case in then}
+    found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
+    changed = [(case.nodeid, name) for case, name in found if name is not None]
+    if not changed:
+        return None
+    more = f" (the first of {len(changed):,} such cases)" if len(changed) > 1 else ""
+    nodeid, name = changed[0]
+    return f"the data of {_shortened(nodeid)} are others now: parameter {name!r}{more}"
+
+
+def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
+    """A sentence about cases of the earlier plan that are not planned any more; None for none."""
+    known = {(case.case_id, case.nodeid) for case in now}
+    if all((case.case_id, case.nodeid) in known for case in then):
+        return None
     before, after = ({case.nodeid: None for case in each} for each in (then, now))
     said = ""
     for when, own, other in (("then", before, after), ("now", after, before)):
@@ -82,8 +158,8 @@ def _difference(then: Sequence[Case], now: Sequence[Case]) -> str:
             said += f"; cases only {when}: {_shortened(alone[0])}{more}"
     if not said:
         return (
-            "the planned cases are not the same, though their names are: their order, their "
-            "parameters, the run seed (--ultrapar-seed) or the suite's folder was another"
+            "the planned cases are not the same, though their names are: the run seed "
+            "(--ultrapar-seed) or the suite's folder was another"
         )
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
@@ -100,20 +176,13 @@ def _encode(cases: Sequence[Case]) -> bytes:
     try:
         return msgspec.json.encode(cases)
     except UnicodeEncodeError as error:
-        name = next(case.nodeid for case in cases if _is_unfit(case))
+        unfit = error.object
+        name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.params.values()})
         msg = (
             f"{without_surrogates(name)}: name, parameters or reason of this test hold half a "
             "surrogate pair, which no file of results can hold; use whole characters"
         )
         raise ConfigError(msg) from error
-
-
-def _is_unfit(case: Case) -> bool:
-    try:
-        msgspec.json.encode(case)
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 class ComingCases:
@@ -255,7 +324,7 @@ def _planned_cases(path: Path) -> Iterator[None]:
         with cannot(f"read the planned cases in {path}"):
             yield
     except NOT_THAT_JSON as error:
-        msg = f"{path} does not hold the planned cases of a run: {error}"
+        msg = f"{path} {_WRONG}: {error}"
         raise ResultsError(msg) from error
 
 
@@ -279,13 +348,14 @@ def _come(path: Path, lines: bytes) -> list[Case]:
 
 
 def cases_digest(directory: Path) -> str:
-    """SHA-256 (hex) of the file of planned cases; empty where there is none.
+    """SHA-256 (hex) of the file of cases that this session plans; empty where there is none.
 
     Raises:
         ResultsError: It cannot be read.
     """
-    path = directory / CASES_NAME
+    path = directory / NEXT_NAME
     with cannot(f"read the planned cases in {path}"):
+        path = path if path.exists() else directory / CASES_NAME
         return digest_of(path) if path.exists() else ""
 
 
@@ -295,18 +365,23 @@ class _Named(msgspec.Struct):
     cases_digest: str = ""
 
 
+def _named_digest(directory: Path) -> str:
+    """The digest of the planned cases that the run's manifest names; empty where it names none."""
+    try:
+        text = read_file(directory / MANIFEST_NAME)
+        return "" if is_changed(text) else msgspec.json.decode(text, type=_Named).cases_digest
+    except (OSError, *NOT_THAT_JSON):
+        # Who needs the manifest says so.
+        return ""
+
+
 def _refuse_another(directory: Path, digest: str) -> None:
     """Compare the file of planned cases with the one that the run's manifest names.
 
     Raises:
         ResultsError: It is another.
     """
-    try:
-        text = read_file(directory / MANIFEST_NAME)
-        named = "" if is_changed(text) else msgspec.json.decode(text, type=_Named).cases_digest
-    except (OSError, *NOT_THAT_JSON):
-        # Who needs the manifest says so.
-        return
+    named = _named_digest(directory)
     if named and named != digest:
         msg = (
             f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
@@ -326,7 +401,8 @@ def iter_plan(directory: Path) -> Iterator[Case]:
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
-    path = directory / CASES_NAME
+    with cannot(f"read the planned cases in {directory}"):
+        path = _plan_path(directory)
     coming = directory / COMING_NAME
     if not path.exists() and coming.exists():
         with _planned_cases(coming):

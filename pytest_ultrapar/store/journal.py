@@ -33,6 +33,7 @@ from pytest_ultrapar.records import (
     JournalRecord,
 )
 from pytest_ultrapar.store.run_lock import read_holder
+from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class JournalWriter:
             try:
                 # One call for all: a process that is killed leaves each line whole or not at all,
                 # unless the disk is full.
-                written = os.write(self._fd, text)
+                written = Disk.write(self._fd, text)
             except OSError as error:
                 self._failure = f"cannot append {len(text)} bytes: {error.strerror}"
                 raise ResultsError(self._refusal()) from error
@@ -165,7 +166,7 @@ class JournalWriter:
             if offset == self._synced_offset:
                 return
             try:
-                os.fdatasync(self._fd)
+                Disk.fdatasync(self._fd)
             except OSError as error:
                 self._failure = f"cannot sync: {error.strerror}"
                 raise ResultsError(self._refusal()) from error
@@ -183,7 +184,7 @@ class JournalWriter:
         finally:
             with self._sync_lock, self._append_lock:
                 if self._fd >= 0:
-                    os.close(self._fd)
+                    Disk.close(self._fd)
                 self._fd = -1
                 self._failure = self._failure or "it is closed"
 
@@ -213,7 +214,7 @@ class JournalWriter:
         # Whoever removes the run's directory leaves us a file without a name, to which one can
         # write and sync for ever without an error.
         try:
-            is_here = os.path.samestat(self._path.stat(), os.fstat(self._fd))
+            is_here = os.path.samestat(Disk.stat(self._path), Disk.fstat(self._fd))
         except OSError:
             is_here = False
         if not is_here:
@@ -256,7 +257,7 @@ class JournalReader:
         """
         where = f"{position.segment} at byte {position.offset}"
         with cannot(f"read the journal record in {where}"):
-            line = os.pread(self._fd(position.segment), position.length, position.offset)
+            line = Disk.pread(self._fd(position.segment), position.length, position.offset)
         payload = unframe(line)
         if payload is None:
             msg = f"the journal record in {where} is damaged"
@@ -270,7 +271,7 @@ class JournalReader:
     def close(self) -> None:
         """Close all segments."""
         for fd in self._fds.values():
-            os.close(fd)
+            Disk.close(fd)
         self._fds.clear()
 
     def _fd(self, segment: str) -> int:
@@ -282,7 +283,7 @@ class JournalReader:
                 raise ResultsError(msg)
             # A pipe is not waited for; what is read at a position of it fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            fd = self._fds[segment] = os.open(self._directory / segment, flags)
+            fd = self._fds[segment] = Disk.open_fd(self._directory / segment, flags)
         return fd
 
 

@@ -33,7 +33,7 @@ from pytest_ultrapar.system.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -310,7 +310,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
     format. Limits, keys, instances, policy and the number of workers may differ: no case depends on
     them. Nor is another address refused: a server of one's own moves between two sessions.
     """
-    differences = [*_cases_differ(old, new)]
+    differences: list[str] = []
     if set(old.models) != set(new.models):
         gone = ", ".join(sorted(set(old.models) - set(new.models))) or "none"
         added = ", ".join(sorted(set(new.models) - set(old.models))) or "none"
@@ -337,21 +337,6 @@ def _facts(manifest: Manifest) -> dict[str, str]:
         "currency of prices": manifest.currency,
         **answer_settings(manifest.effective, manifest.pool_lanes),
     }
-
-
-def _cases_differ(old: Manifest, new: Manifest) -> Iterator[str]:
-    if old.shard != new.shard:
-        yield shards_differ(old.shard, new.shard)
-    elif old.suite_digest != new.suite_digest:
-        yield (
-            f"the planned cases are not the same ({old.n_planned} then, {new.n_planned} now):"
-            " name the same suite, selection (-k, -m, --ultrapar-model) and repetitions"
-        )
-    elif old.cases_digest and old.cases_digest != new.cases_digest:
-        yield (
-            "the planned cases are not the same, though their ids are: their parameters, names or "
-            "marks were others"
-        )
 
 
 def shards_differ(old: str | None, new: str | None) -> str:

@@ -8,10 +8,12 @@ half is told from the whole by its name, which is the digest of its content.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
+from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, read_file, sync_path, temporary_for
 
 if TYPE_CHECKING:
@@ -55,16 +57,17 @@ class PartWriter:
     def _write(self, path: Path, content: bytes) -> None:
         try:
             # Of another process, or of the session that is resumed.
-            if path.stat().st_size == len(content):
+            if Disk.stat(path).st_size == len(content):
                 return
         except FileNotFoundError:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                Disk.mkdir(self._directory, 0o700)
         temporary = temporary_for(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+        with os.fdopen(Disk.open_fd(temporary, flags, 0o600), "wb") as file:
             file.write(content)
         # Synced later: that takes milliseconds, and this is the thread of all requests.
-        temporary.replace(path)
+        Disk.replace(temporary, path)
         self._unsynced.append(path)
 
     def sync(self) -> None:

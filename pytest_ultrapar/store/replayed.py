@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.records import Case, EpisodeEnded
-from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.cases_file import changed_parameter, read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.recovered import read_history
@@ -119,6 +119,7 @@ class Origins:
         if (own := self._by_id.get(case.case_id)) is not None:
             return own
         alike = self._alike.get(_what_stays(case), [])
+        alike = [one for one in alike if changed_parameter(one.case, case) is None]
         if len(alike) == 1:
             return alike[0]
         if alike:

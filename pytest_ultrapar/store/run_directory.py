@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME, MANIFEST_NAME
+from pytest_ultrapar.store.cases_file import MANIFEST_NAME, PLAN_NAMES
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
@@ -41,9 +41,7 @@ SUMMARY_FILE = "summary.json"
 
 
 _UNBEGUN = (
-    CASES_NAME,
-    COMING_NAME,
-    CLAIMED_NAME,
+    *PLAN_NAMES,
     RECOVERED_NAME,
     CLOCKS_NAME,
     MANIFEST_NAME,

@@ -238,7 +238,7 @@ def _reply(one: Said) -> Reply | None:
             found = reader.reply(one.came, "", 0.0)
     except Exception:  # noqa: BLE001 - of a package that may be gone, or of another version
         return None
-    return None if isinstance(found, Failure) else found
+    return found.came if isinstance(found, Failure) else found
 
 
 def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:

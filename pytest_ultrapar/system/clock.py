@@ -1,13 +1,30 @@
-"""The one place where time is read: pure code takes `now_s`, everything else a `Clock`."""
+"""The one place where time is read: pure code takes `now_s`, everything else a `Clock`.
+
+A test that fakes the clock fakes no clock of a run: what is called here was taken when this was
+imported, and of clocks that are not faked. freezegun knows no `clock_gettime`, and time-machine
+only that of `CLOCK_REALTIME`.
+"""
 
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from time import CLOCK_BOOTTIME, CLOCK_TAI, clock_gettime
 from typing import Protocol
+
+from pytest_ultrapar.system.disk import Disk
+
+_CLOCK_REALTIME_COARSE = 5
+"""Of Linux; the time of day, up to 10 ms ago."""
+_fine = _CLOCK_REALTIME_COARSE
+"""Whole seconds away from it, and exact where the system has such a clock."""
+with suppress(OSError):
+    clock_gettime(CLOCK_TAI)
+    _fine = CLOCK_TAI
+_at = datetime.fromtimestamp
 
 
 class Clock(Protocol):
@@ -20,7 +37,18 @@ class Clock(Protocol):
 
 def boot_s() -> float:
     """Seconds since boot, times of sleep included: what `MonotonicClock` says."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+def wall_s() -> float:
+    """Seconds since the epoch, of the host's wall clock; it may jump."""
+    fine_s = clock_gettime(_fine)
+    return fine_s - round(fine_s - clock_gettime(_CLOCK_REALTIME_COARSE))
+
+
+def utc_now() -> datetime:
+    """The time of day, for people."""
+    return _at(wall_s(), UTC)
 
 
 class MonotonicClock:
@@ -51,12 +79,12 @@ class CpuWaits:
 
     def total_s(self) -> float:
         """Seconds so far; 0 where the kernel does not say. Takes 3 us."""
-        return 0.0 if self._fd is None else int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+        return 0.0 if self._fd is None else int(Disk.pread(self._fd, 64, 0).split()[1]) / 1e9
 
 
 def utc_now_us() -> int:
     """Microseconds since the epoch, for timestamps people read; never for limits or durations."""
-    return time.time_ns() // 1000
+    return int(wall_s() * 1e6)
 
 
 def boot_id() -> str:
@@ -83,4 +111,4 @@ class HostDayClock:
 
     def wall_s(self, now_s: float) -> float:
         """Read it."""
-        return time.time()
+        return wall_s()

@@ -155,14 +155,18 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as stack:
         text = text.replace("SLOW_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
         server = stack.enter_context(serving(tmp_path, text, faults, refusals=refusals))
-        code, lines = check()
+        code, lines = check("--wait-for-servers", "0")
     assert code == 1
     assert lines[0].endswith("10 lanes of 6 models: one chat completion of 1 token each")
     assert lines[1] == "ultrapar check: lab sends CHECK_KEY_0, CHECK_KEY_1 to 127.0.0.1"
     assert said_of(lines, "lab/fine/key0") == ("ok", "")
     url = f"{server.base_url('lab')}/chat/completions"
     for lane, word, why in [
-        ("lab/gone/key0", "failed", f"instance lab/gone was not found (404) (asked {url} for the "),
+        (
+            "lab/gone/key0",
+            "failed",
+            f"instance lab/gone was not found (404), or does not serve gone (asked {url} ",
+        ),
         ("slow/slow/none", "unsure", "there was no whole answer in time: no answer within 0.5 s"),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
         ("lab/broken/key0", "failed", "the answer cannot be read (asked "),

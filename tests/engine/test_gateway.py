@@ -147,10 +147,12 @@ def test_failure_for_good_is_final_and_fails_the_case(tmp_path):
             assert answer.status_code == 502
             assert answer.headers["x-should-retry"] == "false"
         assert told.llm.conversation.failure.kind == "no_lane"
-        assert len(told.server.requests) == 1
+        # And a probe, since it is the first that the lane says.
+        assert len(told.server.requests) == 2
         assert TOKEN not in answer.text
 
-    play(tmp_path, saying(response(b"no", status=b"401 Unauthorized")), scene)
+    refused = response(b"no", status=b"401 Unauthorized")
+    play(tmp_path, saying(refused, refused), scene)
 
 
 def test_fault_of_the_prompt_is_handed_over_as_the_provider_said_it(tmp_path):

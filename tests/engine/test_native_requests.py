@@ -222,9 +222,10 @@ def test_final_failure_ends_all_further_requests(tmp_path):
             await told.ask()
         with pytest.raises(InfraError):
             await told.llm.chat([{"role": "user", "content": "Hi"}])
-        assert len(told.server.requests) == 1
+        # And a probe, since it is the first that the lane says.
+        assert len(told.server.requests) == 2
 
-    play(tmp_path, saying(refused), scene)
+    play(tmp_path, saying(refused, refused), scene)
 
 
 def test_retry_of_an_sdk_is_said_once(tmp_path, caplog):
@@ -359,3 +360,49 @@ def test_sdk_gets_a_client_of_the_library_that_it_is_written_for(tmp_path, monke
         assert (await client.post(CHAT, json=told.body())).json() == CHATTED
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
+
+
+RESPONSES = "https://pool.invalid/v1/responses"
+SAID = {
+    "id": "r-1",
+    "object": "response",
+    "status": "completed",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "fine"}]}],
+    "usage": {"input_tokens": 5, "output_tokens": 6},
+}
+STREAMED = b"".join(
+    b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps({"type": kind, **more}).encode())
+    for kind, more in {
+        "response.created": {"response": {"status": "in_progress", "output": []}},
+        "response.output_text.delta": {"delta": "fine"},
+        "response.completed": {"response": SAID},
+    }.items()
+)
+
+
+@pytest.mark.parametrize("header", [b"content-type: text/event-stream", b"x-none: 1"])
+def test_stream_of_responses_that_nobody_asked_for_is_read(tmp_path, header):
+    async def scene(told):
+        said = {"model": "m", "input": "Hi"}
+        answer = await told.client.post(RESPONSES, json=said)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json() == SAID
+        reply = await told.llm.chat([{"role": "user", "content": "Hi"}])
+        assert (reply.text, reply.tokens_in, reply.tokens_out) == ("fine", 5, 6)
+        assert told.outcomes == ["ok", "ok"]
+
+    came = response(STREAMED, header)
+    play(tmp_path, saying(came, came), scene, api="openai-responses")
+
+
+def test_stream_of_chat_that_nobody_asked_for_is_handed_as_one_body(tmp_path):
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    came = event("fi") + event("ne") + event(delta={"tool_calls": [call]}) + LAST
+
+    async def scene(told):
+        (choice,) = (await told.ask()).json()["choices"]
+        assert choice["message"]["content"] == "fine"
+        (called,) = choice["message"]["tool_calls"]
+        assert (called["id"], called["type"], called["function"]["name"]) == ("a", "function", "f")
+
+    play(tmp_path, saying(response(came)), scene)

@@ -104,7 +104,7 @@ def test_case_is_infra_where_the_key_that_made_it_is_gone(tmp_path):
         provider.gone, _ = provider.asked[0]
         with pytest.raises(InfraError) as infra:
             await told.llm.chat([USER, reply.message, USER])
-        assert infra.value.kind == "no_lane"
+        assert infra.value.kind == "refusal_of_request"
         lane = told.llm.conversation.attempts[0]
         assert f"the request names what only p/m/{lane.key} has" in str(infra.value)
 

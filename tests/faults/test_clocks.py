@@ -12,11 +12,14 @@ from tests.faults.played import SEATS, SUITE, run
 
 QPS = 20
 STEPPING = """
-import itertools, time
+import itertools
 
-real, done = time.time, itertools.count()
+from pytest_ultrapar.system import clock
+
+real, done = clock.clock_gettime, itertools.count()
 offset_s = 0.0
-time.time = lambda: real() + offset_s
+walls = (clock._fine, clock._CLOCK_REALTIME_COARSE)
+clock.clock_gettime = lambda which: real(which) + (offset_s if which in walls else 0)
 
 def pytest_runtest_logfinish():
     # After some cases the clock of the wall jumps, and later back and beyond.
@@ -25,7 +28,7 @@ def pytest_runtest_logfinish():
     offset_s = 0.0 if number < 10 else {first} if number < 25 else -{first}
 
 def pytest_unconfigure():
-    time.time = real
+    clock.clock_gettime = real
 """
 STALLING = """
 import time

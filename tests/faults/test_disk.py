@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.records import EpisodeEnded
+from pytest_ultrapar.system.disk import Disk
 from tests.faults.played import SUITE
 from tests.journals import scan_journal
 from tests.light import LIGHT
@@ -75,7 +76,7 @@ def test_full_disk_stops_the_run_keeps_what_there_was_and_resume_completes(proje
 def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch, call, number):
     suite(project)
     project.server.faults["work"] = project.server.faults["say"]
-    real, done = getattr(os, call), []
+    real, done = getattr(Disk, call), []
 
     def broken(fd: int, *args: bytes) -> object:
         if "/journal/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
@@ -84,7 +85,7 @@ def test_disk_that_says_no_stops_the_run_with_its_own_words(project, monkeypatch
                 raise OSError(number, os.strerror(number))
         return real(fd, *args)
 
-    monkeypatch.setattr(os, call, broken)
+    monkeypatch.setattr(Disk, call, broken)
     if call == "fdatasync":
         from tests.faults.byte_faults import after
 
@@ -99,6 +100,7 @@ BROKEN_AT_THE_END = """
 import errno
 import os
 import pytest
+from pytest_ultrapar.system.disk import Disk
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
@@ -106,7 +108,7 @@ def pytest_sessionfinish(session):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     if hasattr(session.config, "workerinput"):
-        os.fdatasync = broken
+        Disk.fdatasync = broken
     return (yield)
 """
 

@@ -16,7 +16,7 @@ def test_host_without_an_address_costs_no_case_while_another_is_there(project):
     assert played.outcomes() == {("solved", None): 30}
     failed = [a for found in played.attempts.values() for a in found if a["outcome"] != "ok"]
     assert {(a["instance"], a["outcome"], a["maybe_billed"]) for a in failed} == {
-        ("i0", "connect", False)
+        ("i0", "no_host", False)
     }
 
 
@@ -24,4 +24,4 @@ def test_host_without_an_address_costs_no_case_while_another_is_there(project):
 def test_host_without_an_address_alone_ends_the_run(project):
     played = go(project, ["say fine"], "https://no-such-host.invalid/v1", episode_timeout_s=10)
     assert {outcome for outcome, _ in played.outcomes()} == {"infra"}
-    assert {a["outcome"] for a in played.attempts["say fine"]} == {"connect"}
+    assert {a["outcome"] for a in played.attempts["say fine"]} == {"no_host"}

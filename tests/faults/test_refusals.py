@@ -210,7 +210,8 @@ def test_key_that_dies_is_out_once_and_the_others_take_over(project, fault, fail
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): N_CASES}
     failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
-    assert 1 <= len(failed) <= SEATS
+    # Two in a row and what is in flight then; answers of before may come between those.
+    assert 1 <= len(failed) <= 3 + 2 * SEATS
     assert {(a["key"], a["outcome"], a["maybe_billed"]) for a in failed} == {
         ("key1", failure, False)
     }
@@ -233,7 +234,7 @@ def test_instance_that_vanishes_is_out_once_and_the_other_takes_over(project):
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): N_CASES}
     failed = [a for attempts in played.attempts.values() for a in attempts if a["status"] != 200]
-    assert 1 <= len(failed) <= 3 * SEATS
+    assert 1 <= len(failed) <= 3 * (3 + SEATS)
     assert {(a["instance"], a["outcome"]) for a in failed} == {("second", "not_found")}
     found = project.reasons()
     assert all("was not found (404)" in found[f"p/second/key{n}"] for n in range(3))

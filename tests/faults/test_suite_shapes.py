@@ -67,5 +67,6 @@ def test_thousands_of_cases_with_nobody_to_answer_them_end_soon(project):
     # `run` bounds the time: 60 s and its grace; quadratic work would take many times that.
     played = run(project, prompts, episode_timeout_s=60)
     assert played.outcomes() == {("infra", "no_lane"): 2_000}
-    assert len(project.server.log) <= 12
+    # What was in flight, and a probe for each key.
+    assert len(project.server.log) <= 12 + 3
     assert CANARY not in played.output

@@ -58,8 +58,9 @@ def test_a_key_that_dies_and_one_that_asks_for_a_pause(project, hosts):
         first_s = refused[0].t_arrival_s
         assert max(sent_s) <= first_s + KNOWN_S
         # What was in flight on all hosts by then, and what the others sent before they heard: each
-        # is refused itself at its first, and a pause is a lane's, of which there are two.
-        assert len(refused) <= 6 + 6
+        # is refused itself at its first, and a pause is a lane's, of which there are two; and two
+        # of each host by which it knows that its key is dead.
+        assert len(refused) <= 6 + 6 + 3 * 2
     assert log.requests[-1].t_arrival_s > first_s + 3, "nobody could have sent later"
     assert "key lab/key0 was refused" in outputs[-1]
     assert "lane lab/m/key1 was rate limited on another host" in outputs[-1]

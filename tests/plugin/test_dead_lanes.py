@@ -23,7 +23,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert result.ret == 1
     assert project.kinds() == {("solved", None): 40, ("infra", "no_lane"): 40}
     key1 = f"key p/key1 was refused (401, or a 400 that rejects the key): {REMOVED}"
-    model_n = f"instance p/n was not found (404): {REMOVED}"
+    model_n = f"instance p/n was not found (404), or does not serve n: {REMOVED}"
     found = project.reasons()
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
         "p/m/key0": "",
@@ -31,8 +31,10 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
         "p/m/key2": "",
     }
     assert all(found[f"p/n/key{n}"] in {key1, model_n} for n in range(3))
-    assert project.server.tokens.count(f"{CANARY}-1") <= 4
-    assert len(project.server.prompts) <= 40 + 3 * 4
+    # What was in flight, and the probe.
+    assert project.server.tokens.count(f"{CANARY}-1") <= 4 + 1
+    # What was in flight, and a probe for the key and one for the model.
+    assert len(project.server.prompts) <= 40 + 3 * 4 + 2 + 1
     output = result.stdout.str() + project.report.str()
     assert output.count(key1) >= 1
     assert output.count(model_n) >= 1
@@ -50,7 +52,8 @@ def test_wrong_keys_end_the_run(project):
     assert project.reasons() == {
         f"p/m/key{n}": f"key p/key{n} may not use the model m (403): {REMOVED}" for n in range(3)
     }
-    assert len(project.server.prompts) <= 3 * 4
+    # What was in flight, and a probe for each key.
+    assert len(project.server.prompts) <= 3 * 4 + 3
     result.stdout.fnmatch_lines(["*40 infra in *"])
 
 
@@ -61,7 +64,7 @@ def test_refused_connections_end_the_run(project):
         port = unused.getsockname()[1]
     project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
     project.suite(SUITE)
-    assert project.run("-n0").ret == 1
+    assert project.run("-n0", "--ultrapar-wait-for-servers=0").ret == 1
     assert project.kinds() == {("infra", "no_lane"): 40}
     assert project.reasons()["p/m/key0"].startswith(
         "lane p/m/key0 could not be connected to 5 times in a row over "

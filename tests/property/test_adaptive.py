@@ -81,7 +81,8 @@ def test_adaptive_seats_grow_only_by_a_success_that_used_most_of_them(steps, cei
     for (cap, rate, _), seen, controller in play(steps, ceiling):
         if controller.cap() > cap:
             assert not controller.plateau.is_reached or seen.is_served
-            if seen.is_served and not controller.plateau.is_reached:
+            is_storm_over = controller.forgiven_s == seen.now_s
+            if seen.is_served and not controller.plateau.is_reached and not is_storm_over:
                 assert seen.at_grant >= 0.8 * cap
             if not seen.is_served:
                 # The first cut of the rate gives seats back that were cut for its sake.
@@ -116,4 +117,5 @@ def test_adaptive_after_an_hour_of_nothing_takes_no_more_than_a_step(steps, ceil
     cap, now_s = controller.cap(), 1e6
     controller.sent(now_s)
     controller.observe(Observation("ok", now_s, now_s + 1.0, cap, cap))
-    assert controller.cap() <= max(cap * 2, cap + 2)
+    is_storm_over = controller.forgiven_s == now_s + 1.0
+    assert controller.cap() <= max(cap * 2, cap + 2) or is_storm_over

@@ -614,8 +614,9 @@ def test_cases_whose_lanes_are_all_removed_are_claimed_and_refused():
     """Nobody else could run them, and a run that leaves them would never end."""
     play = grouped()
     play.book(play.broker.share({("key1", "workers"): 2}, 1e6, 0.0))
-    request = play.ask(case_id="y-0", group="y")
-    play.back(request, "auth")
+    play.back(play.ask(case_id="y-0", group="y"), "auth")
+    probe = play.ask(case_id="y-0", group="y", opens=False, refused_by=("p/i/key1",))
+    play.back(probe, "auth")
     status = play.broker.status(0.0)
     assert [one.room for one in status.groups] == [NO_PART, 0]
 

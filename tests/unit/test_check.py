@@ -18,10 +18,11 @@ from pytest_ultrapar.coordinator.check.answers import (
     lane_answer,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Seen, smallest_body, what_is_wrong
+from pytest_ultrapar.coordinator.check.asking import Seen
 from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.probe import smallest_body, what_is_wrong
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.redact import Redactor
@@ -98,7 +99,11 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
     ("said", "word", "why"),
     [
         (answered(401, "wrong key"), "failed", f"{KEY} was refused (401, or a 400 that rejects"),
-        (answered(404, "<html>"), "failed", f"instance lab/a was not found (404) {ASKED}: HTTP"),
+        (
+            answered(404, "<html>"),
+            "failed",
+            f"instance lab/a was not found (404), or does not serve m {ASKED}: HTTP",
+        ),
         (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
         (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
         (answered(400, "'max_tokens'"), "failed", "the server refuses the request (`parameters`"),

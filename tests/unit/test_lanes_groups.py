@@ -80,7 +80,7 @@ def test_unnamed_episodes_count_too():
 
 def test_group_whose_lanes_are_out_is_refused_and_others_are_not():
     play = play_with(Group("g", tuple("ab"), lanes=(B,)))
-    play.back(play.ask(group="g", case_id="a"), "not_found")
+    play.back(play.ask(lane=B), "not_found")
     refused = play.ask(group="g", case_id="b")
     assert "instance p/b was not found" in play.refused[refused]
     assert play.lane(play.ask()) == A

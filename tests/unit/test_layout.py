@@ -35,7 +35,7 @@ LEVELS = (
 """All parts from the bottom up; a part imports only what stands below it."""
 CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
-STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "waiting"}
+STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "suspicion", "waiting"}
 """Their objects refer to each other both ways, so what they import for types has no order."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 

@@ -136,7 +136,7 @@ def asking(monkeypatch, eta, took_s=0.0, **to_do):
 
     now_s = [1000.0]
     monkeypatch.setattr(live, "estimate", estimated)
-    monkeypatch.setattr(live.time, "monotonic", lambda: now_s[0] + took_s)
+    monkeypatch.setattr(live, "boot_s", lambda: now_s[0] + took_s)
     found = live._Asking(
         to_ask(**to_do), {"m": 20}, lambda: status(9), live.Tally(), is_simulated=False
     )

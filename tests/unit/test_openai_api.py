@@ -59,8 +59,7 @@ def test_refusal_is_what_the_model_said():
     assert (reply.text, reply.refusal) == ("No.", "No.")
 
 
-@pytest.mark.parametrize("finish", ["stop", None, "insufficient_system_resource", "tool_calls"])
-@pytest.mark.parametrize(
+NOTHING_IN_IT = pytest.mark.parametrize(
     "message",
     [
         {"role": "assistant", "content": None},
@@ -68,11 +67,29 @@ def test_refusal_is_what_the_model_said():
         {"content": None, "refusal": None, "reasoning": None, "tool_calls": []},
     ],
 )
-def test_message_with_nothing_in_it_is_malformed(message, finish):
+
+
+@pytest.mark.parametrize("finish", [None, "tool_calls"])
+@NOTHING_IN_IT
+def test_message_with_nothing_in_it_is_malformed_where_something_is_missing(message, finish):
     found = decode(message, finish=finish, usage={"completion_tokens": 3})
     assert isinstance(found, Failure)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)
     assert found.message == "the answer's message has no content, not even an empty one"
+
+
+@pytest.mark.parametrize("finish", ["stop", "eos_token"])
+@NOTHING_IN_IT
+def test_model_that_ends_with_nothing_to_say_is_measured(message, finish):
+    reply = decode(message, finish=finish, usage={"completion_tokens": 3})
+    assert (reply.text, reply.finish_reason, reply.tokens_out) == ("", finish, 3)
+
+
+@NOTHING_IN_IT
+def test_generation_that_failed_is_the_servers_failure(message):
+    found = decode(message, finish="insufficient_system_resource", usage={"completion_tokens": 3})
+    assert (found.outcome, found.maybe_billed) == ("overload", True)
+    assert "'insufficient_system_resource'" in found.message
 
 
 @pytest.mark.parametrize(
@@ -97,7 +114,7 @@ def test_message_without_text_is_an_answer_where_reasoning_was_counted():
     usage = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 5}}
     assert decode({"content": None}, usage=usage).text == ""
     usage = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 0}}
-    assert decode({"content": None}, usage=usage).outcome == "malformed"
+    assert decode({"content": None}, finish=None, usage=usage).outcome == "malformed"
 
 
 def test_content_filter_is_a_result_of_the_case():

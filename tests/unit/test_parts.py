@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
 from pytest_ultrapar.store.parts import PartWriter, read_part
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.system.disk import Disk
 
 IMAGE = b"data:image/png;base64," + b"iVBORw0KGgo" * 2_000
 KEY = "sk-canary-7f3a9c1e5b"
@@ -97,7 +97,7 @@ def test_part_that_cannot_be_written_ends_the_run_and_not_the_episode(tmp_path, 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "open", full)
+    monkeypatch.setattr(Disk, "open_fd", full)
     assert writer.keep(IMAGE) == part_name(IMAGE)
     monkeypatch.undo()
     with pytest.raises(ResultsError, match="No space left on device"):

@@ -129,6 +129,8 @@ def test_reply_has_its_body_as_plain_data():
 def test_log_probabilities_of_a_stream_are_put_together():
     pieces = [{**ANSWER["choices"][0], "logprobs": {"content": [n]}} for n in range(3)]
     assert as_stream({**ANSWER, "choices": pieces}).logprobs == {"content": [0, 1, 2]}
+    odd = {**ANSWER, "choices": [{**pieces[0], "index": "0"}]}
+    assert (as_whole(odd).logprobs, as_stream(odd).logprobs) == ({"content": [0]},) * 2
     plain = {**ANSWER, "choices": [{**ANSWER["choices"][0], "logprobs": None}]}
     assert (as_whole(plain).logprobs, as_stream(plain).logprobs) == (None, None)
 

@@ -67,7 +67,7 @@ def test_only_releases_that_are_tested_can_be_installed(project):
     [
         ("_pytest.skipping", "evaluate_skip_marks", "_pytest.skipping.evaluate_skip_marks"),
         ("_pytest.capture.CaptureFixture", "_start", "_pytest.capture.CaptureFixture._start"),
-        ("xdist.report", "report_collection_diff", "xdist.report.report_collection_diff"),
+        ("xdist.workermanage", "parse_tx_spec_config", "xdist.workermanage.parse_tx_spec_config"),
         (
             "xdist.workermanage.WorkerController",
             "process_from_remote",

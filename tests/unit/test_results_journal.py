@@ -15,6 +15,7 @@ from pytest_ultrapar.store.journal import (
     segments,
 )
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.system.disk import Disk
 from tests.journals import read_at, scan_journal
 
 
@@ -60,7 +61,7 @@ def test_journal_takes_records_from_two_threads(tmp_path):
 def test_journal_writes_many_records_at_once_each_in_its_place(tmp_path, monkeypatch):
     written = []
     real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or real(fd, data))
+    monkeypatch.setattr(Disk, "write", lambda fd, data: written.append(data) or real(fd, data))
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     records = [EpisodeStarted("a" * 16, "gw0", 1), ended("b" * 16), ended("c" * 16, stdout="x")]
     positions = writer.append_all(records)
@@ -89,7 +90,7 @@ def test_journal_short_write_is_an_error_and_the_last_word(tmp_path, monkeypatch
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     writer.append(EpisodeStarted("a" * 16, "gw0", 1))
     real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:10]))
+    monkeypatch.setattr(Disk, "write", lambda fd, data: real(fd, data[:10]))
     with pytest.raises(ResultsError, match=r"wrote 10 of \d+ bytes: is the disk full"):
         writer.append(EpisodeStarted("b" * 16, "gw0", 2))
     monkeypatch.undo()
@@ -106,7 +107,7 @@ def test_journal_failed_sync_is_final(tmp_path, monkeypatch):
     def broken(_fd):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "fdatasync", broken)
+    monkeypatch.setattr(Disk, "fdatasync", broken)
     with pytest.raises(ResultsError, match="cannot sync"):
         writer.sync()
     monkeypatch.undo()
@@ -120,7 +121,7 @@ def test_journal_failed_sync_is_final(tmp_path, monkeypatch):
 def test_journal_syncs_only_what_is_new(tmp_path, monkeypatch):
     writer = JournalWriter(tmp_path, "gw0", unchanged)
     synced = []
-    monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setattr(Disk, "fdatasync", synced.append)
     writer.sync()
     assert synced == []
     writer.append(ended())

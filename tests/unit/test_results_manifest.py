@@ -101,7 +101,6 @@ def test_resume_may_change_what_no_case_depends_on():
     ("change", "sentence"),
     [
         ({"seed": 8}, "the run seed was 7 and is 8 now"),
-        ({"suite_digest": "ef", "n_planned": 5}, "(10 then, 5 now)"),
         ({"models": ("a", "c")}, "(gone: b; new: c)"),
         ({"mode": "rotate"}, "the mode was ultra and is rotate now"),
         ({"storage_format": "json"}, "the format of tables was parquet and is json now"),

@@ -120,7 +120,7 @@ def test_retry_does_not_count_what_the_lane_is_to_blame_for():
     assert set(free) >= {"rate", "quota", "daily_quota", "auth", "not_found", "connect", "tls"}
     policy = RetryPolicy(2)
     assert set(verdicts(policy, *free, *free)) == {"again"}
-    assert policy.n_own(free) == 0
+    assert policy.n_counted(free) == 0
 
 
 def test_retry_gives_up_at_once_what_can_never_pass():

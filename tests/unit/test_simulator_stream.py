@@ -12,7 +12,9 @@ from pytest_ultrapar.simulator.persona import ChatMessage, PersonaReply
 from pytest_ultrapar.simulator.wire.chat import Chat
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
-CALLS = st.lists(st.builds(ToolCall, TEXT, TEXT, TEXT), max_size=3)
+CALLS = st.lists(
+    st.builds(ToolCall, TEXT, TEXT, TEXT), max_size=3, unique_by=lambda call: call.call_id
+)
 CHAT = Chat()
 MESSAGES = [ChatMessage("user", "what is it")]
 

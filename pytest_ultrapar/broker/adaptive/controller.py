@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ seats."""
 WARY, MOST_WARY_S = 2.0, 1.0
 """Until something is served, at the start and after refusals, sends are so many times the time of a
 refusal apart, a second at most: if the first is refused, the others need not be sent."""
+LEAST_STORM_S, STORM_S = 0.45, 10.0
+"""A storm lasts so long. In it a request is refused although nothing else is in flight: a provider
+that bears two per second or more would have let one in."""
+CALM_S = 60.0
+"""Between storms. What is refused sooner is a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
 """Changes of the rate below this share of it are not in the history."""
@@ -56,12 +62,16 @@ class AdaptiveController:
     a refusal votes for a limit on the rate, and one beyond that level for one on seats. A rate that
     the provider's headers state needs no search.
 
+    A storm, in which everything is refused for some seconds, says nothing of limits: what it has
+    lowered is forgotten when something is served again.
+
     Attributes:
         seats: The search for seats; `pace`: for the rate; `plateau`: for the end of gain;
             `queue`: what a server says of its own.
         heeds_headers: Whether the limits that answers state are for all that it controls: they
             are a model's own.
         n_cuts: How often a refusal lowered seats or rate.
+        forgiven_s: When a storm was last over, and what it had lowered was forgotten.
         pause_s: How long its lanes should pause after the last refusal if the provider does not
             say: 0 where a cut is enough, since requests were served until then; a moment where the
             last cut is too fresh to show; None for a back-off, since nothing is served.
@@ -87,6 +97,10 @@ class AdaptiveController:
         self._served_since_cut = False
         self._refusal_s = 0.0
         self._wary_s = -math.inf
+        # Of a storm, if it is one: what was known before, when it began, whether it shows.
+        self._before: tuple[SeatSearch, PaceSearch] | None = None
+        self._storm_s = self._refused_s = self.forgiven_s = -math.inf
+        self._is_storm = False
         self._cut_s = self._load_s = -math.inf
         self._noted = (0, math.inf)
         self._is_new = True
@@ -187,6 +201,11 @@ class AdaptiveController:
             n = seen.feedback.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
         self._served_since_cut = self.pace.accepted.was_any_served = True
+        if self._before is not None and seen.granted_s > self._storm_s:
+            is_over = self._end_storm(self._before, seen.now_s)
+            self._before = None
+            if is_over:
+                return "storm over"
         if seen.granted_s >= self._wary_s:
             self._wary_s = -math.inf
             self._refusal_s = 0.0
@@ -208,7 +227,23 @@ class AdaptiveController:
             return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
+    def _end_storm(self, before: tuple[SeatSearch, PaceSearch], now_s: float) -> bool:
+        """Something is served again: forget what was a storm; whether that was one."""
+        is_brief = self._refused_s - self._storm_s < STORM_S
+        is_calm = self._storm_s - self.forgiven_s >= CALM_S
+        if not (self._is_storm and is_brief and is_calm):
+            return False
+        self.forgiven_s = now_s
+        self.seats, self.pace = before
+        self._wary_s, self._refusal_s = -math.inf, 0.0
+        return True
+
     def _refused(self, seen: Observation) -> str:
+        if self._before is None:
+            self._before = copy.copy(self.seats), copy.copy(self.pace)
+            self._storm_s, self._is_storm = seen.granted_s, False
+        self._refused_s = seen.granted_s
+        self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
             self.seats.limit = float(self.cap())
             self.plateau = PlateauSearch()
@@ -225,7 +260,8 @@ class AdaptiveController:
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
-            if self.pace.refused(seen, is_serving=self._served_since_cut):
+            is_brief = seen.now_s - self._storm_s < STORM_S
+            if self.pace.refused(seen, is_serving=self._served_since_cut, is_brief=is_brief):
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
                 if was_free:

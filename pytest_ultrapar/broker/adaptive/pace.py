@@ -118,6 +118,10 @@ FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
 behind where nothing is refused."""
 
 
+LEAST_IN_STORM = 0.5
+"""Sends per second while nobody knows whether all that is refused is a storm."""
+
+
 class PaceSearch:
     """AIMD on the rate of sends, in epochs as `SeatSearch`. Pure.
 
@@ -167,10 +171,10 @@ class PaceSearch:
         """
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
+        before = self.rate
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
             # A rate that nobody uses is not shown to be borne.
             return False
-        before = self.rate
         if not self._curve.is_over(seen.now_s):
             self.rate = max(self.rate, self._curve.at(seen.now_s))
         elif seen.now_s - self._raised_s >= max(STEP_S, 5.0 / self.rate):
@@ -180,11 +184,12 @@ class PaceSearch:
         self.rate = min(self._ceiling, self.rate)
         return self.rate != before
 
-    def refused(self, seen: Observation, *, is_serving: bool) -> bool:
+    def refused(self, seen: Observation, *, is_serving: bool, is_brief: bool = False) -> bool:
         """Cut, once per epoch.
 
         Args:
             seen: The refusal.
+            is_brief: Whether it may be of a storm, whose end is to be seen soon.
             is_serving: Whether anything was served since the last cut; else it is a storm, which
                 says nothing of how far to go down.
 
@@ -215,6 +220,8 @@ class PaceSearch:
             # Not even one is let in, for a while: then there will be no more than there were in the
             # last minutes.
             low, target = min(low, accepted), min(target, FIRST_TARGET * accepted)
+        if is_brief:
+            low = max(low, min(self.rate, LEAST_IN_STORM))
         self.rate = min(self._ceiling, max(LOWEST, low))
         target = max(self.rate, target)
         over_s = max(FIRST_SPAN_S, 5.0 / self.rate) if is_first else span_s(self.rate)

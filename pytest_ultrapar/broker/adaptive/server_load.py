@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.pool.network import Route, place_of, route_to, route_variables, tls_context
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,14 +72,14 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
     proxies = {} if proxy is None else {"https": proxy.url}
     # urllib gives this header to the proxy, and the server does not get it.
     asked = urllib.request.Request(url, headers={} if proxy is None else proxy.headers)  # noqa: S310 - checked
-    until_s = time.monotonic() + _TIMEOUT_S
+    until_s = boot_s() + _TIMEOUT_S
     with (
         contextlib.suppress(OSError, ValueError, http.client.HTTPException),
         _opener(url, route, proxies).open(asked, timeout=_TIMEOUT_S) as answer,
     ):
         body = bytearray()
         # By pieces, since the time-out is that of a piece: a server may drip.
-        while time.monotonic() < until_s and len(body) < _LARGEST_BYTES:
+        while boot_s() < until_s and len(body) < _LARGEST_BYTES:
             piece = answer.read1(_PIECE_BYTES)
             if not piece:
                 return parse_load(body.decode("utf-8", "replace"))

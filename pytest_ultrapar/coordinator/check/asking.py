@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.failure_classes import AWAITED
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.port import acquire_lease, may_send
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.descriptors import connections_allowed
-from pytest_ultrapar.engine.endpoints import request_body
 from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.probe import MESSAGES, send_probe, smallest
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
@@ -27,37 +27,10 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
-    from pytest_ultrapar.apis.registry import Api
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.broker.protocol import Lease
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
-
-
-MESSAGES = [{"role": "user", "content": "Reply with OK."}]
-_ENDED_EARLY = "model output limit was reached"
-"""OpenAI's reasoning models answer so (400) where they had no room for a word."""
-
-
-def smallest(api: Api) -> dict[str, Any]:
-    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
-    return {"max_tokens": getattr(api, "least_tokens", 1)}
-
-
-def smallest_body(endpoint: Endpoint) -> bytes:
-    """What a lane is sent: a chat completion of one token."""
-    return request_body(endpoint, MESSAGES, smallest(endpoint.api))
-
-
-def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-    """What is wrong with an answer that took so long; None when nothing is."""
-    result = read_answer(answer, endpoint, latency_s)
-    # A prompt that is refused was read: the lane works.
-    if not isinstance(result, Failure) or result.outcome == "refused":
-        return None
-    if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
-        return None
-    return result
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
@@ -95,6 +68,7 @@ class Asking:
         pool: Pool,
         endpoints: Mapping[LaneId, Endpoint],
         days: Sequence[DailyLimit],
+        wait_s: float,
     ) -> None:
         """Send nothing yet.
 
@@ -102,7 +76,9 @@ class Asking:
             pool: Its lanes are asked, under its limits.
             endpoints: Where each lane's request goes.
             days: What counts per day.
+            wait_s: How long servers are waited for that are not there.
         """
+        self._wait_s = wait_s
         self._pool = pool
         self._days = days
         self._endpoints = endpoints
@@ -143,7 +119,7 @@ class Asking:
 
     async def _begin(self) -> None:
         alone = _each_lane_alone(self._pool)
-        settings = BrokerSettings(alone, days=tuple(self._days))
+        settings = BrokerSettings(alone, wait_for_servers_s=self._wait_s, days=tuple(self._days))
         self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
         n_connections = connections_allowed(len(self._pool.lanes))
         self._http = HttpClient(
@@ -173,24 +149,23 @@ class Asking:
         if self._estimates is not None:
             asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
             tokens = self._estimates.of_request(lane.lane_id, asked)
-        body = smallest_body(endpoint)
-        try:
-            lease, sent_s = await self._lease(lane.lane_id, tokens)
-        except InfraError as error:
-            return Seen(lane, None, None, self._clock.now_s(), unsent=error)
-        late_s = sent_s - lease.granted_s
-        outcome: LeaseOutcome = "cancelled"
-        answer: Answer | Failure | None = None
-        failure: Failure | None = None
-        try:
-            answer = await self._http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+        until_s = self._clock.now_s() + self._wait_s
+        seen: Seen | None = None
+        # Its broker has a server that is away tried every second or two.
+        while seen is None or (
+            seen.failure and seen.failure.outcome in AWAITED and seen.at_s < until_s
+        ):
+            try:
+                lease, sent_s = await self._lease(lane.lane_id, tokens)
+            except InfraError as error:
+                return seen or Seen(lane, None, None, self._clock.now_s(), unsent=error)
+            try:
+                failure = await send_probe(self._port, self._http, self._clock, endpoint, lease)
+            finally:
+                self._port.episode_ended(lane.lane_id)
             at_s = self._clock.now_s()
-            failure = what_is_wrong(answer, endpoint, at_s - sent_s)
-            outcome = "ok" if failure is None else failure.outcome
-        finally:
-            self._port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
-            self._port.episode_ended(lane.lane_id)
-        return Seen(lane, failure, at_s - sent_s, at_s)
+            seen = Seen(lane, failure, at_s - sent_s, at_s)
+        return seen
 
     async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
         """A lease that may be used now, and the time.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.settings import WAIT_FOR_SERVERS, Options
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,8 @@ which of them answer, how fast, and what failed and why.
     ultrapar check --pool pool.toml
     ultrapar check --pool pool.toml --model 'qwen*' --timeout 20
 
-Requests keep all limits of the pool, and none is sent twice. A line per lane begins with
+Requests keep all limits of the pool, and only a server that is not there yet is asked again. A
+line per lane begins with
 
     ok         it answers
     limited    rate-limited right now (429, or 503 that says when to come back)
@@ -55,6 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "as the pool says)",
     )
     parser.add_argument(
+        "--wait-for-servers",
+        type=float,
+        default=Options.wait_for_servers_s.default,
+        metavar="SECONDS",
+        help="how long to wait for a server that takes no connection or is loading its model "
+        "(default: %(default)g)",
+    )
+    parser.add_argument(
         "--simulator",
         metavar="URL",
         help="ask a simulated provider that 'ultrapar simulate' already runs (default: one is "
@@ -84,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if timeout_s is not None and not 0 < timeout_s <= _LONGEST_S:
         msg = f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})"
         raise ConfigError(msg)
+    WAIT_FOR_SERVERS.check(Location("--wait-for-servers"), arguments.wait_for_servers)
     try:
         from pytest_ultrapar.coordinator.check.pool_check import check_pool  # noqa: PLC0415 - light `--help`
 

@@ -6,7 +6,6 @@ import math
 import os
 import sys
 import tempfile
-import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.session.settings import selected_models
-from pytest_ultrapar.system.clock import MonotonicClock
+from pytest_ultrapar.system.clock import MonotonicClock, boot_s
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-_QUIET_S = 5.0
+_QUIET_S = 1.5
 
 
 def lane_answers(
@@ -53,6 +52,7 @@ def lane_answers(
     line: WaitingLine,
     days: Sequence[DailyLimit],
     *,
+    wait_s: float,
     timeout_s: float = math.inf,
 ) -> Generator[LaneAnswer]:
     """The answers of all lanes of a pool, as they are known.
@@ -64,6 +64,7 @@ def lane_answers(
         base_urls: Base URL by provider of those that are simulated.
         line: Tells people who is waited for.
         days: What counts per day.
+        wait_s: How long servers are waited for that are not there.
         timeout_s: Deadline of one request, where the pool's own is longer.
 
     Raises:
@@ -80,12 +81,12 @@ def lane_answers(
     }
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
-    began_s = time.monotonic()
-    with Asking(pool, asked, days) as asking:
+    began_s = boot_s()
+    with Asking(pool, asked, days, wait_s) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:
-                waited_s = time.monotonic() - began_s
+                waited_s = boot_s() - began_s
                 line.say(counted(len(waiting), "lane"), f" ({listed(waiting)})", waited_s)
                 continue
             line.end()
@@ -173,7 +174,8 @@ def _check_alone(
         write_line(f"ultrapar check: {first_line(pool)}")
         for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
             write_line(f"ultrapar check: {text}")
-        asked = lane_answers(pool, base_urls, line, days, timeout_s=timeout_s)
+        wait_s = arguments.wait_for_servers
+        asked = lane_answers(pool, base_urls, line, days, wait_s=wait_s, timeout_s=timeout_s)
         with closing(asked) as answers:
             for answer in answers:
                 found.append(answer)

@@ -63,6 +63,7 @@ def check_lanes(
     days: Sequence[DailyLimit] = (),
     *,
     go_on: bool,
+    wait_s: float,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
     """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
 
@@ -75,6 +76,7 @@ def check_lanes(
         line: Tells people who is waited for.
         days: What counts per day, the check's requests as well.
         go_on: Whether the run does without lanes that failed.
+        wait_s: How long servers are waited for that are not there.
 
     Raises:
         ConfigError: A lane failed, and the run shall not go on without it.
@@ -85,7 +87,7 @@ def check_lanes(
     began_s = clock.now_s()
     found: list[LaneAnswer] = []
     try:
-        with closing(lane_answers(pool, base_urls, line, days)) as answers:
+        with closing(lane_answers(pool, base_urls, line, days, wait_s=wait_s)) as answers:
             found.extend(answers)
     except KeyboardInterrupt:
         line.end()

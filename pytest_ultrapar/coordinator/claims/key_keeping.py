@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import longest_spare_s
@@ -16,6 +15,7 @@ from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.report.text import duration, visible
+from pytest_ultrapar.system.clock import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -163,7 +163,7 @@ def keep_keys(
         waited_for = ""
         who = "" if run is None else str(run)
         while True:
-            holder = Holder(os.getpid(), who, datetime.now(UTC).replace(microsecond=0))
+            holder = Holder(os.getpid(), who, utc_now().replace(microsecond=0))
             locks = take_all(directory, keys, holder, group)
             if isinstance(locks, KeyLocks):
                 break

@@ -275,7 +275,9 @@ class Serving:
         self._is_token_new = not token
 
     async def _connect(self) -> BrokerPort:
-        settings = self._services.broker_settings(self._arguments.timeout)
+        settings = self._services.broker_settings(
+            self._arguments.timeout, Options.wait_for_servers_s.default
+        )
         loop = asyncio.get_running_loop()
         self._port = LocalBroker(settings, MonotonicClock(), loop, worker=_WORKER)
         await self._port.assign(Assignment())

@@ -20,7 +20,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.store.cases_file import CASES_NAME, CLAIMED_NAME, COMING_NAME
+from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.parts import PARTS_NAME
@@ -36,9 +36,7 @@ _LOWEST = 19
 _SMALL_FILES = (
     LOCK_NAME,
     MANIFEST_NAME,
-    CASES_NAME,
-    CLAIMED_NAME,
-    COMING_NAME,
+    *PLAN_NAMES,
     RECOVERED_NAME,
     LIMITS_FILE,
     PAUSES_FILE,

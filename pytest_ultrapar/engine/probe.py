@@ -1,0 +1,65 @@
+"""The shortest request that shows whether a lane works: for a check, and for a suspicion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
+from pytest_ultrapar.engine.endpoints import request_body
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.apis.registry import Api
+    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.engine.endpoints import Endpoint
+    from pytest_ultrapar.engine.http import HttpClient
+    from pytest_ultrapar.system.clock import Clock
+
+MESSAGES = [{"role": "user", "content": "Reply with OK."}]
+_ENDED_EARLY = "model output limit was reached"
+"""OpenAI's reasoning models answer so (400) where they had no room for a word."""
+
+
+def smallest(api: Api) -> dict[str, Any]:
+    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
+    return {"max_tokens": getattr(api, "least_tokens", 1)}
+
+
+def smallest_body(endpoint: Endpoint) -> bytes:
+    """A chat completion of one token."""
+    return request_body(endpoint, MESSAGES, smallest(endpoint.api))
+
+
+def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
+    """What is wrong with an answer that took so long; None when nothing is."""
+    result = read_answer(answer, endpoint, latency_s)
+    # A prompt that is refused was read: the lane works.
+    if not isinstance(result, Failure) or result.outcome == "refused":
+        return None
+    if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
+        return None
+    return result
+
+
+async def send_probe(
+    port: BrokerPort, http: HttpClient, clock: Clock, endpoint: Endpoint, lease: Lease
+) -> Failure | None:
+    """Send it on a lease that may be used now, and give that back.
+
+    Returns:
+        What is wrong with the lane; None when nothing is.
+    """
+    sent_s = clock.now_s()
+    outcome: LeaseOutcome = "cancelled"
+    answer: Answer | Failure | None = None
+    failure: Failure | None = None
+    try:
+        body = smallest_body(endpoint)
+        answer = await http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+        failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
+        outcome = "ok" if failure is None else failure.outcome
+    finally:
+        late_s = sent_s - lease.granted_s
+        port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
+    return failure

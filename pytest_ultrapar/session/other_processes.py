@@ -1,0 +1,72 @@
+"""Plugins that run tests in processes of their own, where nobody has their answers.
+
+Such a process has no engine, and what it grades is gone with it: everything paid for would be lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+_PLUGINS = {
+    "pytest_forked": (["--forked"], ["forked"], []),
+    "pytest_insubprocess": (["--insubprocess"], ["insubprocess"], []),
+    "pytest_isolate": (
+        ["--isolate", "--isolate-timeout", "--isolate-mem-limit", "--isolate-cpu-limit"],
+        ["isolate", "forked", "timeout"],
+        ["--no-isolate", "timeout"],
+    ),
+    "pytest_isolated": (["--isolated"], ["isolated"], ["--no-isolation"]),
+    "pytest_mp": (["--mp"], [], []),
+    "pytest_parallel": (["--workers", "--tests-per-worker"], [], []),
+    "pytest_subproc": ([], ["subproc"], []),
+}
+"""By the name of their modules: options for all tests, marks of tests, and the options and names of
+other plugins with which it leaves all tests where they are."""
+
+
+def refuse(config: pytest.Config) -> None:
+    """Refuse options by which a plugin that is there runs all tests elsewhere.
+
+    Raises:
+        ConfigError: Naming option and plugin.
+    """
+    for name, options, _ in _loaded(config):
+        for option in options:
+            if config.getoption(option, None):
+                raise ConfigError(_message(f"{option} ({name.replace('_', '-')})"))
+
+
+def marks_elsewhere(config: pytest.Config) -> list[str]:
+    """The marks by which a plugin that is there runs a test elsewhere."""
+    return [mark for _, _, marks in _loaded(config) for mark in marks]
+
+
+def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
+    """Why a case cannot run that has some of these marks."""
+    found = filter(item.get_closest_marker, marks)
+    return [f"{item.nodeid}: {_message(f'@pytest.mark.{mark}')}" for mark in found]
+
+
+def _loaded(config: pytest.Config) -> Iterator[tuple[str, list[str], list[str]]]:
+    plugins = config.pluginmanager
+    names = (str(getattr(plugin, "__name__", "")) for plugin in plugins.get_plugins())
+    modules = {name.partition(".")[0] for name in names}
+    for name in sorted(modules & _PLUGINS.keys()):
+        options, marks, off = _PLUGINS[name]
+        if not any(config.getoption(one, None) or plugins.hasplugin(one) for one in off):
+            yield name, options, marks
+
+
+def _message(what: str) -> str:
+    return (
+        f"{what} cannot be used together with --ultrapar-pool: a test that runs in a process of "
+        "its own has no answer, and its grade is lost; leave it out"
+    )

@@ -1,0 +1,49 @@
+"""A request that is refused as too much for ever costs its own case, and the others no time."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from tests.faults.byte_faults import after, refuse
+from tests.plugin.conftest import cases
+
+pytestmark = pytest.mark.slow
+
+N = 300
+PAUSE_S = 1.0
+WAYS = {
+    "429": refuse(429, b"Retry-After: 1"),
+    "429 without a time": refuse(429),
+    "529": refuse(529, b"Retry-After: 1"),
+    "503": refuse(503, b"Retry-After: 1"),
+}
+
+
+def others_took_s(project, workers, bad):
+    """Seconds from the first request to the end of the last of the others, by the server's log."""
+    project.server.reset()
+    project.server.faults["say"] = after(0.05)
+    project.server.faults["bad"] = bad
+    prompts = [f"say {n}" for n in range(N)]
+    prompts[40] = "bad one"
+    project.suite(cases(prompts))
+    project.run(workers)
+    seen = project.server.log.requests
+    assert len([one for one in seen if one.prompt != "bad one"]) == N - 1
+    return max(one.end_s for one in seen if one.prompt != "bad one") - seen[0].t_s
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_others_are_done_in_time_and_the_one_is_named(project, way, keys, workers):
+    project.write_pool(keys=keys, seats=20 // keys)
+    without_s = statistics.median(others_took_s(project, workers, after(0.05)) for _ in range(3))
+    with_s = others_took_s(project, workers, WAYS[way])
+    assert project.kinds() == {("solved", None): N - 1, ("infra", "refusal_of_request"): 1}
+    assert set(project.reasons().values()) == {""}
+    # Not 1.5 times: that is measured elsewhere, on a quiet machine, and this one may be busy.
+    assert with_s <= 3.0 * without_s + 1.1 * PAUSE_S
+    n = project.server.prompts.count("bad one")
+    assert 10 < n <= 10 + 2 * keys + 2

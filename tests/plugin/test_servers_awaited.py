@@ -1,0 +1,157 @@
+"""Servers that are not there yet, load their model, or go away and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.faults.byte_faults import bytes_
+from tests.plugin.conftest import cases
+from tests.raw_server import response
+from tests.scripted_server import ScriptedServer
+
+pytestmark = pytest.mark.slow
+
+LOADING = {
+    "llama.cpp": (b"503 Service Unavailable", b'{"error":{"code":503,"message":"Loading model"}}'),
+    "hugging face": (
+        b"503 Service Unavailable",
+        b'{"error":"Model org/m is currently loading","estimated_time":20.0}',
+    ),
+    "ollama": (b"500 Internal Server Error", b'{"error":"llm server loading model"}'),
+}
+
+
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def start_in(seconds, port, opened):
+    """Start a server at a port after that time, in a thread; it is appended to `opened`."""
+
+    def start():
+        time.sleep(seconds)
+        opened.append((ScriptedServer(port=port).__enter__(), time.monotonic()))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("check", [(), ("--ultrapar-check",)])
+def test_port_that_opens_later_is_waited_for(project, workers, check):
+    port, opened = closed_port(), []
+    project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
+    project.suite(cases(20))
+    began_s = time.monotonic()
+    thread = start_in(6.0, port, opened)
+    result = project.run(workers, *check)
+    thread.join()
+    (server, ready_s), *_ = opened
+    try:
+        assert result.ret == 0
+        assert project.kinds() == {("solved", None): 20}
+        asked = [one for one in server.log.requests if one.prompt.startswith("say")]
+        assert len(asked) == 20
+        assert server.log.requests[0].t_s - max(ready_s, began_s) <= 2.0 + 1.0  # a busy machine
+        said = result.stdout.str()
+        assert "instance p/m cannot be reached" in said or check
+        assert said.count("waiting") >= 1
+    finally:
+        server.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("whose", LOADING)
+def test_model_that_loads_is_waited_for_and_costs_no_try(project, whose, workers):
+    status, body = LOADING[whose]
+    loading = bytes_(response(body, status=status))
+    project.server.weather = lambda asked: loading if asked.t_s < 6.0 else None
+    project.suite(cases(20))
+    result = project.run(workers, "--ultrapar-max-attempts=2")
+    assert result.ret == 0
+    assert project.kinds() == {("solved", None): 20}
+    assert "instance p/m is loading its model" in result.stdout.str()
+    # One at a time, every second or two.
+    assert len(project.server.prompts) <= 20 + 12
+    assert set(project.reasons().values()) == {""}
+
+
+def test_server_that_dies_in_the_middle_is_used_again(project, workers):
+    port, opened = closed_port(), []
+    project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
+    project.suite(cases(60))
+    first = ScriptedServer(port=port).__enter__()
+    threads = []
+
+    def weather(asked):
+        if asked.number == 20 and not threads:
+            threads.append(threading.Thread(target=lambda: first.__exit__(None, None, None)))
+            threads[0].start()
+            threads.append(start_in(6.0, port, opened))
+
+    first.weather = weather
+    result = project.run(workers)
+    for thread in threads:
+        thread.join()
+    ((second, _),) = opened
+    try:
+        assert result.ret == 0
+        assert project.kinds() == {("solved", None): 60}
+        answered = [
+            one.prompt for one in first.log.requests + second.log.requests if one.status == 200
+        ]
+        assert sorted(answered) == sorted(f"say {n}" for n in range(60))
+    finally:
+        second.__exit__(None, None, None)
+
+
+def test_server_that_never_comes_ends_its_cases_after_that_time(project, workers):
+    project.write_pool(base_url=f"http://127.0.0.1:{closed_port()}/v1")
+    project.suite(cases(5))
+    began_s = time.monotonic()
+    project.run(workers, "--ultrapar-wait-for-servers=4")
+    assert time.monotonic() - began_s >= 4.0
+    assert project.kinds() == {("infra", "no_lane"): 5}
+
+
+def ends_at_once(project, url):
+    project.write_pool(base_url=url)
+    project.suite(cases(5))
+    began_s = time.monotonic()
+    project.run("-n0", "--ultrapar-wait-for-servers=600")
+    assert time.monotonic() - began_s < 60.0
+    assert project.kinds() == {("infra", "no_lane"): 5}
+    return project.reasons()["p/m/key0"]
+
+
+def test_unknown_host_ends_at_once(project):
+    reason = ends_at_once(project, "https://no-such-host.invalid/v1")
+    assert reason.startswith("instance p/m has an unknown host name")
+
+
+def test_server_without_tls_ends_at_once(project):
+    def serve(server):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = server.accept()
+                with peer:
+                    peer.recv(1024)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        reason = ends_at_once(project, f"https://127.0.0.1:{server.getsockname()[1]}/v1")
+        server.shutdown(socket.SHUT_RDWR)
+    assert "or no TLS at all" in reason
+
+
+@pytest.mark.parametrize("seconds", ["-1", "soon", "nan", "1e9"])
+def test_time_to_wait_is_a_number_of_seconds(project, seconds):
+    project.suite(cases(1))
+    said = project.refusal(project.run("-n0", f"--ultrapar-wait-for-servers={seconds}"))
+    assert "--ultrapar-wait-for-servers" in said

@@ -1,0 +1,141 @@
+"""One request that is refused, and keys and models that are dead: a whole run tells them apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.faults.byte_faults import bytes_
+from tests.plugin.conftest import CANARY, cases
+from tests.raw_server import response
+from tests.scripted_server import refusing
+
+PAGE = b"<html><title>Attention Required!</title>You have been blocked</html>"
+BAD = "bad one"
+PROMPTS = [f"say {n}" for n in range(29)]
+PROMPTS.insert(11, BAD)
+
+
+def error(status, message, **more):
+    body = json.dumps({"error": {"message": message, **more}}).encode()
+    return bytes_(response(body, status=status))
+
+
+REFUSED = {
+    "page": (
+        bytes_(response(PAGE, b"content-type: text/html", status=b"403 Forbidden")),
+        "blocked",
+    ),
+    "upstream": (
+        error(b"403 Forbidden", "Provider returned error", metadata={"provider_name": "Alpha"}),
+        "Provider returned error",
+    ),
+    "missing": (error(b"404 Not Found", "file-17 was not found"), "file-17 was not found"),
+    "unauthorized": (error(b"401 Unauthorized", "No auth for this tool"), "No auth for this tool"),
+}
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_refused_request_costs_its_own_case(project, name, keys, workers):
+    fault, words = REFUSED[name]
+    project.write_pool(keys=keys)
+    project.server.faults["bad"] = fault
+    project.suite(cases(PROMPTS))
+    project.run(workers)
+    assert project.kinds() == {("solved", None): 29, ("infra", "refusal_of_request"): 1}
+    (row,) = [row for row in project.rows() if row["outcome"] == "infra"]
+    assert BAD in row["nodeid"]
+    assert words in row["error"]
+    assert set(project.reasons().values()) == {""}
+    # Once to another key where there is one.
+    assert project.server.prompts.count(BAD) == min(keys, 2)
+
+
+@pytest.mark.parametrize("first", [BAD, "say 3"])
+def test_one_false_refusal_costs_nothing(project, first, workers):
+    project.write_pool(keys=3)
+    false = error(b"401 Unauthorized", "a node that has not heard of the key")
+
+    def weather(asked):
+        return false if asked.prompt == first and asked.nth == 1 else None
+
+    project.server.weather = weather
+    project.suite(cases(PROMPTS))
+    assert project.run(workers).ret == 0
+    assert project.kinds() == {("solved", None): 30}
+    assert set(project.reasons().values()) == {""}
+
+
+def test_refusal_of_the_content_is_a_result_at_once(project, workers):
+    project.write_pool(keys=3)
+    project.server.faults["bad"] = error(
+        b"403 Forbidden",
+        "The input was flagged",
+        metadata={"reasons": ["violence"], "flagged_input": "..."},
+    )
+    project.suite(cases(PROMPTS))
+    project.run(workers)
+    assert project.kinds() == {("solved", None): 29, ("unsolved", "content_filter"): 1}
+    assert project.server.prompts.count(BAD) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_dead_key_is_gone_after_few_refusals_and_costs_no_case(project, status, workers):
+    project.write_pool(keys=3)
+    project.server.weather = refusing(status, f"{CANARY}-1")
+    project.suite(cases(60))
+    result = project.run(workers)
+    assert result.ret == 0
+    assert project.kinds() == {("solved", None): 60}
+    seats = 4
+    assert project.server.tokens.count(f"{CANARY}-1") <= 3 + seats
+    assert project.reasons()["p/m/key1"]
+    assert project.reasons()["p/m/key1"] in project.report.str()
+
+
+def test_key_that_dies_in_the_middle_is_gone_after_three_refusals(project, workers):
+    project.write_pool(keys=3, seats=1)
+    dead = refusing(401, f"{CANARY}-1")
+    refused = []
+
+    def weather(asked):
+        fault = dead(asked) if len(project.server.log.requests) > 20 else None
+        refused.extend([asked] if fault else [])
+        return fault
+
+    project.server.weather = weather
+    project.suite(cases(60))
+    assert project.run(workers).ret == 0
+    assert project.kinds() == {("solved", None): 60}
+    assert len(refused) == 3
+    assert project.reasons()["p/m/key1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (404, "The model `m` does not exist."),
+        (400, "m is not a valid model ID"),
+        (422, "Model 'm' not found"),
+    ],
+)
+def test_missing_model_is_said_once(project, status, message, workers):
+    project.write_pool(keys=3)
+    project.server.weather = refusing(status, "m", message=message)
+    project.suite(cases(30))
+    result = project.run(workers)
+    assert result.ret == 1
+    assert project.kinds() == {("infra", "no_lane"): 30}
+    seats = 12
+    assert len(project.server.prompts) <= 3 + seats
+    assert "instance p/m was not found (404), or does not serve m" in project.report.str()
+    assert any(message in row["error"] for row in project.rows())
+
+
+def test_run_without_refusals_sends_not_one_request_more(project, workers):
+    project.write_pool(keys=3)
+    project.suite(cases(30))
+    assert project.run(workers).ret == 0
+    assert len(project.server.prompts) == 30

@@ -1,0 +1,122 @@
+"""What a session that resumes a run plans: beside the earlier plan until the manifest names it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.records import Case
+from pytest_ultrapar.store.cases_file import (
+    cases_digest,
+    changed_message,
+    changed_parameter,
+    read_cases,
+    read_collected,
+    settle_cases,
+    write_cases,
+)
+
+
+def case(at, **params):
+    return Case(at, f"{at:016x}", f"t.py::test_it[{at}]", "t", "m", 0, params or {"p": at}, 7)
+
+
+THEN = [case(0), case(1)]
+NOW = [msgspec.structs.replace(case(1), index=0), case(0), case(2)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A directory with the plan `THEN`, named by its manifest."""
+    write_cases(tmp_path, THEN)
+    name(tmp_path)
+    return tmp_path
+
+
+def name(directory):
+    """As a session does when nothing refused it: from then on its plan counts."""
+    text = json.dumps({"cases_digest": cases_digest(directory)})
+    (directory / "manifest.json").write_text(text)
+
+
+def files(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_the_same_plan_is_not_written_again(run):
+    assert write_cases(run, THEN, resumes=True) == []
+    assert files(run) == ["cases.json", "manifest.json"]
+
+
+def test_a_refused_session_leaves_the_earlier_plan(run):
+    assert write_cases(run, NOW, resumes=True) == []
+    assert read_collected(run) == NOW
+    assert read_cases(run) == THEN
+    settle_cases(run)
+    assert files(run) == ["cases.json", "manifest.json"]
+    assert read_collected(run) == read_cases(run) == THEN
+
+
+def test_an_accepted_plan_takes_the_place_of_the_earlier_one(run):
+    write_cases(run, NOW, resumes=True)
+    name(run)
+    # Killed here, a session leaves two plans, of which readers take the named one.
+    assert read_cases(run) == NOW
+    assert files(run) == ["cases.json", "cases.next.json", "manifest.json"]
+    settle_cases(run)
+    settle_cases(run)
+    assert read_cases(run) == NOW
+    assert files(run) == ["cases.json", "manifest.json"]
+
+
+def test_a_plan_that_was_cut_off_is_not_taken(run):
+    write_cases(run, NOW, resumes=True)
+    name(run)
+    earlier = (run / "cases.json").read_bytes()
+    (run / "cases.next.json").write_bytes(b"[")
+    (run / "manifest.json").write_text("{}")
+    settle_cases(run)
+    assert (run / "cases.json").read_bytes() == earlier
+
+
+def test_workers_of_a_resumed_run_compare_with_each_other_and_not_with_the_earlier_run(run):
+    assert write_cases(run, NOW, resumes=True) == []
+    assert write_cases(run, NOW, resumes=True) == []
+    assert write_cases(run, [case(5)], resumes=True) == NOW
+
+
+def with_content(at, digest, **params):
+    held = {} if digest is None else {"p": digest}
+    return msgspec.structs.replace(case(at, **params), content=held)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "changed"),
+    [
+        (case(0, p="a", q="b"), case(0, p="a", q="c"), "q"),
+        (case(0, p=1), case(0, p=True), "p"),
+        (case(0, p=1), case(0, p=1.0), "p"),
+        (case(0, p=1), case(0, q=1), "p"),
+        (case(0, p=math.nan), case(0, p=math.nan), None),
+        (case(0, p=None), case(0, p=math.nan), None),
+        (with_content(0, "aa", p="K"), with_content(0, "ab", p="K"), "p"),
+        (with_content(0, "aa", p="{1, 2}"), with_content(0, "aa", p="{2, 1}"), None),
+        (with_content(0, "aa", p="K"), case(0, p="K"), "p"),
+        # An earlier version kept what another process would not say again, and no digests.
+        (case(0, p="<K object at 0x7f12>"), with_content(0, "aa", p="K"), None),
+        (case(0, p="<K object at 0x7f12>", q=1), with_content(0, "aa", p="K", q=2), "q"),
+    ],
+)
+def test_changed_parameter_is_what_both_plans_tell(then, now, changed):
+    assert changed_parameter(then, now) == changed
+
+
+def test_changed_cases_are_counted_and_new_ones_are_no_change():
+    now = [case(0, p="x"), case(1), case(2), case(3, p="y")]
+    assert changed_message([case(0), case(1), case(3)], now) == (
+        "the data of t.py::test_it[0] are others now: parameter 'p' (the first of 2 such cases)"
+    )
+    assert changed_message(THEN, NOW) is None

@@ -1,0 +1,195 @@
+"""What a run keeps of parameters: the same in every process, and another where the data are."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from pytest_ultrapar.session.parameter_text import ContentDigests, scalar
+
+
+class Plain:
+    def __init__(self, value: object, name: str | None = None) -> None:
+        self.value = value
+        if name is not None:
+            self.name = name
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+@dataclasses.dataclass
+class Record:
+    value: object
+
+
+class Colour(enum.Enum):
+    RED = "r"
+
+
+class Word(enum.StrEnum):
+    YES = "y"
+
+
+class Broken:
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    def __reduce_ex__(self, _: object) -> str:
+        raise RuntimeError
+
+
+def checker(right: str, least: float = 0.5):
+    return lambda said: (said == right, least)
+
+
+def digest(value: object) -> str:
+    return ContentDigests().of(value)
+
+
+def looped(value: object) -> Plain:
+    one = Plain(value)
+    one.itself = one
+    return one
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("a", "a"),
+        (None, None),
+        (True, True),
+        (3, 3),
+        (0.5, 0.5),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), "0.5"),
+        (np.int64(3), "3"),
+        (Word.YES, "y"),
+        (Colour.RED, "RED"),
+        (decimal.Decimal("1.50"), "1.50"),
+        ({"q": 1}, "{'q': 1}"),
+        (Record(1), "Record(value=1)"),
+        (Plain(1, name="first"), "first"),
+        (len, "len"),
+        (Plain(1), "Plain"),
+        ([Plain(1)], "list"),
+        ({"check": lambda said: said}, "dict"),
+        ({"a", "b"}, "set"),
+        ([{"a", "b"}], "list"),
+        ({"q": ({"a"},)}, "dict"),
+        (functools.partial(checker, "x"), "partial"),
+        (Broken(), "Broken"),
+    ],
+    ids=map(str, range(23)),
+)
+def test_value_is_kept_by_name_or_text_and_what_has_none_by_type(value, kept):
+    found = scalar(value)
+    assert found == kept
+    assert type(found) is type(kept)
+
+
+ALIKE = {
+    "instance": lambda: Plain([1, {"a": {"x", "y"}}]),
+    "slots": lambda: Slotted(b"\x00\xff"),
+    "record": lambda: Record(datetime.date(2020, 1, 1)),
+    "array": lambda: np.arange(1000),
+    "checker": lambda: checker("4"),
+    "partial": lambda: functools.partial(checker, "4"),
+    "pattern": lambda: re.compile("x+"),
+    "lock": threading.Lock,
+    "path": lambda: pathlib.Path("a/b"),
+    "order of a dict": lambda: {"a": 1, "b": 2},
+    "loop": lambda: looped(1),
+    "broken": Broken,
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_equal_content_has_one_digest_whoever_makes_it(name):
+    assert digest(ALIKE[name]()) == digest(ALIKE[name]())
+
+
+DIFFERENT = [
+    Plain(1), Plain(2), Plain("1"), Plain(1, "n"), Plain([1]), Plain((1,)), Plain({1}),
+    Slotted(1), Slotted(2), Record(1), Record(None), np.arange(1000), np.arange(1000) + 1,
+    checker("4"), checker("5"), checker("4", 1), re.compile("x"), re.compile("y"),
+    pathlib.Path("a"), Colour.RED, {"a": 1}, {"a": 2}, {"b": 1}, [1, 2], [2, 1], b"a",
+    bytearray(b"a"), decimal.Decimal("1.0"), decimal.Decimal("1.00"), looped(1), looped(2),
+    collections.OrderedDict(a=1), collections.Counter("aa"), datetime.date(2020, 1, 1), Broken(),
+]  # fmt: skip
+
+
+def test_other_content_has_another_digest():
+    assert len({digest(value) for value in DIFFERENT}) == len(DIFFERENT)
+
+
+def test_order_says_nothing_where_it_is_none():
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert digest({"x", "y", "z"}) == digest({"z", "y", "x"})
+
+
+def test_edit_of_a_field_is_seen_and_the_object_is_as_it_was():
+    item = Plain([{"question": "2 + 2"}], name="sum")
+    before = copy.deepcopy(vars(item))
+    first = digest(item)
+    assert vars(item) == before
+    item.value[0]["question"] = "2 + 3"
+    assert digest(item) != first
+
+
+def test_one_value_is_looked_at_once_for_all_its_tests():
+    asked = []
+
+    class Counted:
+        def __getstate__(self):
+            asked.append(1)
+            return {"x": 1}
+
+    item, digests = Counted(), ContentDigests()
+    assert digests.of(item) == digests.of(item) == digests.of(item)
+    assert len(asked) == 1
+    assert digests.key("plain") == "plain"
+
+
+PRINT = """
+from tests.unit.test_parameter_text import ALIKE, DIFFERENT, digest, scalar
+print([digest(value) for value in DIFFERENT], [digest(make()) for make in ALIKE.values()])
+print([scalar(value) for value in DIFFERENT[:15]])
+"""
+
+
+@pytest.mark.slow
+def test_other_processes_say_the_same():
+    root = pathlib.Path(__file__).parents[2]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=root,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    ]
+    assert said[0] == said[1] == said[2]

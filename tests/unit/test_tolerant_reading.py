@@ -1,0 +1,612 @@
+"""Answers as servers were seen to give them: what is odd beside an answer never spoils it.
+
+Each row names the public report, page or repository in which its shape was seen.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.registry import api_named
+from pytest_ultrapar.apis.reply import Reply
+
+Events = list[Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a server said, and what it is read as.
+
+    Attributes:
+        where: The source: `owner/repo#n` or a page.
+        came: A whole answer, or the events of a stream, which ends as they do.
+        reads: Attributes of the reply or the failure; `calls` are names and arguments.
+    """
+
+    where: str
+    came: dict[str, Any] | Events
+    reads: dict[str, Any] = field(default_factory=dict)
+    api: str = "openai"
+
+
+def chat(content: Any = "fine", *, finish: Any = "stop", **more: Any) -> dict[str, Any]:
+    """A whole chat completion; `message` and `choice` are more of their fields."""
+    message = {"role": "assistant", "content": content, **more.pop("message", {})}
+    choice = {"index": 0, "message": message, "finish_reason": finish, **more.pop("choice", {})}
+    return {"choices": [choice], **more}
+
+
+def chunk(delta: Any, finish: Any = None, index: Any = 0, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish, **more}]}
+
+
+def call(name: str | None, arguments: Any = None, **more: Any) -> dict[str, Any]:
+    return {"function": {"name": name, "arguments": arguments}, **more}
+
+
+def calling(*pieces: dict[str, Any]) -> Events:
+    """A stream with an event for each piece of a call."""
+    begun = [chunk({"tool_calls": [piece]}) for piece in pieces]
+    return [*begun, chunk({}, "tool_calls"), "[DONE]"]
+
+
+def message(*blocks: Any, stop: Any = "end_turn", **more: Any) -> dict[str, Any]:
+    return {"type": "message", "content": list(blocks), "stop_reason": stop, **more}
+
+
+def content(*parts: Any, finish: Any = "STOP", **more: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": list(parts)}, "finishReason": finish}], **more}
+
+
+def response(*items: Any, status: Any = "completed", **more: Any) -> dict[str, Any]:
+    return {"object": "response", "status": status, "output": list(items), **more}
+
+
+TEXT = {"type": "message", "content": [{"type": "output_text", "text": "fine"}]}
+FINE = {"text": "fine"}
+EMPTY = {"text": ""}
+HALF = chunk({"content": "half"})
+FAILED = {"outcome": "overload", "came": "half"}
+FILTERED = {"outcome": "refused", "refused_kind": "content_filter"}
+COUNT = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+COUNTED = {"tokens_in": 9, "tokens_out": 2}
+ZEROS = dict.fromkeys(COUNT, 0)
+SKY_SEA = [("sky", '{"x":1}'), ("sea", '{"y":2}')]
+X, Y = '{"x":1}', '{"y":2}'
+
+GENERATION_FAILED = [
+    Seen("maximhq/bifrost#5425", chat("half", finish="error", usage={"total_tokens": 0}), FAILED),
+    Seen("radixark/miles#3337", chat("half", finish="abort"), FAILED),
+    Seen("vllm-project/vllm#57082", [HALF, chunk({}, "abort"), "[DONE]"], FAILED),
+    Seen("promptfoo/promptfoo#9905", chat("half", finish="network_error"), FAILED),
+    Seen("gethouston/houston#1211", [HALF, chunk({}, "network_error"), "[DONE]"], FAILED),
+    Seen(
+        "https://api-docs.deepseek.com/api/create-chat-completion",
+        chat("half", finish="insufficient_system_resource"),
+        FAILED,
+    ),
+    Seen(
+        "AbanteAI/LoCoDiff-bench#31",
+        chat("half", finish=None, choice={"error": {"code": 502, "message": "gone"}}),
+        FAILED,
+    ),
+    Seen(
+        "https://openrouter.ai/docs/api-reference/errors",
+        chat("", finish="error", choice={"error": {"code": 429, "message": "slow down"}}),
+        {"outcome": "rate"},
+    ),
+    Seen(
+        "open-webui/computer#293",
+        [HALF, chunk({}, "error", error={"code": 503, "message": "Provider returned error"})],
+        FAILED,
+    ),
+    Seen("fox1245/NeoGraph#124", [HALF, {"error": "STREAM_EXPLODED"}, "[DONE]"], FAILED),
+    Seen("Blaizzy/nativ#195", [{"error": "thinking_budget"}], {"outcome": "overload"}),
+    Seen(
+        "huggingface/text-generation-inference#2668",
+        [HALF, {"error": {"message": "Request failed", "http_status_code": 500}}, "[DONE]"],
+        FAILED,
+    ),
+    Seen(
+        "lm-sys/FastChat#1515",
+        [HALF, {"error_code": 50001, "text": "**NETWORK ERROR**"}, "[DONE]"],
+        {"outcome": "malformed", "came": "half"},
+    ),
+    Seen("coder/coder#26005", ["[DONE]"], {"outcome": "malformed"}),
+    Seen("lemonade-sdk/lemonade#2826", [HALF], {"outcome": "malformed", "came": "half"}),
+    Seen(
+        "epam/ai-dial-adapter-vertexai#85",
+        content({"text": "half"}, finish="OTHER"),
+        FAILED,
+        "gemini",
+    ),
+    Seen(
+        "https://docs.claude.com/en/docs/build-with-claude/streaming",
+        [
+            {"type": "message_start", "message": {"content": []}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
+            {
+                "type": "content_block_delta",
+                "index": 0,
+                "delta": {"type": "text_delta", "text": "half"},
+            },
+            {"type": "error", "error": {"type": "api_error", "message": "Internal"}},
+        ],
+        FAILED,
+        "anthropic",
+    ),
+    Seen(
+        "https://platform.openai.com/docs/api-reference/responses/object",
+        response(
+            {"type": "message", "content": [{"type": "output_text", "text": "half"}]},
+            status="failed",
+        ),
+        FAILED,
+        "openai-responses",
+    ),
+    Seen(
+        "ddutchie/cairn#127",
+        [
+            {
+                "type": "response.failed",
+                "response": response(
+                    status="failed", error={"code": "server_error", "message": "no"}
+                ),
+            }
+        ],
+        {"outcome": "overload"},
+        "openai-responses",
+    ),
+    Seen(
+        "openclaw/openclaw#108989",
+        [{"type": "response.output_text.delta", "delta": "half"}],
+        {"outcome": "malformed", "came": "half"},
+        "openai-responses",
+    ),
+]
+PROVIDER_DECIDED = [
+    Seen("HKUDS/Vibe-Trading#308", chat("ha", finish="SAFETY"), FILTERED),
+    Seen("HKUDS/Vibe-Trading#308", [HALF, chunk({}, "RECITATION"), "[DONE]"], FILTERED),
+    Seen("HKUDS/Vibe-Trading#308", chat(None, finish="PROHIBITED_CONTENT"), FILTERED),
+    Seen("HKUDS/Vibe-Trading#308", chat(None, finish="BLOCKLIST"), FILTERED),
+    Seen("HKUDS/Vibe-Trading#308", chat(None, finish="SPII"), FILTERED),
+    Seen("no report", chat("ha", finish="content_filter: RECITATION"), FILTERED),
+    Seen("BerriAI/litellm#23562", chat("ha", finish="content_filtered"), FILTERED),
+    Seen("BerriAI/litellm#24373", chat("ha", finish="sensitive"), FILTERED),
+    Seen("BerriAI/litellm#40864", content(finish="IMAGE_RECITATION"), FILTERED, "gemini"),
+    Seen(
+        "pydantic/pydantic-ai#5221",
+        response(TEXT, status="incomplete", incomplete_details={"reason": "content_filter"}),
+        FILTERED,
+        "openai-responses",
+    ),
+]
+MODEL_ENDED = [
+    Seen("mozilla-ai/any-llm#1200", chat(finish="model_context_window_exceeded"), FINE),
+    Seen(
+        "NousResearch/hermes-agent#83886",
+        content(finish="MALFORMED_FUNCTION_CALL"),
+        EMPTY,
+        "gemini",
+    ),
+    Seen(
+        "agentjido/req_llm#944",
+        {"candidates": [{"finishReason": "UNEXPECTED_TOOL_CALL"}]},
+        EMPTY,
+        "gemini",
+    ),
+    Seen(
+        "AstrBotDevs/AstrBot#6735",
+        {"candidates": [{"content": {}, "finishReason": "STOP"}]},
+        EMPTY,
+        "gemini",
+    ),
+    Seen("vllm-project/vllm#45736", chat(None), EMPTY),
+    Seen("decolua/9router#2229", chat(""), EMPTY),
+    Seen("sgl-project/sglang#4550", [chunk({"content": ""}), "[DONE]"], EMPTY),
+    Seen("QuantumNous/new-api#4362", response(), EMPTY, "openai-responses"),
+    Seen("https://docs.claude.com/en/api/handling-stop-reasons", message(), EMPTY, "anthropic"),
+    Seen(
+        "UKGovernmentBEIS/inspect_ai#1198",
+        chat(None, message={"refusal": "No."}),
+        {"text": "No.", "refusal": "No."},
+    ),
+]
+BESIDE_THE_ANSWER = [
+    Seen("mlflow/mlflow#14410", chat(message={"tool_calls": []}), FINE),
+    Seen("lidge-jun/opencodex#1468", chat(message={"tool_calls": None}), FINE),
+    Seen("no report", chat(message={"tool_calls": {}}), FINE),
+    Seen(
+        "mozilla-ai/any-llm#1112",
+        chat(message={"reasoning": {"content": "t"}}),
+        FINE | {"reasoning": None},
+    ),
+    Seen(
+        "mozilla-ai/any-llm#1112",
+        [chunk({"content": "fine", "reasoning": {"content": "t"}}), chunk({}, "stop")],
+        FINE,
+    ),
+    Seen(
+        "pydantic/pydantic-ai#3658",
+        chat(
+            message={"reasoning_content": ["t"], "reasoning_details": [{"type": "reasoning.text"}]}
+        ),
+        FINE,
+    ),
+    Seen("no report", chat(message={"refusal": False}), FINE | {"refusal": None}),
+    Seen("no report", chat(choice={"index": "0"}), FINE),
+    Seen(
+        "agentgateway/agentgateway#2371",
+        {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]},
+        FINE,
+    ),
+    Seen(
+        "sgl-project/sglang#1407",
+        chat(finish={"type": "stop", "matched": 2}),
+        FINE | {"finish_reason": None},
+    ),
+    Seen("togethercomputer/together-python#239", chat(finish=""), FINE),
+    Seen("BerriAI/litellm#4654", chat(created=1720688079.5, finish_reason="eos_token"), FINE),
+    Seen(
+        "sashabaranov/go-openai#1003",
+        chat(created="1720688079", id=7, model=None, object=5),
+        FINE | {"id": None},
+    ),
+    Seen(
+        "guoqingbao/xinfer#129",
+        [chunk({"content": "fine"}, error=None), chunk({}, "stop", error=None)],
+        FINE,
+    ),
+    Seen("no report", chat(error=""), FINE),
+    Seen("no report", chat(error={}), FINE),
+    Seen("no report", chat(error=False, usage="none"), FINE | {"tokens_in": None}),
+    Seen(
+        "QuantumNous/new-api, TestInBandStreamError",
+        chat(error={"message": "", "type": "", "param": "", "code": None}),
+        FINE,
+    ),
+    Seen(
+        "lidge-jun/opencodex#1468",
+        message({"type": "text", "text": "fine", "citations": {}}, model=7, usage=[]),
+        FINE,
+        "anthropic",
+    ),
+    Seen(
+        "no report",
+        content({"text": "fine", "thought": "false"}, modelVersion=7),
+        FINE,
+        "gemini",
+    ),
+    Seen("no report", response({**TEXT, "phase": 5}, id=7), FINE, "openai-responses"),
+]
+CALLS = [
+    Seen(
+        "anomalyco/opencode#19947",
+        chat(None, finish="tool_calls", message={"tool_calls": [call("sky", X, id=123)]}),
+        {"calls": SKY_SEA[:1], "ids": ["123"]},
+    ),
+    Seen(
+        "openai/openai-dotnet#429",
+        chat(None, finish="tool_calls", message={"tool_calls": [call("sky", X, id="", index="0")]}),
+        {"calls": SKY_SEA[:1]},
+    ),
+    Seen(
+        "ollama/ollama#15457",
+        calling(call("sky", X, index=0, id="a"), call("sea", Y, index=0, id="b")),
+        {"calls": SKY_SEA, "ids": ["a", "b"]},
+    ),
+    Seen(
+        "ollama/ollama#7881",
+        calling(call("sky", X, id="a"), call("sea", Y, id="b")),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "64bit/async-openai#432",
+        calling(call("sky", X, id="a"), call("sky", Y, id="b")),
+        {"calls": [("sky", X), ("sky", Y)]},
+    ),
+    Seen(
+        "InternLM/lmdeploy#3412 (vLLM)",
+        calling(
+            call("sky", "", index=0, id="a"),
+            call(None, X, index=0, id=""),
+            call("sea", "", index=0, id="b"),
+            call(None, '{"y"', index=0, id=""),
+            call(None, ":2}", index=0),
+        ),
+        {"calls": SKY_SEA, "ids": ["a", "b"]},
+    ),
+    Seen(
+        "InternLM/lmdeploy#3412 (SGLang)",
+        calling(
+            call("sky", "", index=0, id="0"),
+            call(None, X, index=0, id="0"),
+            call("sea", "", index=0, id="1"),
+            call(None, Y, index=0, id="1"),
+        ),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "huggingface/smolagents#1958",
+        calling(call("sky", X, index=0), call("sky", Y, index=0)),
+        {"calls": [("sky", X), ("sky", Y)]},
+    ),
+    Seen(
+        "huggingface/smolagents#1958",
+        [
+            chunk({"tool_calls": [call("sky", X, index=0), call("sea", Y, index=0)]}),
+            chunk({}, "tool_calls"),
+        ],
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "huggingface/text-generation-inference#2794",
+        calling(
+            call("sky", "{", index=0, id=""),
+            call("sky", '"x"', index=0, id=""),
+            call("sky", ":1}", index=0, id=""),
+            call("sea", Y, index=0, id=""),
+        ),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "QwenLM/Qwen-Agent#943",
+        calling(
+            call("sky", "", index=0, id="a"),
+            call("sea", "", index=1, id="b"),
+            call(None, '{"x"', index=0),
+            call(None, Y, index=1),
+            call(None, ":1}", index=0),
+        ),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "oracle/langchain-oracle#254",
+        calling(
+            call("sky", '{"x"', index=0, id="a"),
+            call("sea", Y, index=1, id="b"),
+            call(None, ":1}", index=1, id="a"),
+        ),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "maximhq/bifrost#1829",
+        calling(
+            call("sky", '{"x"', index=0, id="a"),
+            call("sea", '{"y"', index=0, id="b"),
+            call(None, ":1}", index=0, id="a"),
+            call(None, ":2}", index=0, id="b"),
+        ),
+        {"calls": SKY_SEA},
+    ),
+    Seen(
+        "HKUDS/nanobot#1555",
+        {
+            "choices": [
+                chat("Let me see", finish="tool_calls")["choices"][0],
+                {
+                    "message": {"tool_calls": [call("sky", X, id="a")]},
+                    "finish_reason": "tool_calls",
+                },
+            ]
+        },
+        {"text": "Let me see", "calls": SKY_SEA[:1]},
+    ),
+    Seen(
+        "zeroclaw-labs/zeroclaw#2136",
+        [
+            chunk({"content": "so"}),
+            chunk({"tool_calls": [call("sky", X, id="a")]}, index=1),
+            chunk({}, "tool_calls", index=1),
+        ],
+        {"text": "so", "calls": SKY_SEA[:1]},
+    ),
+    Seen(
+        "huggingface/text-generation-inference, router/src/lib.rs of 2.0",
+        [chunk({"tool_calls": call("sky", X, index=0)}), chunk({}, "tool_calls")],
+        {"calls": SKY_SEA[:1]},
+    ),
+]
+USAGE = [
+    Seen(
+        "BerriAI/litellm#14127",
+        chat(
+            usage={
+                "prompt_tokens": 9,
+                "completion_tokens": 2,
+                "total_tokens": 41,
+                "completion_tokens_details": {"reasoning_tokens": 30},
+            }
+        ),
+        {"tokens_out": 32, "reasoning_tokens": 30},
+    ),
+    Seen(
+        "UKGovernmentBEIS/inspect_ai#5528",
+        chat(usage={"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 41}),
+        {"tokens_in": 9, "tokens_out": 32},
+    ),
+    Seen(
+        "https://platform.openai.com/docs/guides/reasoning",
+        chat(usage={**COUNT, "completion_tokens_details": {"reasoning_tokens": 1}}),
+        COUNTED,
+    ),
+    Seen(
+        "maximhq/bifrost#5425",
+        chat(usage={"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 0}),
+        COUNTED,
+    ),
+    Seen(
+        "earendil-works/pi#2017",
+        [chunk({"content": "fine"}), chunk({}, "stop", usage=COUNT)],
+        COUNTED,
+    ),
+    Seen(
+        "vercel/ai#1651",
+        [chunk({"content": "fine"}), {**chunk({}, "stop"), "x_groq": {"id": "r", "usage": COUNT}}],
+        COUNTED,
+    ),
+    Seen(
+        "router-for-me/CLIProxyAPI#3076",
+        [{**chunk({"content": "fine"}), "usage": ZEROS}, {**chunk({}, "stop"), "usage": COUNT}],
+        COUNTED,
+    ),
+    Seen(
+        "openai/openai-agents-js#1474",
+        [{**chunk({"content": "fine"}), "usage": COUNT}, {**chunk({}, "stop"), "usage": None}],
+        COUNTED,
+    ),
+    Seen(
+        "no report",
+        [
+            {
+                **chunk({"content": "fine"}, "stop"),
+                "usage": {**COUNT, "completion_tokens_details": {"reasoning_tokens": 1}},
+            },
+            {
+                "choices": [],
+                "usage": {**ZEROS, "completion_tokens_details": {"reasoning_tokens": 0}},
+            },
+        ],
+        COUNTED | {"reasoning_tokens": 1},
+    ),
+    Seen(
+        "envoyproxy/ai-gateway#1631",
+        [
+            {
+                "type": "message_start",
+                "message": {"content": [], "usage": {"input_tokens": 9, "output_tokens": 1}},
+            },
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"input_tokens": 0, "output_tokens": 2},
+            },
+        ],
+        COUNTED,
+        "anthropic",
+    ),
+    Seen(
+        "BerriAI/litellm#41406",
+        [
+            {"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 0}}},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"input_tokens": 9, "output_tokens": 2},
+            },
+        ],
+        COUNTED,
+        "anthropic",
+    ),
+]
+PUT_TOGETHER = [
+    Seen(
+        "elie222/rakazo#416",
+        [chunk({"content": "a\ud83d"}), chunk({"content": "\ude00b"}, "stop")],
+        {"text": "a\U0001f600b"},
+    ),
+    Seen(
+        "elizaOS/eliza#30904",
+        [
+            chunk({"content": "\ud83d"}),
+            chunk({"content": "\ude00\ud83d"}),
+            chunk({"content": "\ude01"}),
+            "[DONE]",
+        ],
+        {"text": "\U0001f600\U0001f601"},
+    ),
+    Seen(
+        "elie222/rakazo#424",
+        [chunk({"content": "a\ud83d"}), chunk({"content": "b"}, "stop")],
+        {"text": "a\\ud83db"},
+    ),
+    Seen(
+        "elie222/rakazo#424",
+        [chunk({"content": "a\\\\ud83d"}), chunk({"content": "b"}, "stop")],
+        {"text": "a\\\\ud83db"},
+    ),
+    Seen(
+        "QuantumNous/new-api#4362",
+        [
+            {"type": "response.output_item.done", "item": TEXT},
+            {"type": "response.completed", "response": response()},
+        ],
+        FINE,
+        "openai-responses",
+    ),
+    Seen(
+        "decolua/9router#705",
+        [
+            {"type": "response.output_item.done", "item": TEXT},
+            {"type": "response.completed", "response": {"status": "completed", "error": None}},
+        ],
+        FINE,
+        "openai-responses",
+    ),
+]
+
+
+def read(seen: Seen) -> Reply | Failure:
+    api = api_named(seen.api)
+    if isinstance(seen.came, dict):
+        return api.reply(json.dumps(seen.came).encode(), "p/i/k", 0.5)
+    stream = api.stream()
+    for event in seen.came:
+        text = event if isinstance(event, str) else json.dumps(event)
+        stream.feed(f"data: {text}\n\n".encode(), 1.0)
+    stream.end(2.0)
+    return stream.reply("p/i/k", 1.5)
+
+
+def as_read(found: Reply | Failure, name: str) -> Any:
+    if name == "calls":
+        return [(one.name, one.arguments) for one in found.tool_calls]
+    if name == "ids":
+        return [one.call_id for one in found.tool_calls]
+    if name == "came":
+        return found.came and found.came.text
+    return getattr(found, name)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(one, id=f"{kind}{number} {one.where}")
+        for kind, rows in {
+            "failed": GENERATION_FAILED,
+            "filtered": PROVIDER_DECIDED,
+            "ended": MODEL_ENDED,
+            "beside": BESIDE_THE_ANSWER,
+            "calls": CALLS,
+            "usage": USAGE,
+            "joined": PUT_TOGETHER,
+        }.items()
+        for number, one in enumerate(rows)
+    ],
+)
+def test_answer_is_read_as_what_it_is(seen):
+    found = read(seen)
+    assert isinstance(found, Failure if "outcome" in seen.reads else Reply), found
+    assert {name: as_read(found, name) for name in seen.reads} == seen.reads
+    if isinstance(found, Failure):
+        assert found.maybe_billed or found.outcome == "refused"
+
+
+@pytest.mark.parametrize("came", [chat(5), chat({"text": "a"}), {"choices": {}}, {"choices": [5]}])
+def test_odd_answer_itself_is_none(came):
+    assert read(Seen("", came)).outcome == "malformed"
+
+
+def test_answer_with_too_many_odd_fields_is_none():
+    calls = [call(None, X, id=[5]) for _ in range(200)]
+    assert read(Seen("", chat(message={"tool_calls": calls}))).outcome == "malformed"
+    assert read(Seen("", chat(message={"tool_calls": calls[:40]}))).text == "fine"
+
+
+def test_large_answer_with_an_odd_field_is_none():
+    assert read(Seen("", chat("a" * 2_000_000, message={"refusal": 5}))).outcome == "malformed"

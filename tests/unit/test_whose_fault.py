@@ -1,0 +1,214 @@
+"""Whose fault a refusal is, in the broker: where the request goes, and when a lane is tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.pool.model import Limit
+from tests.broker_play import Play
+from tests.pools import lane, pool
+
+A, B, C = "p/a/k0", "p/a/k1", "p/b/k0"
+
+
+def play_on(*lanes, workers=10):
+    found = [lane(*one.split("/")[1:], "all", request_s=60.0) for one in lanes]
+    return Play(pool(found, Limit("all", "pool", workers=workers)))
+
+
+def ask(play, case, refused_by=(), **wish):
+    return play.ask(case_id=case, opens=False, refused_by=tuple(refused_by), **wish)
+
+
+def serve(play, *lanes):
+    """Have each of these lanes answer something."""
+    for one in lanes:
+        request = ask(play, "well", lane=one)
+        assert play.lane(request) == one
+        play.back(request)
+
+
+def is_trial(play, request):
+    return play.leases[request].is_trial
+
+
+@pytest.mark.parametrize("outcome", ["auth", "forbidden", "not_found"])
+def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed(outcome):
+    play = play_on(A, B)
+    serve(play, A, B)
+    play.back(ask(play, "bad", lane=A), outcome)
+    again = ask(play, "bad", [A], lane=A)
+    assert (play.lane(again), is_trial(play, again)) == (B, False)
+    play.back(again)
+    assert play.status(A).state == play.status(B).state == "up"
+
+
+def test_refusal_by_two_lanes_stands_after_a_probe_of_each():
+    play = play_on(A, B, C)
+    serve(play, A, B, C)
+    play.back(ask(play, "bad", lane=A), "forbidden")
+    # C shares the key with A, and B its instance: neither is wholly another.
+    play.back(ask(play, "bad", [A]), "forbidden")
+    tried = []
+    while (request := ask(play, "bad", [A, B])) in play.leases:
+        assert is_trial(play, request)
+        tried.append(play.lane(request))
+        play.back(request)
+    assert tried == [A, B]
+    assert play.kinds == {"refusal_of_request"}
+    assert [play.status(one).state for one in (A, B, C)] == ["up"] * 3
+
+
+def test_refusal_where_there_is_no_other_lane_stands_at_once():
+    play = play_on(A)
+    serve(play, A)
+    play.back(ask(play, "bad", lane=A), "not_found")
+    assert ask(play, "bad", [A]) in play.refused
+    assert play.kinds == {"refusal_of_request"}
+    serve(play, A)
+
+
+def test_first_word_of_a_lane_is_no_verdict_but_a_probe_is():
+    play = play_on(A, B)
+    play.back(ask(play, "one", lane=A), "auth")
+    probe = ask(play, "one", [A], lane=A)
+    assert (play.lane(probe), is_trial(play, probe)) == (A, True)
+    # Nothing else goes there until it is back.
+    assert play.lane(ask(play, "two", lane=A)) == B
+    play.back(probe, "auth")
+    assert play.status(A).state == "out"
+    assert play.status(A).outcomes == {"auth": 2}
+    assert play.lane(ask(play, "one", [A])) == B
+
+
+def test_probe_that_is_answered_clears_the_lane():
+    play = play_on(A)
+    play.back(ask(play, "bad", lane=A), "forbidden")
+    probe = ask(play, "bad", [A])
+    assert is_trial(play, probe)
+    play.back(probe)
+    assert ask(play, "bad", [A]) in play.refused
+    serve(play, A)
+
+
+def test_lane_that_worked_is_tried_when_two_requests_in_a_row_are_refused():
+    play = play_on(A, B)
+    serve(play, A, B)
+    play.back(ask(play, "one", lane=A), "auth")
+    assert play.lane(ask(play, "one", [A])) == B
+    play.back(ask(play, "two", lane=A), "auth")
+    probe = ask(play, "two", [A], lane=A)
+    assert is_trial(play, probe)
+    play.back(probe, "auth")
+    assert play.status(A).state == "out"
+    assert play.status(A).outcomes["auth"] == 3
+
+
+def test_answers_between_refusals_keep_a_lane_out_of_suspicion():
+    play = play_on(A)
+    serve(play, A)
+    for n in range(5):
+        play.back(ask(play, f"bad {n}", lane=A), "forbidden")
+        assert ask(play, f"bad {n}", [A]) in play.refused
+        serve(play, A)
+
+
+def test_request_waits_for_the_probe_of_its_only_lane_and_is_asked_again():
+    play = play_on(A)
+    first, second = ask(play, "one", lane=A), ask(play, "two", lane=A)
+    play.back(first, "auth")
+    play.back(second, "auth")
+    probe = ask(play, "one", [A])
+    waits = ask(play, "two", [A])
+    assert is_trial(play, probe)
+    assert waits in play.waiting
+    play.back(probe)
+    assert (play.lane(waits), is_trial(play, waits)) == (A, False)
+
+
+def test_requests_refused_by_a_dead_lane_go_to_the_others_when_it_is_removed():
+    play = play_on(A, B, workers=1)
+    play.back(ask(play, "one", lane=A), "auth")
+    seat = ask(play, "well", lane=B)
+    waiting = [ask(play, "one", [A], lane=A), ask(play, "two", lane=A)]
+    play.back(seat)
+    assert is_trial(play, waiting[0])
+    play.back(waiting[0], "auth")
+    assert play.lane(waiting[1]) == B
+
+
+@pytest.mark.parametrize("end", ["leave", "unsent", "late"])
+def test_probe_that_never_comes_back_leaves_the_lane_to_the_next(end):
+    play = play_on(A)
+    play.back(ask(play, "one", lane=A), "auth")
+    probe = ask(play, "one", [A])
+    assert is_trial(play, probe)
+    if end == "leave":
+        play.leave("gw0")
+        play.wait(1000.0)
+    elif end == "unsent":
+        play.back(probe, "unsent")
+    else:
+        play.wait(1000.0)
+    assert play.lane(ask(play, "two", lane=A)) == A
+
+
+def test_probe_that_fails_otherwise_is_no_verdict():
+    play = play_on(A)
+    play.back(ask(play, "one", lane=A), "auth")
+    play.back(ask(play, "one", [A]), "overload")
+    assert play.status(A).state == "up"
+    # A probe would follow a probe for as long as it fails.
+    assert ask(play, "one", [A]) in play.refused
+
+
+def test_refused_requests_of_no_case_remove_as_ever():
+    play = play_on(A, B)
+    play.back(play.ask(lane=A), "auth")
+    assert play.status(A).state == "out"
+
+
+def test_answer_while_a_probe_is_out_ends_the_suspicion_and_nothing_goes_round_in_circles():
+    play = play_on(A)
+    serve(play, A)
+    early = ask(play, "early", lane=A)
+    for case in ("one", "two"):
+        play.back(ask(play, case, lane=A), "auth")
+    probe = ask(play, "two", [A])
+    assert is_trial(play, probe)
+    play.back(early)
+    # Not granted for nothing, again and again, until the probe is back.
+    assert ask(play, "one", [A]) in play.refused
+    play.back(probe)
+    serve(play, A)
+
+
+def test_breaker_that_opens_while_a_probe_is_out_stays_open():
+    play = play_on(A)
+    early = ask(play, "early", lane=A)
+    play.back(ask(play, "one", lane=A), "not_found")
+    probe = ask(play, "one", [A])
+    assert is_trial(play, probe)
+    play.back(early, "connect")
+    play.back(probe)
+    assert play.status(A).state == "paused"
+    play.wait(2.0)
+    serve(play, A)
+
+
+def test_lane_is_removed_where_no_request_asks_for_its_probe():
+    play = play_on(A, B)
+    play.back(ask(play, "one", lane=A), "auth")
+    play.wait(1.1)
+    play.back(ask(play, "two", lane=A), "auth")
+    assert play.status(A).state == "out"
+
+
+def test_probe_that_is_refused_in_another_way_removes_nothing():
+    play = play_on(A)
+    play.back(ask(play, "one", lane=A), "forbidden")
+    probe = ask(play, "one", [A])
+    assert is_trial(play, probe)
+    # A server without chat completions, say.
+    play.back(probe, "not_found")
+    assert play.status(A).state == "up"
