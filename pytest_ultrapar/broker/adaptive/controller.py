@@ -201,10 +201,14 @@ class AdaptiveController:
             n = seen.feedback.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
         self._served_since_cut = self.pace.accepted.was_any_served = True
-        if self._before is not None and seen.granted_s > self._storm_s:
-            is_over = self._end_storm(self._before, seen.now_s)
+        before = self._before
+        if before is not None and seen.granted_s > self._storm_s:
             self._before = None
-            if is_over:
+            is_brief = self._refused_s - self._storm_s < STORM_S
+            if self._is_storm and is_brief and self._storm_s - self.forgiven_s >= CALM_S:
+                self.forgiven_s = seen.now_s
+                self.seats, self.pace = before
+                self._wary_s, self._refusal_s = -math.inf, 0.0
                 return "storm over"
         if seen.granted_s >= self._wary_s:
             self._wary_s = -math.inf
@@ -226,17 +230,6 @@ class AdaptiveController:
         if self.seats.is_doubling and not self.n_cuts and self.plateau.doubles(seen):
             return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
-
-    def _end_storm(self, before: tuple[SeatSearch, PaceSearch], now_s: float) -> bool:
-        """Something is served again: forget what was a storm; whether that was one."""
-        is_brief = self._refused_s - self._storm_s < STORM_S
-        is_calm = self._storm_s - self.forgiven_s >= CALM_S
-        if not (self._is_storm and is_brief and is_calm):
-            return False
-        self.forgiven_s = now_s
-        self.seats, self.pace = before
-        self._wary_s, self._refusal_s = -math.inf, 0.0
-        return True
 
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
