@@ -357,6 +357,12 @@ class MessageStream(EventStream["_Event"]):
             return reply
         return _with_turn(reply, turn)
 
+    def one_body(self, _: Reply) -> bytes:
+        """The message as it would have come at once."""
+        turn = [one.whole() for _, one in sorted(self._growing.items())]
+        own = {"kind": "message", "role": "assistant", "content": turn, "usage": self._usage}
+        return _encoder.encode(msgspec.structs.replace(self._message, **own))
+
     def _take(self, event: _Event, now_s: float) -> None:
         match event.kind:
             case "message_start" if event.message is not None:
@@ -372,6 +378,7 @@ class MessageStream(EventStream["_Event"]):
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason
                     message.stop_details = event.delta.stop_details
+                    message.stop_sequence = event.delta.stop_sequence
             case "message_stop":
                 self._said_stop = self.done = True
 
@@ -444,9 +451,11 @@ class _Block(msgspec.Struct):
 class _Message(Answer):
     """A whole answer, or the beginning of a stream."""
 
+    role: str | None = None
     content: msgspec.Raw = NOTHING
     stop_reason: str | None = None
     stop_details: msgspec.Raw = NOTHING
+    stop_sequence: msgspec.Raw = NOTHING
 
 
 class _Delta(msgspec.Struct):
@@ -458,6 +467,7 @@ class _Delta(msgspec.Struct):
     partial_json: str | None = None
     stop_reason: str | None = None
     stop_details: msgspec.Raw = NOTHING
+    stop_sequence: msgspec.Raw = NOTHING
 
 
 class _Event(Answer):
@@ -471,7 +481,7 @@ class _StopDetails(msgspec.Struct):
     explanation: str | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, omit_defaults=True):
     """What the API counted, unread."""
 
     input_tokens: msgspec.Raw = NOTHING

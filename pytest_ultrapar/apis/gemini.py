@@ -284,10 +284,7 @@ class ContentStream(EventStream["_Response"]):
             failure = malformed("the answer ended before its end: it gives no reason for it")
         usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
         thought = count(usage.thoughts_token_count)
-        turn = [
-            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
-            for part, pieces in zip(self._turn, self._texts, strict=True)
-        ]
+        turn = self._parts()
         parts = fitted(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
@@ -323,6 +320,18 @@ class ContentStream(EventStream["_Response"]):
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
         return reply if failure is None else replace(failure, came=reply)
+
+    def _parts(self) -> list[dict[str, Any]]:
+        return [
+            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
+            for part, pieces in zip(self._turn, self._texts, strict=True)
+        ]
+
+    def one_body(self, _: Reply) -> bytes:
+        """The answer as it would have come at once."""
+        said = {"content": {"parts": self._parts(), "role": "model"}, "index": 0}
+        one = said | {"finishReason": self._stop_reason}
+        return _encoder.encode(msgspec.structs.replace(self._last, candidates=[one]))
 
     def _take(self, event: _Response, now_s: float) -> None:
         for name, field in msgspec.structs.asdict(event).items():

@@ -30,7 +30,7 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 
@@ -260,7 +260,7 @@ class ChatStream(EventStream["Completion"]):
         self._choices: dict[int, _Pieces] = {}
         self._named = Completion()
         self._usage = Usage()
-        self._is_odd = False
+        self._is_odd = self._is_text = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         if not self._choices:
@@ -273,6 +273,10 @@ class ChatStream(EventStream["Completion"]):
         if isinstance(found, Failure) or is_over or any(one.finish_reason for one in choices):
             return found
         return self._cut_off(found)
+
+    def one_body(self, reply: Reply) -> bytes:
+        """The answer as it would have come at once, of `/completions` as they have it."""
+        return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
         named = self._named
@@ -296,6 +300,7 @@ class ChatStream(EventStream["Completion"]):
         own.finish_reason = choice.finish_reason or own.finish_reason
         if (failure := choice.failure) is not None and failure.outcome != "refused":
             self._fail(failure)
+        self._is_text |= choice.text is not None
         delta = choice.said
         if delta is None:
             return
@@ -432,7 +437,7 @@ class TokenDetails(msgspec.Struct):
     cached_tokens: msgspec.Raw = NOTHING
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, omit_defaults=True):
     """What the API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
 
     prompt_tokens: msgspec.Raw = NOTHING

@@ -32,7 +32,7 @@ NOTHING = msgspec.Raw(b"null")
 """What a field holds that is not there."""
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, omit_defaults=True):
     """The shape of an answer or of an event, in the place of which an error may come.
 
     Attributes:

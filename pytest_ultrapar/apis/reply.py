@@ -123,18 +123,22 @@ class Reply:
         return said
 
 
-def as_one_body(reply: Reply) -> bytes:
-    """All that a reply says, in the shape of a chat completion that is no stream."""
-    choices = [
-        {
-            "index": number,
-            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
-            "finish_reason": one.finish_reason,
-        }
-        for number, one in enumerate(reply.choices)
-    ]
-    usage = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
-    named = {"id": reply.id, "object": "chat.completion", "created": 0, "model": reply.model}
+def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) -> bytes:
+    """All that a reply says, in the shape of a chat completion that is no stream.
+
+    Args:
+        reply: With all its choices.
+        usage: As the server said it; None: what the reply has of it.
+        is_text: The shape is that of `/completions`, which have texts and no messages.
+    """
+    usage = usage or {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
+    choices: list[dict[str, Any]] = []
+    for number, one in enumerate(reply.choices):
+        message = {**one.message, "reasoning": one.reasoning, "refusal": one.refusal}
+        said = {"text": one.text, "logprobs": None} if is_text else {"message": message}
+        choices.append({"index": number, **said, "finish_reason": one.finish_reason})
+    kind = "text_completion" if is_text else "chat.completion"
+    named = {"id": reply.id, "object": kind, "created": 0, "model": reply.model}
     return msgspec.json.encode({**named, "choices": choices, "usage": usage})
 
 

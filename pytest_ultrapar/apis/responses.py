@@ -279,24 +279,25 @@ def _reasoning(items: Sequence[_Item]) -> str | None:
 class ResponseStream(EventStream["_Event"]):
     """The events of one answer so far: the last has all of it, the others say when what came.
 
-    Attributes:
-        whole: The response, once it is there: what who asked for no stream is to get.
-
     Source: developers.openai.com, "Streaming events" of Responses.
     """
 
     def __init__(self) -> None:
         super().__init__(_event_decoder, "event of a response")
-        self.whole = b""
+        self._response = b""
         self._items: list[msgspec.Raw] = []
         self._text: list[str] = []
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        if self.whole:
-            return decode_response(self.whole, lane, latency_s)
+        if self._response:
+            return decode_response(self._response, lane, latency_s)
         part = _Part("".join(self._text))
         came = _reply(_Response(), [_Item("message", [part])], lane, latency_s)
         return self._cut_off(came if isinstance(came, Reply) else None)
+
+    def one_body(self, _: Reply) -> bytes:
+        """The response, which the last event has."""
+        return self._response
 
     def _take(self, event: _Event, now_s: float) -> None:
         kind = event.kind or ""
@@ -307,11 +308,11 @@ class ResponseStream(EventStream["_Event"]):
         elif kind == "response.output_item.done":
             self._items.append(event.item)
         elif kind in _ENDS:
-            self.whole = bytes(event.response)
+            self._response = bytes(event.response)
             fields = part_of(event.response, dict[str, msgspec.Raw])
             if fields and self._items and not part_of(fields.get("output", NOTHING), list):
                 # Gateways forget there what they have said in pieces.
-                self.whole = _encoder.encode(fields | {"output": self._items})
+                self._response = _encoder.encode(fields | {"output": self._items})
             self.done = True
 
 

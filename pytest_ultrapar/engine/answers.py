@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
-from pytest_ultrapar.apis.reply import Messages, Reply, body_text
+from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
 from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
@@ -40,6 +40,10 @@ class Answer:
     body: bytes
     t_first_byte_s: float
     stream: Stream | None = None
+
+    def one_body(self, reply: Reply) -> bytes:
+        """The stream put together, as its API has an answer that is none; as chat if it cannot."""
+        return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.apis.reply import Reply, as_one_body
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.native_request import (
     POOL_KEY,
@@ -151,8 +151,7 @@ class NativeClient:
                 # Who asked for no stream could not read the one that came.
                 headers["content-type"] = "application/json"
                 if answer.stream is not None:
-                    whole = getattr(answer.stream, "whole", None)
-                    body = self._masked(whole or as_one_body(result))
+                    body = self._masked(answer.one_body(result))
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
                 is_first = turn == 0 and not self._sender.role
