@@ -244,15 +244,10 @@ class _TooLargeError(Exception):
 # -- reading an answer -----------------------------------------------------------------------------
 
 
-def _is_stream(endpoint: Endpoint, answer: aiohttp.ClientResponse) -> bool:
-    """Whether to read the body as a stream: a server may answer whole although asked for one."""
-    if not endpoint.stream or answer.status != HTTPStatus.OK:
-        return False
-    kind = answer.headers.get("content-type", "")
-    return kind.lower().startswith("text/event-stream")
-
-
-_EVENTS = re.compile(rb"\s*(?:data|event|id|retry)?:")
+_EVENTS = re.compile(rb"(?:data|event|id|retry)?:")
+_NAME_BYTES = len("event:")
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the first event, a mark of the byte order among it."""
 
 
 async def _body(
@@ -260,25 +255,30 @@ async def _body(
 ) -> tuple[Stream | None, bytes]:
     """All that comes, and the stream that it is if it is one.
 
-    Its beginning shows one that nobody asked for, as `transformers serve` streams all responses.
+    Its beginning shows that: a server may answer whole although asked for one, and
+    `transformers serve` streams all responses.
     """
-    stream = endpoint.reader.stream() if _is_stream(endpoint, answer) else None
+    stream: Stream | None = None
     came: list[bytes] = []
+    begin = b""
     async with aclosing(_pieces(answer, largest_bytes)) as pieces:
         async for piece in pieces:
-            if not came and answer.status == HTTPStatus.OK and _EVENTS.match(piece):
-                stream = stream or endpoint.reader.stream()
             came.append(piece)
+            new = piece
+            if stream is None and len(begin) < _NAME_BYTES and answer.status == HTTPStatus.OK:
+                begin = (begin + piece).lstrip(_BLANK)
+                if _EVENTS.match(begin):
+                    stream, new = endpoint.reader.stream(), b"".join(came)
             if stream is None:
                 continue
-            stream.feed(piece, boot_s())
+            stream.feed(new, boot_s())
             if reader is not None:
                 result = stream.reply("", 0.0) if stream.done else None
                 if isinstance(result, Failure):
                     if result.outcome not in {"refused", "bad_request"}:
                         break
                     reader.failure = result
-                reader.put(answer.status, answer.headers, piece)
+                reader.put(answer.status, answer.headers, new)
                 reader.is_whole = stream.done
             if stream.done:
                 with suppress(TimeoutError, aiohttp.ClientError, OSError, _TooLargeError):
