@@ -52,8 +52,8 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
     Args:
         directory: The run's.
         cases: As this process collected them.
-        resumes: Whether an earlier session may have planned some: then what is another plan than
-            the one that stands there comes beside it, until `settle_cases`.
+        resumes: Whether an earlier session may have planned some: then this plan comes beside the
+            one that stands there, until `settle_cases`.
 
     Returns:
         What another process of this session collected, where that is not the same; else nothing.
@@ -63,13 +63,9 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
         ResultsError: The directory cannot be written.
     """
     content = _encode(cases)
-    path = directory / CASES_NAME
+    path = directory / (NEXT_NAME if resumes else CASES_NAME)
     temporary = directory / f".{CASES_NAME}.{os.getpid()}.tmp"
     with cannot(f"write {path}"):
-        if resumes and path.exists():
-            if read_file(path) == content:
-                return []
-            path = directory / NEXT_NAME
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:

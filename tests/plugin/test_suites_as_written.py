@@ -99,6 +99,30 @@ def test_tests_that_differ_between_workers_are_refused_in_one_sentence(project, 
     assert len([line for line in said.splitlines() if line]) == 1
 
 
+THEIR_OWN = """
+import os
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+OWN = [f"say {n}" for n in ((0, 1) if WORKER in WORKERS else (1, 0))]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("alone", "ids"), [("['gw0']", ""), ("['gw1', 'gw2']", ", ids=['one', 'other']")]
+)
+def test_tests_that_differ_between_workers_are_refused_on_resume_as_in_a_new_run(
+    project, alone, ids
+):
+    suite = THEIR_OWN + cases(2).replace("['say 0', 'say 1']", f"OWN{ids}")
+    project.suite(suite.replace("WORKERS", "['gw0', 'gw1', 'gw2']"))
+    assert project.run("-n3").ret == 0
+    project.suite(suite.replace("WORKERS", alone))
+    said = refused(project.run("-n3", "--ultrapar-resume=latest"))
+    assert "the tests are not the same in all worker processes: parameter 'prompt' is " in said
+    assert " in one and " in said
+    assert len(project.server.prompts) == 2
+
+
 @pytest.mark.slow
 def test_plain_tests_that_differ_between_workers_are_refused_in_one_sentence(project):
     project.suite(
