@@ -344,6 +344,33 @@ def test_regrade_says_that_data_changed_and_grades_by_what_they_are_now(project)
     assert len(project.server.prompts) == 2
 
 
+GRADED_BY = DATA.replace('"say " + item.question', '"say b"')
+UNSOLVED, MISSED = ("unsolved", None), ("error", "replay_miss")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(("suite", "became"), [(GRADED_BY, UNSOLVED), (DATA, MISSED)])
+def test_replay_says_that_data_changed_and_goes_on(project, suite, became, workers):
+    project.suite(suite)
+    write_data(project, "b", "b")
+    assert project.run("-n0").ret == 0
+    replay = (workers, f"--ultrapar-replay={project.directory.resolve()}", "--ultrapar-coverage=0")
+    assert "others now" not in said_by(project.run(*replay), 0)
+    write_data(project, "b", "B", "c")
+    said = said_by(project.run(*replay), 1)
+    assert said.count(CHANGED) == 1
+    assert (
+        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a request that is "
+        "another now is a miss" in said
+    )
+    found = {
+        row["nodeid"].split("[m-")[1][:2]: (row["outcome"], row["kind"]) for row in project.rows()
+    }
+    assert found == {"t0": ("solved", None), "t1": became, "t2": MISSED}
+    assert len(project.server.prompts) == 2
+
+
 # -- files of one name -----------------------------------------------------------------------------
 
 
