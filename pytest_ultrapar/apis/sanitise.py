@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,6 +54,8 @@ def sanitised(content: bytes) -> bytes | None:
     return whole if whole != content else None
 
 
+LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
+"""Of whoever reads answers and wants to say what was left out: fields, each with what it held."""
 _MOST_ODD = 100
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
@@ -78,8 +81,8 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
         try:
             return msgspec.json.decode(msgspec.json.encode(plain), type=decoder.type, strict=False)
         except msgspec.ValidationError as error:
-            expected, _, path = str(error).partition(" - at ")
-            if not _without_odd(plain, re.findall(r"\w+", path), expected):
+            said, _, path = str(error).partition(" - at ")
+            if not _without_odd(plain, re.findall(r"\w+", path), said):
                 break
     return None
 
@@ -92,8 +95,14 @@ def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
         return understood(msgspec.json.encode(plain), decoder)
 
 
-def _without_odd(plain: Any, path: list[str], expected: str) -> bool:  # noqa: ANN401 - any JSON
-    """Take the last of a path of fields and places out of plain data; False: it is the answer."""
+def _without_odd(plain: Any, path: list[str], said: str) -> bool:  # noqa: ANN401 - any JSON
+    """Take the last of a path of fields and places out of plain data; False: it is the answer.
+
+    Args:
+        plain: Changed in place.
+        path: Where something else stands than expected.
+        said: What was expected there, and what was found.
+    """
     names = [step for step in path if not step.isdecimal()]
     if not names:
         return False
@@ -104,12 +113,14 @@ def _without_odd(plain: Any, path: list[str], expected: str) -> bool:  # noqa: A
     is_answer = names[-1] in _ANSWER
     if is_answer and not (names[-1] == "tool_calls" and (not odd or isinstance(odd, dict))):
         return False
-    if type(odd) in {int, float} and "`str" in expected and last != "refusal":
+    if type(odd) in {int, float} and "`str" in said and last != "refusal":
         plain[last] = str(odd)
-    elif odd and isinstance(odd, dict) and "`array" in expected:
+    elif odd and isinstance(odd, dict) and "`array" in said:
         plain[last] = [odd]
     else:
         del plain[last]
+        if (left_out := LEFT_OUT.get()) is not None:
+            left_out.add(f"{'.'.join(names)} ({said.split('`')[-2]})")
     return True
 
 
