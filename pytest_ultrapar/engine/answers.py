@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from msgspec.structs import replace as replaced
+
 from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
+from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
@@ -258,27 +261,24 @@ def feedback_from(
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
     if is_read and isinstance(answer, Answer):
         allowance = endpoint.api.allowance(answer.headers)
+    told = Feedback(allowance=allowance, late_s=late_s, left_out=tuple(LEFT_OUT.get() or ()))
     if isinstance(result, Failure):
         status = answer.status if isinstance(answer, Answer) else None
-        return Feedback(
-            result.retry_after_s,
-            result.exceeded,
-            allowance=allowance,
+        return replaced(
+            told,
+            retry_after_s=result.retry_after_s,
+            exceeded=result.exceeded,
             is_wordless=result.is_wordless,
-            late_s=late_s,
             is_too_many=status == HTTPStatus.TOO_MANY_REQUESTS,
             maybe_billed=result.maybe_billed,
         )
     if result is None:
-        return Feedback(allowance=allowance, late_s=late_s)
+        return told
     tokens = None
     # Half of it is no count: what is not said is not nothing.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
-    return Feedback(
-        tokens=tokens or None,
-        allowance=allowance,
-        tokens_out=result.tokens_out,
-        late_s=late_s,
-        cache_write_tokens=result.cache_write_tokens or 0,
+    written = result.cache_write_tokens or 0
+    return replaced(
+        told, tokens=tokens or None, tokens_out=result.tokens_out, cache_write_tokens=written
     )

@@ -539,8 +539,7 @@ class Sender:
         result: Reply | Failure | None = None
         feedback: Feedback | None = None
         late_s = t_send_s - lease.granted_s
-        left_out: set[str] = set()
-        LEFT_OUT.set(left_out)
+        LEFT_OUT.set(set())
 
         def is_in_time() -> bool:
             nonlocal late_s
@@ -560,8 +559,6 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            if left_out:
-                feedback = msgspec.structs.replace(feedback, left_out=tuple(left_out))
             # What counts tokens lets small ones pass, and a connection is nobody's own.
             if (
                 outcome in LIMITED
