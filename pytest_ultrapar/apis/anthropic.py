@@ -28,10 +28,9 @@ from pytest_ultrapar.apis.reading import (
     count,
     decoded,
     is_nothing,
-    json_text,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
@@ -287,10 +286,8 @@ def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure
     if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
         return reply
     turn = decoded(bytes(message.content), _turn_decoder, "message")
-    return turn if isinstance(turn, Failure) else _with_turn(reply, turn)
-
-
-def _with_turn(reply: Reply, turn: list[dict[str, Any]]) -> Reply:
+    if isinstance(turn, Failure):
+        return turn
     return replace(reply, native={"api": NAME, "turn": turn})
 
 
@@ -300,7 +297,7 @@ def _reply(
     said = part_of(message.stop_details, _StopDetails) or _StopDetails()
     failure = broken_off(message.stop_reason, said.explanation or "")
     calls = tuple(
-        ToolCall(block.id or "", block.name or "", json_text(block.input))
+        ToolCall(block.id or "", block.name or "", body_text(bytes(block.input)))
         for block in blocks
         if block.type == "tool_use"
     )
@@ -355,7 +352,7 @@ class MessageStream(EventStream["_Event"]):
             return self._cut_off(reply.came if isinstance(reply, Failure) else reply)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
-        return _with_turn(reply, turn)
+        return replace(reply, native={"api": NAME, "turn": turn})
 
     def one_body(self, _: Reply) -> bytes:
         """The message as it would have come at once."""

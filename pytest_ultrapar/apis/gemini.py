@@ -344,7 +344,7 @@ class ContentStream(EventStream["_Response"]):
     def _take_candidate(self, candidate: _Candidate, now_s: float) -> None:
         self._has_answer = True
         self._stop_reason = candidate.finish_reason or self._stop_reason
-        for part in (candidate.content or _NO_CONTENT).parts or ():
+        for part in (candidate.content or _Content()).parts or ():
             self._add(part)
             self._note_token(now_s)
 
@@ -381,9 +381,6 @@ class _Part(msgspec.Struct, rename="camel"):
 
 class _Content(msgspec.Struct):
     parts: list[dict[str, Any]] | None = None
-
-
-_NO_CONTENT = _Content()
 
 
 class _Candidate(msgspec.Struct, rename="camel"):

@@ -30,7 +30,7 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, as_one_body
+from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 
@@ -122,15 +122,12 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
         TypeError: A message or parameter is nothing that JSON can hold.
     """
     named = {} if model is None else {"model": model}
-    return _encoder.encode({**named, "messages": _without_native(messages), **parameters})
-
-
-def _without_native(messages: Messages) -> list[Message]:
-    """The messages without what a turn of another API brought along."""
-    return [
+    # Without what a turn of another API brought along.
+    said = [
         {name: value for name, value in one.items() if name != NATIVE} if NATIVE in one else one
         for one in messages
     ]
+    return _encoder.encode({**named, "messages": said, **parameters})
 
 
 def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
@@ -164,7 +161,10 @@ def reply_of(
         lane: Which lane answered.
         latency_s: How long it took, seconds.
     """
-    details, of_prompt = usage.details, usage.prompt_details
+    details, of_prompt = (
+        part_of(one, TokenDetails) or TokenDetails()
+        for one in (usage.completion_tokens_details, usage.prompt_tokens_details)
+    )
     found: list[Reply] = []
     for choice in choices:
         message = choice.said or WireMessage()
@@ -172,7 +172,10 @@ def reply_of(
             Reply(
                 text=message.text or message.refusal or "",
                 reasoning=message.reasoning_content or message.reasoning,
-                tool_calls=message.calls,
+                tool_calls=tuple(
+                    ToolCall(one.id or "", one.function.name or "", one.function.arguments_text)
+                    for one in message.tool_calls or ()
+                ),
                 finish_reason=choice.finish_reason,
                 tokens_in=count(usage.prompt_tokens),
                 tokens_out=usage.tokens_out,
@@ -279,11 +282,9 @@ class ChatStream(EventStream["Completion"]):
         return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
-        named = self._named
-        if event.id is not NOTHING:
-            named.id = event.id
-        if event.model is not NOTHING:
-            named.model = event.model
+        for name in ("id", "model"):
+            if (field := getattr(event, name)) is not NOTHING:
+                setattr(self._named, name, field)
         if (usage := event.counted) is not None:
             add_counts(self._usage, usage)
         elif event.choices is None:
@@ -294,7 +295,7 @@ class ChatStream(EventStream["Completion"]):
     def _take_choice(self, choice: Choice, now_s: float) -> None:
         index = choice.index or 0
         if index not in self._choices and len(self._choices) >= MOST_CHOICES:
-            self._refuse(f"more than {MOST_CHOICES} choices")
+            self._fail(malformed(f"the stream has more than {MOST_CHOICES} choices"))
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
@@ -323,7 +324,7 @@ class ChatStream(EventStream["Completion"]):
             call = known.get(piece.id, call)
         if call is None or call.is_over(piece):
             if len(calls) >= MOST_TOOL_CALLS:
-                self._refuse(f"more than {MOST_TOOL_CALLS} tool calls")
+                self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} tool calls"))
                 return
             after = 0 if last is None else last.index + 1
             call = _Call(after if piece.index is None else piece.index)
@@ -335,9 +336,6 @@ class ChatStream(EventStream["Completion"]):
         call.name = call.name or piece.function.name or ""
         if arguments := piece.function.arguments_text:
             call.arguments.append(arguments)
-
-    def _refuse(self, what: str) -> None:
-        self._fail(malformed(f"the stream has {what}"))
 
 
 class Function(msgspec.Struct):
@@ -385,14 +383,6 @@ class WireMessage(msgspec.Struct):
         """Whether it holds nothing at all; an empty string is something that a model says."""
         said = (self.content, self.reasoning_content, self.reasoning)
         return not (self.refusal or self.tool_calls) and all(one is None for one in said)
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls."""
-        return tuple(
-            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
-            for call in self.tool_calls or ()
-        )
 
     @property
     def text(self) -> str:
@@ -457,16 +447,6 @@ class Usage(msgspec.Struct, omit_defaults=True):
         if n_in is None or n_out is None or total is None:
             return n_out
         return max(n_out, total - n_in)
-
-    @property
-    def details(self) -> TokenDetails:
-        """The details, where that is what stands there."""
-        return part_of(self.completion_tokens_details, TokenDetails) or TokenDetails()
-
-    @property
-    def prompt_details(self) -> TokenDetails:
-        """The same of the prompt."""
-        return part_of(self.prompt_tokens_details, TokenDetails) or TokenDetails()
 
 
 class Completion(Answer):

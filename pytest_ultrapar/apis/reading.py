@@ -118,21 +118,11 @@ def is_nothing(field: msgspec.Raw) -> bool:
     return field is NOTHING or bytes(field) == b"null"
 
 
-def json_text(part: msgspec.Raw) -> str:
-    """A part of an answer as the JSON that it is, mended: what is skipped is not looked at."""
-    try:
-        return bytes(part).decode()
-    except UnicodeDecodeError:
-        return (sanitised(bytes(part)) or bytes(part)).decode("utf-8", "backslashreplace")
-
-
 def count(figure: msgspec.Raw) -> int | None:
     """A number of tokens; None where none is said that can be believed.
 
     Some gateways write 12.0, and no figure spoils an answer.
     """
-    if figure is NOTHING:
-        return None
     try:
         number = float(bytes(figure))
     except ValueError:
@@ -162,7 +152,6 @@ _FILTERED = re.compile(
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
 """Their owners' pages name them. A word that nobody knows says nothing of the answer."""
-_USUAL = frozenset({"stop", "tool_calls", "length", "end_turn", "STOP"})
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
@@ -172,7 +161,7 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
         reason: For the end, in the API's own word.
         why: What else it says of that.
     """
-    if reason is None or reason in _USUAL:
+    if reason is None:
         return None
     if _FILTERED.fullmatch(reason):
         return filtered(why or ("" if reason == "content_filter" else reason))

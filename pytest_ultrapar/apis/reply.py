@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import sanitised
+from pytest_ultrapar.apis.sanitise import part_of, sanitised
 
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
@@ -143,18 +142,15 @@ def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) ->
 
 
 def body_text(body: bytes) -> str:
-    """An answer's JSON as a `Reply` has it; empty where it is no text and cannot be mended."""
+    """An answer's JSON, or a part of it, as a `Reply` has it: mended where it is no text."""
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return (sanitised(body) or b"").decode()
+        return (sanitised(body) or body).decode("utf-8", "backslashreplace")
 
 
 def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
-    for mended in (text, sanitised(text)):
-        with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(mended or b"")
-    return None
+    return part_of(text, object) or part_of(sanitised(text) or b"", object)
 
 
 def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -48,9 +48,9 @@ def sanitised(content: bytes) -> bytes | None:
     if len(content) > _LARGEST_BYTES:
         return None
     text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
-    whole = _NO_UTF8.sub(_shown_byte, text).encode()
-    whole = _ESCAPE.sub(_shown_surrogate, whole)
-    whole = _NO_NUMBER.sub(_string_or_null, whole)
+    whole = _NO_UTF8.sub(lambda byte: f"\\\\x{ord(byte[0]) - 0xDC00:02x}", text).encode()
+    whole = _ESCAPE.sub(lambda one: one[0] if one[1] is None else b"\\\\" + one[1], whole)
+    whole = _NO_NUMBER.sub(lambda string: string[1] or b"null", whole)
     return whole if whole != content else None
 
 
@@ -122,18 +122,6 @@ def _without_odd(plain: Any, path: list[str], said: str) -> bool:  # noqa: ANN40
         if (left_out := LEFT_OUT.get()) is not None:
             left_out.add(f"{'.'.join(names)} ({said.split('`')[-2]})")
     return True
-
-
-def _string_or_null(match: re.Match[bytes]) -> bytes:
-    return match[1] or b"null"
-
-
-def _shown_byte(match: re.Match[str]) -> str:
-    return f"\\\\x{ord(match[0]) - 0xDC00:02x}"
-
-
-def _shown_surrogate(match: re.Match[bytes]) -> bytes:
-    return match[0] if match[1] is None else b"\\\\" + match[1]
 
 
 MOST_OBJECTS = 10_000

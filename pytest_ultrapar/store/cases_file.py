@@ -371,21 +371,6 @@ def _named_digest(directory: Path) -> str:
         return ""
 
 
-def _refuse_another(directory: Path, digest: str) -> None:
-    """Compare the file of planned cases with the one that the run's manifest names.
-
-    Raises:
-        ResultsError: It is another.
-    """
-    named = _named_digest(directory)
-    if named and named != digest:
-        msg = (
-            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
-            "was changed, or one of both is of another run; put back the right one"
-        )
-        raise ResultsError(msg)
-
-
 _BLOCK = 1 << 20
 _BETWEEN = b'},{"index":'
 """What stands between two cases, and nowhere else: in a text a quote has a backslash before it."""
@@ -419,8 +404,14 @@ def iter_plan(directory: Path) -> Iterator[Case]:
             else:
                 left = rest
         last = decode(left)
-        _refuse_another(directory, digest.hexdigest())
-        yield from last
+    named = _named_digest(directory)
+    if named and named != digest.hexdigest():
+        msg = (
+            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
+            "was changed, or one of both is of another run; put back the right one"
+        )
+        raise ResultsError(msg)
+    yield from last
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
