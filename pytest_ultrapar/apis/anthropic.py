@@ -108,7 +108,7 @@ _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
 def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
     parameters = _translate.parameters(given)
     most = _translate.bound(parameters)
-    system, turns = _turns(messages)
+    system, turns = _translate.conversation(messages, _MADE)
     body: dict[str, Any] = {"model": name, "max_tokens": most, "messages": turns}
     if system:
         if "system" in parameters:
@@ -178,30 +178,6 @@ def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | Non
     return said
 
 
-def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What stands at the head as the system's, and the turns of the conversation."""
-    system: list[Mapping[str, Any]] = []
-    turns: list[dict[str, Any]] = []
-    before = ""
-    for role, message, place in _translate.turns(messages):
-        if role == "tool":
-            # Results in a row are answers to one turn of the model, and one turn themselves.
-            if before != "tool":
-                turns.append({"role": "user", "content": []})
-            turns[-1]["content"].append(_result(message, place))
-        elif role == "user":
-            turns.append({"role": "user", "content": _content(message, place)})
-        elif role == "assistant":
-            turns.append({"role": "assistant", "content": _said(message, place)})
-        elif turns:
-            # Newer models take one in the midst; where a model does not, the API says so.
-            turns.append({"role": "system", "content": _blocks(message, place)})
-        else:
-            system += _blocks(message, place)
-        before = role
-    return system, turns
-
-
 def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
     content = message.get("content")
     return content if isinstance(content, str) else _blocks(message, place)
@@ -250,6 +226,8 @@ def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
     return [{"type": "text", "text": text}, *calls] if text else calls
 
 
+# Newer models take a system's message in the midst; where a model does not, the API says so.
+_MADE = {"user": _content, "assistant": _said, "tool": _result, "system": _blocks, "late": _blocks}
 _NO_TEXT = {"type": "text", "text": ""}
 _CALL = ("type", "id", "name", "input")
 

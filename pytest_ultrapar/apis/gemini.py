@@ -7,7 +7,8 @@ need no id: where the server gives none we do, and take it back by the function'
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -29,7 +30,7 @@ from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.apis.outcome import Allowance
@@ -135,7 +136,14 @@ def _request(messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
             settings["responseMimeType"] = "application/json"
         if schema is not None:
             settings["responseJsonSchema"] = schema["schema"]
-    system, turns = _turns(messages)
+    called: dict[str, str] = {}
+    made: dict[str, Callable[[Message, str], Any]] = {
+        "user": _parts,
+        "system": _parts,
+        "late": _late,
+    }
+    made |= {"assistant": partial(_said, called=called), "tool": partial(_result, called=called)}
+    system, turns = _translate.conversation(messages, made, field="parts", own="model")
     body: dict[str, Any] = {"contents": turns}
     if system:
         body["systemInstruction"] = {"parts": system}
@@ -172,28 +180,8 @@ def _calling(choice: object) -> dict[str, Any]:
     return _translate.refuse("this tool_choice")
 
 
-def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What stands at the head as the system's, and the turns of the conversation."""
-    system: list[Mapping[str, Any]] = []
-    turns: list[dict[str, Any]] = []
-    called: dict[str, str] = {}
-    before = ""
-    for role, message, place in _translate.turns(messages):
-        if role == "tool":
-            # Results in a row are answers to one turn of the model, and one turn themselves.
-            if before != "tool":
-                turns.append({"role": "user", "parts": []})
-            turns[-1]["parts"].append(_result(message, place, called))
-        elif role == "user":
-            turns.append({"role": "user", "parts": _parts(message, place)})
-        elif role == "assistant":
-            turns.append({"role": "model", "parts": _said(message, place, called)})
-        elif turns:
-            _translate.refuse(f"{place}.role {role!r} after the first turn")
-        else:
-            system += _parts(message, place)
-        before = role
-    return system, turns
+def _late(message: Message, place: str) -> NoReturn:
+    _translate.refuse(f"{place}.role {message.get('role')!r} after the first turn")
 
 
 def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:

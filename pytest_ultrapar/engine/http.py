@@ -394,6 +394,10 @@ def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
+_UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
+"""Of a host's name; else it is the name server that is in trouble."""
+
+
 # -- what went wrong -------------------------------------------------------------------------------
 
 
@@ -414,11 +418,16 @@ def _failure(error: Exception, address: _Address) -> Failure:
             said = beginning(getattr(error.certificate_error, "verify_message", said))
             return Failure("tls", f"certificate not trusted: {said}")
         case aiohttp.ClientConnectorError():
-            if isinstance(error, aiohttp.ClientConnectorDNSError) and _is_unknown(error):
+            if (
+                isinstance(error, aiohttp.ClientConnectorDNSError)
+                and error.os_error.errno in _UNKNOWN
+            ):
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
             if isinstance(error.os_error, ssl.SSLError):
                 return Failure("tls", f"cannot connect: {_no_connection(error)}")
-            return _not_connected(_no_connection(error), is_refused=_is_refused(error))
+            is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
+            is_refused = error.errno == errno.ECONNREFUSED and not is_proxy
+            return _not_connected(_no_connection(error), is_refused=is_refused)
         case aiohttp.ClientHttpProxyError():
             answered = f"the proxy answered {error.status} {error.message}".rstrip()
             return Failure("connect", f"no tunnel to the server: {beginning(answered)}")
@@ -437,17 +446,6 @@ def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
     # Nobody counts a rate by refusing connections.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
-
-
-def _is_unknown(error: aiohttp.ClientConnectorDNSError) -> bool:
-    """Whether the host is unknown; else it is the name server that is in trouble."""
-    return error.os_error.errno in {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-
-
-def _is_refused(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether the host is up and takes no connection at this port."""
-    is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
-    return error.errno == errno.ECONNREFUSED and not is_proxy
 
 
 def _no_http(error: Exception, said: str) -> Failure:

@@ -135,8 +135,8 @@ class NativeClient:
             pump = Pump(asked.pieces, task, masked=self._masked, shown=self._sender.parts.shown)
             try:
                 if await pump.begin():
-                    pieces = asked.pieces
-                    return Handed(pieces.status, self._handed_on(pieces.headers or {}), pump)
+                    headers = self._handed_on(asked.pieces.headers or {})
+                    return Handed(asked.pieces.status, headers, pump)
             except asyncio.CancelledError:
                 pump.close()
                 raise

@@ -45,7 +45,7 @@ from pytest_ultrapar.store.cases_file import (
     write_generated,
     write_shared,
 )
-from pytest_ultrapar.system.files import cannot, read_whole, write_whole
+from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -384,13 +384,9 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
     Raises:
         ResultsError: It cannot be written.
     """
-    path = directory / REUSED_FILE
-    if reused:
-        write_whole(path, msgspec.json.encode(sorted(reused.items())))
-    else:
-        # Left by a session that never got as far as its first episode, it would be believed.
-        with cannot(f"remove {path}"):
-            path.unlink(missing_ok=True)
+    # Left by a session that never got as far as its first episode, it would be believed.
+    text = msgspec.json.encode(sorted(reused.items())) if reused else None
+    write_whole(directory / REUSED_FILE, text)
 
 
 def read_reused(directory: Path) -> dict[Question, str]:

@@ -485,13 +485,8 @@ def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
     Raises:
         ResultsError: The directory cannot be written.
     """
-    path = directory / SHARED_NAME
-    if taken:
-        write_whole(path, msgspec.json.encode(taken))
-        return
-    with cannot(f"write {path}"):
-        # A session that never got as far as its first episode may have left one.
-        path.unlink(missing_ok=True)
+    # A session that never got as far as its first episode may have left one.
+    write_whole(directory / SHARED_NAME, msgspec.json.encode(taken) if taken else None)
 
 
 def read_shared(directory: Path) -> list[Shared]:
