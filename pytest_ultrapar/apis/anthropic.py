@@ -72,8 +72,25 @@ class Anthropic(OpenAi):
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        """The reply in a 200 response, or what is wrong with it."""
+        message = answered(body, _message_decoder, "message")
+        if isinstance(message, Failure):
+            return message
+        if is_nothing(message.content):
+            if message.stop_reason is None:
+                return malformed("the answer's message has no content, not even an empty one")
+            message.content = msgspec.Raw(b"[]")
+        blocks = decoded(bytes(message.content), _blocks_decoder, "message")
+        if isinstance(blocks, Failure):
+            return blocks
+        usage = part_of(message.usage, _Usage) or _Usage()
+        reply = _reply(message, blocks, usage, lane, latency_s)
+        if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
+            return reply
+        turn = decoded(bytes(message.content), _turn_decoder, "message")
+        if isinstance(turn, Failure):
+            return turn
+        return replace(reply, native={"api": NAME, "turn": turn})
 
     def stream(self) -> MessageStream:
         """An empty stream."""
@@ -247,33 +264,11 @@ _FINISH_REASONS = {
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    message = answered(body, _message_decoder, "message")
-    if isinstance(message, Failure):
-        return message
-    if is_nothing(message.content):
-        if message.stop_reason is None:
-            return malformed("the answer's message has no content, not even an empty one")
-        message.content = msgspec.Raw(b"[]")
-    blocks = decoded(bytes(message.content), _blocks_decoder, "message")
-    if isinstance(blocks, Failure):
-        return blocks
-    usage = part_of(message.usage, _Usage) or _Usage()
-    reply = _reply(message, blocks, usage, lane, latency_s)
-    if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
-        return reply
-    turn = decoded(bytes(message.content), _turn_decoder, "message")
-    if isinstance(turn, Failure):
-        return turn
-    return replace(reply, native={"api": NAME, "turn": turn})
-
-
 def _reply(
     message: _Message, blocks: Sequence[_Block], usage: _Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    said = part_of(message.stop_details, _StopDetails) or _StopDetails()
-    failure = broken_off(message.stop_reason, said.explanation or "")
+    said = part_of(message.stop_details, dict[str, Any]) or {}
+    failure = broken_off(message.stop_reason, str(said.get("explanation") or ""))
     calls = tuple(
         ToolCall(block.id or "", block.name or "", body_text(bytes(block.input)))
         for block in blocks
@@ -450,10 +445,6 @@ class _Event(Answer):
     message: _Message | None = None
     content_block: msgspec.Raw = NOTHING
     delta: _Delta | None = None
-
-
-class _StopDetails(msgspec.Struct):
-    explanation: str | None = None
 
 
 class _Usage(msgspec.Struct, omit_defaults=True):

@@ -262,9 +262,9 @@ class ContentStream(EventStream["_Response"]):
         self._has_answer = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
-        if feedback.block_reason:
-            return filtered(feedback.block_reason)
+        feedback = part_of(self._last.prompt_feedback, dict[str, Any]) or {}
+        if reason := feedback.get("blockReason"):
+            return filtered(str(reason))
         if not self._has_answer:
             return malformed("the answer has no candidate")
         failure = broken_off(self._stop_reason)
@@ -326,15 +326,13 @@ class ContentStream(EventStream["_Response"]):
             if isinstance(field, msgspec.Raw) and not is_nothing(field):
                 setattr(self._last, name, field)
         for candidate in event.candidates or ():
-            if not candidate.index:
-                self._take_candidate(candidate, now_s)
-
-    def _take_candidate(self, candidate: _Candidate, now_s: float) -> None:
-        self._has_answer = True
-        self._stop_reason = candidate.finish_reason or self._stop_reason
-        for part in (candidate.content or _Content()).parts or ():
-            self._add(part)
-            self._note_token(now_s)
+            if candidate.index:
+                continue
+            self._has_answer = True
+            self._stop_reason = candidate.finish_reason or self._stop_reason
+            for part in (candidate.content or _Content()).parts or ():
+                self._add(part)
+                self._note_token(now_s)
 
     def _add(self, part: dict[str, Any]) -> None:
         """Take a part; pieces of one text become one."""
@@ -387,10 +385,6 @@ class _Response(Answer, rename="camel"):
     usage_metadata: msgspec.Raw = NOTHING
     response_id: msgspec.Raw = NOTHING
     model_version: msgspec.Raw = NOTHING
-
-
-class _Feedback(msgspec.Struct, rename="camel"):
-    block_reason: str | None = None
 
 
 class _Usage(msgspec.Struct, rename="camel"):

@@ -92,8 +92,19 @@ class OpenAi:
         return encode_request(name, messages, parameters)
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        """The reply in a 200 response, or what is wrong with it."""
+        completion = answered(body, _decoder, "chat completion")
+        if isinstance(completion, Failure):
+            return completion
+        if not completion.choices:
+            return malformed("the answer has no choices")
+        first = completion.choices[0]
+        # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
+        is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
+        if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
+            return malformed("the answer's message has no content, not even an empty one")
+        usage = completion.counted or Usage()
+        return reply_of(completion.choices, completion, usage, lane, latency_s)
 
     def stream(self) -> Stream:
         """An empty stream."""
@@ -128,22 +139,6 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
         for one in messages
     ]
     return _encoder.encode({**named, "messages": said, **parameters})
-
-
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    completion = answered(body, _decoder, "chat completion")
-    if isinstance(completion, Failure):
-        return completion
-    if not completion.choices:
-        return malformed("the answer has no choices")
-    first = completion.choices[0]
-    # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
-    is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
-    if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
-        return malformed("the answer's message has no content, not even an empty one")
-    usage = completion.counted or Usage()
-    return reply_of(completion.choices, completion, usage, lane, latency_s)
 
 
 _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
@@ -272,10 +267,10 @@ class ChatStream(EventStream["Completion"]):
         found = reply_of(choices, self._named, self._usage, lane, latency_s)
         # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off. So
         # it was where they say `[DONE]` behind what is no piece: an error in words of their own.
-        is_over = self._said_done and not self._is_odd
-        if isinstance(found, Failure) or is_over or any(one.finish_reason for one in choices):
-            return found
-        return self._cut_off(found)
+        is_over = (self._said_done and not self._is_odd) or any(
+            one.finish_reason for one in choices
+        )
+        return found if isinstance(found, Failure) or is_over else self._cut_off(found)
 
     def one_body(self, reply: Reply) -> bytes:
         """The answer as it would have come at once, of `/completions` as they have it."""

@@ -210,10 +210,8 @@ def _status(error: bytes) -> int:
     # An int of more than 4300 digits cannot be one; three digits are all that a status has.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
-    for word in (code, found.type or "", str(found.status)):
-        if (status := status_of(word)) is not None:
-            return status
-    return HTTPStatus.INTERNAL_SERVER_ERROR
+    known = map(status_of, (code, found.type or "", str(found.status)))
+    return next(filter(None, known), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 _HIGH = re.compile(rb'((?<!\\)(?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})(?=")')

@@ -193,8 +193,7 @@ def collect_cases(
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        if content := content_of(item, digests):
-            case = msgspec.structs.replace(case, content=content)
+        case = msgspec.structs.replace(case, content=content_of(item, digests))
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
         if (names := clustered[test]) is not None:

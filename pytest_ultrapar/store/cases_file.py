@@ -264,14 +264,14 @@ def read_cases(directory: Path) -> list[Case]:
     return [*iter_claimed(directory)]
 
 
-def claimed_of(directory: Path, cases: list[Case]) -> list[Case]:
+def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
     """Those of all cases that this host claimed: all of them where it shares them with nobody.
 
     Raises:
         ResultsError: What it claimed cannot be read.
     """
     claimed = _claimed(directory)
-    return cases if claimed is None else [case for case in cases if case.case_id in claimed]
+    return (case for case in cases if claimed is None or case.case_id in claimed)
 
 
 def iter_claimed(directory: Path) -> Iterator[Case]:
@@ -280,8 +280,7 @@ def iter_claimed(directory: Path) -> Iterator[Case]:
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
-    claimed = _claimed(directory)
-    return (case for case in iter_plan(directory) if claimed is None or case.case_id in claimed)
+    return claimed_of(directory, iter_plan(directory))
 
 
 def _claimed(directory: Path) -> frozenset[str] | None:
