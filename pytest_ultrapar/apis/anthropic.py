@@ -167,12 +167,7 @@ def _thinking_budget(thinking: object) -> int:
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    said: dict[str, Any] = {"name": tool.name, "input_schema": tool.schema}
-    if tool.description is not None:
-        said["description"] = tool.description
-    if tool.strict:
-        said["strict"] = True
-    return said
+    return tool.said("input_schema") | ({"strict": True} if tool.strict else {})
 
 
 def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | None:
@@ -196,8 +191,7 @@ def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | Non
 
 
 def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
-    content = message.get("content")
-    return content if isinstance(content, str) else _blocks(message, place)
+    return _translate.content(message, place, _block)
 
 
 def _blocks(message: Message, place: str) -> list[Mapping[str, Any]]:

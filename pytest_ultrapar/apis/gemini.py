@@ -161,13 +161,10 @@ def _tools(tools: Sequence[Any]) -> list[Mapping[str, Any]]:
     functions: list[Mapping[str, Any]] = []
     others: list[Mapping[str, Any]] = []
     for tool in _translate.functions(tools):
-        if not isinstance(tool, Function):
+        if isinstance(tool, Function):
+            functions.append(tool.said("parametersJsonSchema"))
+        else:
             others.append(tool)
-            continue
-        said: dict[str, Any] = {"name": tool.name, "parametersJsonSchema": tool.schema}
-        if tool.description is not None:
-            said["description"] = tool.description
-        functions.append(said)
     return [*([{"functionDeclarations": functions}] if functions else []), *others]
 
 

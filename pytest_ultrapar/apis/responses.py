@@ -150,28 +150,18 @@ def _text_settings(parameters: dict[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    said: dict[str, Any] = {"type": "function", "name": tool.name, "parameters": tool.schema}
-    if tool.description is not None:
-        said["description"] = tool.description
     # Chat completions are not strict unless told so, Responses are.
-    return said | {"strict": bool(tool.strict)}
+    return {"type": "function", **tool.said("parameters"), "strict": bool(tool.strict)}
 
 
 def _items(role: str, message: Message, place: str) -> Sequence[Mapping[str, Any]]:
     if role == "assistant":
         return _said(message, place)
-    content = _content(message, place)
+    content = _translate.content(message, place, _part)
     if role == "tool":
         call_id = _translate.called(message, place)
         return [{"type": "function_call_output", "call_id": call_id, "output": content}]
     return [{"role": role, "content": content}]
-
-
-def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:

@@ -155,6 +155,18 @@ class Translator(NamedTuple):
             raise TypeError(msg)
         return [(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
 
+    def content(
+        self, message: Message, place: str, part: Callable[[Mapping[str, Any], str], Any]
+    ) -> str | list[Any]:
+        """The content, of which `part` makes each part; a text stays one.
+
+        Raises:
+            TypeError: As `parts`.
+        """
+        if isinstance(text := message.get("content"), str):
+            return text
+        return [part(one, where) for one, where in self.parts(message, place)]
+
     def said(self, message: Message, place: str) -> str:
         """What the model said in a message of its own: its text, or its refusal.
 
@@ -306,3 +318,8 @@ class Function(NamedTuple):
     description: str | None
     schema: Mapping[str, Any]
     strict: bool | None
+
+    def said(self, schema: str) -> dict[str, Any]:
+        """The function as an API has it that calls the schema so."""
+        described = {} if self.description is None else {"description": self.description}
+        return {"name": self.name, schema: self.schema, **described}

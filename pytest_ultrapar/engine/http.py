@@ -30,7 +30,7 @@ from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
     from types import SimpleNamespace
 
     from aiohttp.connector import AddrInfoType
@@ -206,10 +206,8 @@ class HttpClient:
 
     def _session_for(self, address: _Address) -> aiohttp.ClientSession:
         """One whose requests make one connection each, where a kept one may be dead."""
-        is_stale = self._stale.get(address.place, 0.0) > boot_s()
-        if not is_stale:
-            if self._kept is None:
-                self._kept = self._session(keepalive_timeout=KEPT_S)
+        if self._stale.get(address.place, 0.0) <= boot_s():
+            self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
         if self._unkept is None:
             once = aiohttp.TraceConfig()
@@ -282,7 +280,9 @@ async def _body(
                 reader.is_whole = stream.done
             if stream.done:
                 with suppress(TimeoutError, aiohttp.ClientError, OSError, _TooLargeError):
-                    await asyncio.wait_for(_drain(pieces), _REST_S)
+                    async with asyncio.timeout(_REST_S):
+                        async for _ in pieces:
+                            pass
                 return stream, b"".join(came)
     content = b"".join(came)
     if stream is None:
@@ -290,11 +290,6 @@ async def _body(
         return None, content.rstrip().removesuffix(b"data: [DONE]")
     stream.end(boot_s())
     return stream, content
-
-
-async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    async for _ in pieces:
-        pass
 
 
 async def _pieces(
