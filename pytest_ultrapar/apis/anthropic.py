@@ -83,7 +83,7 @@ class Anthropic(OpenAi):
         blocks = decoded(bytes(message.content), _blocks_decoder, "message")
         if isinstance(blocks, Failure):
             return blocks
-        usage = part_of(message.usage, _Usage) or _Usage()
+        usage = part_of(message.usage, _Usage, "usage") or _Usage()
         reply = _reply(message, blocks, usage, lane, latency_s)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
@@ -126,7 +126,8 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     parameters = _translate.parameters(given)
     most = _translate.bound(parameters)
     system, turns = _translate.conversation(messages, _MADE)
-    body: dict[str, Any] = {"model": name, "max_tokens": most, "messages": turns}
+    longest = MAX_TOKENS if most is None else most
+    body: dict[str, Any] = {"model": name, "max_tokens": longest, "messages": turns}
     if system:
         if "system" in parameters:
             msg = "llm.chat() got system beside messages of the system: give only one of them"
@@ -151,17 +152,11 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
             body["output_config"] = {**parameters.pop("output_config", {}), "format": as_json}
         elif wanted["type"] != "text":
             _translate.refuse("response_format of type 'json_object'")
-    if most is None:
-        body["max_tokens"] = MAX_TOKENS + _thinking_budget(parameters.get("thinking"))
+    match parameters.get("thinking"):
+        case {"budget_tokens": int(n)} if most is None:
+            # The bound on the answer has to leave room for it.
+            body["max_tokens"] += n
     return body | parameters
-
-
-def _thinking_budget(thinking: object) -> int:
-    """Tokens of thinking, which the bound on the answer has to leave room for."""
-    match thinking:
-        case {"budget_tokens": int(n)}:
-            return n
-    return 0
 
 
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
@@ -287,8 +282,8 @@ def _reply(
         lane=lane,
         latency_s=latency_s,
         reasoning_tokens=count(details.thinking_tokens),
-        id=part_of(message.id, str),
-        model=part_of(message.model, str),
+        id=part_of(message.id, str, "id"),
+        model=part_of(message.model, str, "model"),
         cached_tokens=cached,
         stop_reason=message.stop_reason,
         cache_write_tokens=written,
@@ -331,13 +326,13 @@ class MessageStream(EventStream["_Event"]):
         match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
-                add_counts(self._usage, part_of(event.message.usage, _Usage) or _Usage())
+                add_counts(self._usage, part_of(event.message.usage, _Usage, "usage") or _Usage())
             case "content_block_start":
                 self._begin(event.index, event.content_block, now_s)
             case "content_block_delta" if event.delta is not None:
                 self._grow(event.index, event.delta, now_s)
             case "message_delta":
-                add_counts(self._usage, part_of(event.usage, _Usage) or _Usage())
+                add_counts(self._usage, part_of(event.usage, _Usage, "usage") or _Usage())
                 if event.delta is not None:
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason

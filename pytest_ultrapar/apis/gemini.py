@@ -267,7 +267,7 @@ class ContentStream(EventStream["_Response"]):
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
             failure = malformed("the answer ended before its end: it gives no reason for it")
-        usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
+        usage = part_of(self._last.usage_metadata, _Usage, "usageMetadata") or _Usage()
         thought = count(usage.thoughts_token_count)
         turn = self._parts()
         parts = fitted(turn, _parts_decoder)
@@ -298,8 +298,8 @@ class ContentStream(EventStream["_Response"]):
             lane=lane,
             latency_s=latency_s,
             reasoning_tokens=thought,
-            id=part_of(self._last.response_id, str),
-            model=part_of(self._last.model_version, str),
+            id=part_of(self._last.response_id, str, "responseId"),
+            model=part_of(self._last.model_version, str, "modelVersion"),
             cached_tokens=count(usage.cached_content_token_count),
             stop_reason=self._stop_reason,
             native=None if is_plain else {"api": NAME, "turn": turn},

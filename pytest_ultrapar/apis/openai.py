@@ -179,8 +179,8 @@ def reply_of(
                 refusal=message.refusal or None,
                 reasoning_tokens=count(details.reasoning_tokens),
                 cached_tokens=count(of_prompt.cached_tokens),
-                id=part_of(completion.id, str),
-                model=part_of(completion.model, str),
+                id=part_of(completion.id, str, "id"),
+                model=part_of(completion.model, str, "model"),
                 stop_reason=choice.finish_reason,
             )
         )
@@ -457,7 +457,7 @@ class Completion(Answer):
         None where there is none: an answer counts also without.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
-        found = (part_of(one.usage, Usage) for one in holders if not is_nothing(one.usage))
+        found = (part_of(one.usage, Usage, "usage") for one in holders if not is_nothing(one.usage))
         return next(filter(None, found), None)
 
 

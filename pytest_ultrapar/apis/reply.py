@@ -104,7 +104,21 @@ class Reply:
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
         """Log probabilities of chat completions, if asked for; those of a stream put together."""
-        return _logprobs(self.raw)
+        raw = self.raw
+        whole: dict[str, Any] = {}
+        for body in raw if isinstance(raw, list) else [raw]:
+            choices = body.get("choices") if isinstance(body, dict) else None
+            for choice in choices or ():
+                found = choice.get("logprobs")
+                if choice.get("index") not in (None, 0, "0") or not isinstance(found, dict):
+                    continue
+                for name, value in found.items():
+                    earlier = whole.get(name)
+                    if isinstance(earlier, list) and isinstance(value, list):
+                        earlier.extend(value)
+                    else:
+                        whole[name] = value or earlier
+        return whole or None
 
     @property
     def message(self) -> dict[str, Any]:
@@ -151,23 +165,6 @@ def body_text(body: bytes) -> str:
 
 def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
     return part_of(text, object) or part_of(sanitised(text) or b"", object)
-
-
-def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON
-    whole: dict[str, Any] = {}
-    for body in raw if isinstance(raw, list) else [raw]:
-        choices = body.get("choices") if isinstance(body, dict) else None
-        for choice in choices or ():
-            found = choice.get("logprobs")
-            if choice.get("index") not in (None, 0, "0") or not isinstance(found, dict):
-                continue
-            for name, value in found.items():
-                earlier = whole.get(name)
-                if isinstance(earlier, list) and isinstance(value, list):
-                    earlier.extend(value)
-                else:
-                    whole[name] = value or earlier
-    return whole or None
 
 
 def _sent_back(call: ToolCall) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def _reply(
         details = part_of(response.incomplete_details, dict[str, Any]) or {}
         stop_reason = str(details.get("reason") or stop_reason)
     failure = broken_off(stop_reason)
-    usage = part_of(response.usage, _Usage) or _Usage()
+    usage = part_of(response.usage, _Usage, "usage") or _Usage()
     counted = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
     cached = part_of(usage.input_tokens_details, TokenDetails) or TokenDetails()
     calls = tuple(
@@ -254,8 +254,8 @@ def _reply(
         latency_s=latency_s,
         refusal=refusal or None,
         reasoning_tokens=count(counted.reasoning_tokens),
-        id=part_of(response.id, str),
-        model=part_of(response.model, str),
+        id=part_of(response.id, str, "id"),
+        model=part_of(response.model, str, "model"),
         cached_tokens=count(cached.cached_tokens),
         stop_reason=stop_reason,
     )

@@ -14,11 +14,29 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
 
 
-def part_of(text: msgspec.Raw | bytes | str, kind: type[T]) -> T | None:
-    """What a JSON text or a part of one says; None where it is something else or nothing."""
+LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
+"""Of whoever reads answers and wants to say what was left out: fields, each with what it held."""
+
+
+def _note(field: str, error: Exception) -> None:
+    held = str(error).partition(" - at ")[0].rpartition("got ")[2].strip("`")
+    if (left_out := LEFT_OUT.get()) is not None and held != "null":
+        left_out.add(f"{field} ({held})")
+
+
+def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> T | None:
+    """What a JSON text or a part of one says; None where it is something else or nothing.
+
+    Args:
+        text: Of any content.
+        kind: What it should be.
+        field: Of an answer, where something else is to be said.
+    """
     try:
         return msgspec.json.decode(text, type=kind)
-    except UNREADABLE:
+    except UNREADABLE as error:
+        if field and isinstance(error, msgspec.ValidationError):
+            _note(field, error)
         return None
 
 
@@ -54,8 +72,6 @@ def sanitised(content: bytes) -> bytes | None:
     return whole if whole != content else None
 
 
-LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
-"""Of whoever reads answers and wants to say what was left out: fields, each with what it held."""
 _MOST_ODD = 100
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
@@ -81,8 +97,7 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
         try:
             return msgspec.json.decode(msgspec.json.encode(plain), type=decoder.type, strict=False)
         except msgspec.ValidationError as error:
-            said, _, path = str(error).partition(" - at ")
-            if not _without_odd(plain, re.findall(r"\w+", path), said):
+            if not _without_odd(plain, error):
                 break
     return None
 
@@ -95,14 +110,10 @@ def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
         return understood(msgspec.json.encode(plain), decoder)
 
 
-def _without_odd(plain: Any, path: list[str], said: str) -> bool:  # noqa: ANN401 - any JSON
-    """Take the last of a path of fields and places out of plain data; False: it is the answer.
-
-    Args:
-        plain: Changed in place.
-        path: Where something else stands than expected.
-        said: What was expected there, and what was found.
-    """
+def _without_odd(plain: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
+    """Take what is no such field out of plain data; False: it is the answer."""
+    said, _, place = str(error).partition(" - at ")
+    path = re.findall(r"\w+", place)
     names = [step for step in path if not step.isdecimal()]
     if not names:
         return False
@@ -119,8 +130,7 @@ def _without_odd(plain: Any, path: list[str], said: str) -> bool:  # noqa: ANN40
         plain[last] = [odd]
     else:
         del plain[last]
-        if (left_out := LEFT_OUT.get()) is not None:
-            left_out.add(f"{'.'.join(names)} ({said.split('`')[-2]})")
+        _note(".".join(names), error)
     return True
 
 

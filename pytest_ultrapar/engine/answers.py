@@ -226,7 +226,6 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     """
     if isinstance(answer, Failure):
         return answer
-    found: Reply | Failure
     if answer.stream is not None:
         found = answer.stream.reply(endpoint.lane, latency_s)
     elif answer.status == HTTPStatus.OK:

@@ -171,9 +171,8 @@ class NativeClient:
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
     def _handed_on(self, headers: Mapping[str, str]) -> dict[str, str]:
-        masked = self._masked
         return {
-            name.lower(): masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
+            name.lower(): self._masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
             for name, value in headers.items()
             if name.lower() not in _NOT_HANDED_ON
         }

@@ -629,7 +629,20 @@ def test_answer_is_read_as_what_it_is(seen):
             {"choices.delta.refusal (object)"},
         ),
         (Seen("", content({"text": "fine", "thought": []}), api="gemini"), {"thought (array)"}),
-        (Seen("", chat(error={}, id=7, created="x")), set()),
+        (Seen("", chat(id=7, usage="none")), {"id (int)", "usage (str)"}),
+        (
+            Seen("", message(id=7, model=[], usage=5), api="anthropic"),
+            {"id (int)", "model (array)", "usage (int)"},
+        ),
+        (
+            Seen("", content(usageMetadata=[], responseId=1), api="gemini"),
+            {"usageMetadata (array)", "responseId (int)"},
+        ),
+        (
+            Seen("", response(usage=[], model={}), api="openai-responses"),
+            {"usage (array)", "model (object)"},
+        ),
+        (Seen("", chat(error={}, created="x", id=None, usage=None)), set()),
         (Seen("", chat(5)), set()),
     ],
 )
