@@ -217,8 +217,6 @@ def _status(error: bytes) -> int:
 _HIGH = re.compile(rb'((?<!\\)(?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})(?=")')
 _LOW = re.compile(rb'((?<!\\)")(?=\\u[dD][c-fC-F])')
 """Halves of a surrogate pair, at the end of a text and at the beginning of one."""
-_LAST = b"[DONE]"
-"""Chat completions end so; gateways may add it to streams of other APIs."""
 
 
 class EventStream(Generic[A]):
@@ -266,7 +264,8 @@ class EventStream(Generic[A]):
             if n_joined:
                 held = held[: high.start(2)] + held[high.end(2) :]
             self._read(held, now_s)
-        if data == _LAST:
+        # Chat completions end so; gateways may add it to streams of other APIs.
+        if data == b"[DONE]":
             self._said_done = self.done = True
         elif b"\\u" in data and _HIGH.search(data):
             self._held = data

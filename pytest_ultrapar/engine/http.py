@@ -243,7 +243,6 @@ class _TooLargeError(Exception):
 
 
 _EVENTS = re.compile(rb"(?:data|event|id|retry)?:")
-_NAME_BYTES = len("event:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 """What may stand before the first event, a mark of the byte order among it."""
 
@@ -263,7 +262,7 @@ async def _body(
         async for piece in pieces:
             came.append(piece)
             new = piece
-            if stream is None and len(begin) < _NAME_BYTES and answer.status == HTTPStatus.OK:
+            if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
                 begin = (begin + piece).lstrip(_BLANK)
                 if _EVENTS.match(begin):
                     stream, new = endpoint.reader.stream(), b"".join(came)

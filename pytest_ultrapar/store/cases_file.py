@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +16,6 @@ from pytest_ultrapar.system.files import (
     NOT_THAT_JSON,
     cannot,
     digest_of,
-    is_changed,
     open_file,
     publish,
     read_file,
@@ -362,12 +361,10 @@ class _Named(msgspec.Struct):
 
 def _named_digest(directory: Path) -> str:
     """The digest of the planned cases that the run's manifest names; empty where it names none."""
-    try:
-        text = read_file(directory / MANIFEST_NAME)
-        return "" if is_changed(text) else msgspec.json.decode(text, type=_Named).cases_digest
-    except (OSError, *NOT_THAT_JSON):
-        # Who needs the manifest says so.
-        return ""
+    # Who needs the manifest says what is wrong with it.
+    with suppress(ResultsError):
+        return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
+    return ""
 
 
 _BLOCK = 1 << 20
