@@ -278,6 +278,7 @@ class LaneBroker:
         lane = held.lane
         lane.terms.end(lease_id)
         lane.outcomes[outcome] += 1
+        lane.left_out.update(feedback.left_out)
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
