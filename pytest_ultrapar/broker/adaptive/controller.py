@@ -128,10 +128,10 @@ class AdaptiveController:
             spread_s = max(spread_s, LEAST_SPREAD_S, wary_s)
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
-    def served_before(self, service_s: float) -> None:
-        """Requests were served before anybody looked, in `service_s` seconds on average."""
-        self.seats.service_s = service_s
-        self.pace.accepted.was_any_served = True
+    def served_before(self, n: int, service_s: float) -> None:
+        """So many requests were served before anybody looked, in `service_s` seconds in all."""
+        self.seats.service_s = service_s / max(1, n)
+        self.pace.accepted.was_any_served = n > 0
 
     def note_start(self, now_s: float, in_flight: int) -> None:
         """Note in the history from where the search starts."""

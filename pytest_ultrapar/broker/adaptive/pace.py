@@ -45,18 +45,19 @@ class AcceptedRate:
         while self._counts[0][0] < second - LONGEST_S:
             self._counts.popleft()
 
-    def sent_before(self, n: int, since_s: float, now_s: float) -> None:
+    def sent_before(self, n: int, since_s: float, n_now: float, now_s: float) -> None:
         """Count sends that went before anybody counted, as if they had been spread evenly.
 
         Args:
             n: How many, those of them included that will be refused.
             since_s: When the first of them went.
+            n_now: How many in this second: after a quiet time, most of what tells the rate.
             now_s: Now.
         """
         self._first_s = since_s
-        seconds = range(max(int(since_s), int(now_s - LONGEST_S)), int(now_s) + 1)
-        each = n / max(len(seconds), now_s - since_s)
-        self._counts = deque((second, each) for second in seconds)
+        seconds = range(max(int(since_s), int(now_s - LONGEST_S)), int(now_s))
+        each = (n - n_now) / max(len(seconds) + 1, now_s - since_s)
+        self._counts = deque([*((one, each) for one in seconds), (int(now_s), each + n_now)])
 
     def refused(self, sent_s: float) -> None:
         """Take a send back."""
