@@ -299,6 +299,9 @@ class LaneBroker:
         said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
         # Whoever estimates the limit comes first: where it is cut, the lane need hardly pause.
         pause_s = self._observe(held, said, feedback, now_s)
+        if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
+            # Where the only request finds nobody who listens, nobody is busy.
+            said = "connect"
         decided = lane.health.decide(
             said,
             feedback.retry_after_s,
