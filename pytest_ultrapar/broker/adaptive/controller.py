@@ -203,7 +203,7 @@ class AdaptiveController:
         self._served_since_cut = self.pace.accepted.was_any_served = True
         if self._before is not None and seen.granted_s > self._storm_s:
             is_over = self._end_storm(self._before, seen.now_s)
-            self._before = None
+            self._before, self._is_storm = None, False
             if is_over:
                 return "storm over"
         if seen.granted_s >= self._wary_s:
@@ -229,19 +229,21 @@ class AdaptiveController:
 
     def _end_storm(self, before: tuple[SeatSearch, PaceSearch], now_s: float) -> bool:
         """Something is served again: forget what was a storm; whether that was one."""
-        is_brief = self._refused_s - self._storm_s < STORM_S
-        is_calm = self._storm_s - self.forgiven_s >= CALM_S
-        if not (self._is_storm and is_brief and is_calm):
+        if not (self._is_storm and self._may_be_storm(self._refused_s)):
             return False
         self.forgiven_s = now_s
         self.seats, self.pace = before
         self._wary_s, self._refusal_s = -math.inf, 0.0
         return True
 
+    def _may_be_storm(self, now_s: float) -> bool:
+        """Whether what is refused up to then may be a storm: it is brief, and none was lately."""
+        return now_s - self._storm_s < STORM_S and self._storm_s - self.forgiven_s >= CALM_S
+
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
             self._before = copy.copy(self.seats), copy.copy(self.pace)
-            self._storm_s, self._is_storm = seen.granted_s, False
+            self._storm_s = seen.granted_s if self.pace.accepted.is_flow(seen.now_s) else -math.inf
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
@@ -260,7 +262,7 @@ class AdaptiveController:
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
-            is_brief = seen.now_s - self._storm_s < STORM_S
+            is_brief = self._may_be_storm(seen.now_s)
             if self.pace.refused(seen, is_serving=self._served_since_cut, is_brief=is_brief):
                 self.n_cuts += 1
                 self._cut_s = seen.now_s

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
 """What was let in during less than a second may have been a burst."""
-ENOUGH = 10
-"""So many in the long span tell the rate."""
+ENOUGH, LEAST_FLOW = 10, 2.0
+"""So many in the long span tell the rate; so many per second can be cut off by a storm."""
 
 
 class AcceptedRate:
@@ -79,6 +79,10 @@ class AcceptedRate:
         """Whether next to nothing was let in lately."""
         return self._within(now_s, LONG_S) < ENOUGH
 
+    def is_flow(self, now_s: float) -> bool:
+        """Whether so many were let in lately that it means something when none is; or unknown."""
+        return not self.is_known(now_s) or self._mean(now_s, SHORT_S) >= LEAST_FLOW
+
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.
 
@@ -94,17 +98,13 @@ class AcceptedRate:
 
     def _mean(self, now_s: float, span_s: float) -> float:
         assert self._first_s is not None
-        known_s = now_s - max(self._first_s, _begin_s(now_s, span_s))
+        known_s = now_s - max(self._first_s, int(now_s - span_s) + 1)
         return self._within(now_s, span_s) / max(1.0, known_s)
 
     def _within(self, now_s: float, span_s: float) -> float:
-        begin_s = _begin_s(now_s, span_s)
+        # The first whole second within the span: sends are counted by those.
+        begin_s = int(now_s - span_s) + 1
         return sum(count for second, count in self._counts if second >= begin_s)
-
-
-def _begin_s(now_s: float, span_s: float) -> int:
-    """The first whole second within a span: sends are counted by those."""
-    return int(now_s - span_s) + 1
 
 
 CUT = 0.95
