@@ -171,7 +171,7 @@ class Intake:
         Raises:
             ResultsError: What this one claimed cannot be read.
         """
-        self.cases = claimed_of(self._run_dir, self.cases)
+        self.cases = [*claimed_of(self._run_dir, self.cases)]
         # Those that others took over meanwhile were asked here, too.
         self._planned = {case.case_id: case for case in self.cases}
 

@@ -28,10 +28,9 @@ from pytest_ultrapar.apis.reading import (
     count,
     decoded,
     is_nothing,
-    json_text,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
@@ -73,8 +72,25 @@ class Anthropic(OpenAi):
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        """The reply in a 200 response, or what is wrong with it."""
+        message = answered(body, _message_decoder, "message")
+        if isinstance(message, Failure):
+            return message
+        if is_nothing(message.content):
+            if message.stop_reason is None:
+                return malformed("the answer's message has no content, not even an empty one")
+            message.content = msgspec.Raw(b"[]")
+        blocks = decoded(bytes(message.content), _blocks_decoder, "message")
+        if isinstance(blocks, Failure):
+            return blocks
+        usage = part_of(message.usage, _Usage, "usage") or _Usage()
+        reply = _reply(message, blocks, usage, lane, latency_s)
+        if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
+            return reply
+        turn = decoded(bytes(message.content), _turn_decoder, "message")
+        if isinstance(turn, Failure):
+            return turn
+        return replace(reply, native={"api": NAME, "turn": turn})
 
     def stream(self) -> MessageStream:
         """An empty stream."""
@@ -109,8 +125,9 @@ _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
 def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
     parameters = _translate.parameters(given)
     most = _translate.bound(parameters)
-    system, turns = _turns(messages)
-    body: dict[str, Any] = {"model": name, "max_tokens": most, "messages": turns}
+    system, turns = _translate.conversation(messages, _MADE)
+    longest = MAX_TOKENS if most is None else most
+    body: dict[str, Any] = {"model": name, "max_tokens": longest, "messages": turns}
     if system:
         if "system" in parameters:
             msg = "llm.chat() got system beside messages of the system: give only one of them"
@@ -135,28 +152,17 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
             body["output_config"] = {**parameters.pop("output_config", {}), "format": as_json}
         elif wanted["type"] != "text":
             _translate.refuse("response_format of type 'json_object'")
-    if most is None:
-        body["max_tokens"] = MAX_TOKENS + _thinking_budget(parameters.get("thinking"))
+    match parameters.get("thinking"):
+        case {"budget_tokens": int(n)} if most is None:
+            # The bound on the answer has to leave room for it.
+            body["max_tokens"] += n
     return body | parameters
-
-
-def _thinking_budget(thinking: object) -> int:
-    """Tokens of thinking, which the bound on the answer has to leave room for."""
-    match thinking:
-        case {"budget_tokens": int(n)}:
-            return n
-    return 0
 
 
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    said: dict[str, Any] = {"name": tool.name, "input_schema": tool.schema}
-    if tool.description is not None:
-        said["description"] = tool.description
-    if tool.strict:
-        said["strict"] = True
-    return said
+    return tool.said("input_schema") | ({"strict": True} if tool.strict else {})
 
 
 def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | None:
@@ -179,33 +185,8 @@ def _tool_choice(choice: object, in_parallel: object) -> Mapping[str, Any] | Non
     return said
 
 
-def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What stands at the head as the system's, and the turns of the conversation."""
-    system: list[Mapping[str, Any]] = []
-    turns: list[dict[str, Any]] = []
-    before = ""
-    for role, message, place in _translate.turns(messages):
-        if role == "tool":
-            # Results in a row are answers to one turn of the model, and one turn themselves.
-            if before != "tool":
-                turns.append({"role": "user", "content": []})
-            turns[-1]["content"].append(_result(message, place))
-        elif role == "user":
-            turns.append({"role": "user", "content": _content(message, place)})
-        elif role == "assistant":
-            turns.append({"role": "assistant", "content": _said(message, place)})
-        elif turns:
-            # Newer models take one in the midst; where a model does not, the API says so.
-            turns.append({"role": "system", "content": _blocks(message, place)})
-        else:
-            system += _blocks(message, place)
-        before = role
-    return system, turns
-
-
 def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
-    content = message.get("content")
-    return content if isinstance(content, str) else _blocks(message, place)
+    return _translate.content(message, place, _block)
 
 
 def _blocks(message: Message, place: str) -> list[Mapping[str, Any]]:
@@ -251,6 +232,8 @@ def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
     return [{"type": "text", "text": text}, *calls] if text else calls
 
 
+# Newer models take a system's message in the midst; where a model does not, the API says so.
+_MADE = {"user": _content, "assistant": _said, "tool": _result, "system": _blocks, "late": _blocks}
 _NO_TEXT = {"type": "text", "text": ""}
 _CALL = ("type", "id", "name", "input")
 
@@ -270,37 +253,13 @@ _FINISH_REASONS = {
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    message = answered(body, _message_decoder, "message")
-    if isinstance(message, Failure):
-        return message
-    if is_nothing(message.content):
-        if message.stop_reason is None:
-            return malformed("the answer's message has no content, not even an empty one")
-        message.content = msgspec.Raw(b"[]")
-    blocks = decoded(bytes(message.content), _blocks_decoder, "message")
-    if isinstance(blocks, Failure):
-        return blocks
-    usage = part_of(message.usage, _Usage) or _Usage()
-    reply = _reply(message, blocks, usage, lane, latency_s)
-    if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
-        return reply
-    turn = decoded(bytes(message.content), _turn_decoder, "message")
-    return turn if isinstance(turn, Failure) else _with_turn(reply, turn)
-
-
-def _with_turn(reply: Reply, turn: list[dict[str, Any]]) -> Reply:
-    return replace(reply, native={"api": NAME, "turn": turn})
-
-
 def _reply(
     message: _Message, blocks: Sequence[_Block], usage: _Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    said = part_of(message.stop_details, _StopDetails) or _StopDetails()
-    failure = broken_off(message.stop_reason, said.explanation or "")
+    said = part_of(message.stop_details, dict[str, Any]) or {}
+    failure = broken_off(message.stop_reason, str(said.get("explanation") or ""))
     calls = tuple(
-        ToolCall(block.id or "", block.name or "", json_text(block.input))
+        ToolCall(block.id or "", block.name or "", body_text(bytes(block.input)))
         for block in blocks
         if block.type == "tool_use"
     )
@@ -323,8 +282,8 @@ def _reply(
         lane=lane,
         latency_s=latency_s,
         reasoning_tokens=count(details.thinking_tokens),
-        id=part_of(message.id, str),
-        model=part_of(message.model, str),
+        id=part_of(message.id, str, "id"),
+        model=part_of(message.model, str, "model"),
         cached_tokens=cached,
         stop_reason=message.stop_reason,
         cache_write_tokens=written,
@@ -355,23 +314,30 @@ class MessageStream(EventStream["_Event"]):
             return self._cut_off(reply.came if isinstance(reply, Failure) else reply)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
-        return _with_turn(reply, turn)
+        return replace(reply, native={"api": NAME, "turn": turn})
+
+    def one_body(self, _: Reply) -> bytes:
+        """The message as it would have come at once."""
+        turn = [one.whole() for _, one in sorted(self._growing.items())]
+        own = {"kind": "message", "role": "assistant", "content": turn, "usage": self._usage}
+        return _encoder.encode(msgspec.structs.replace(self._message, **own))
 
     def _take(self, event: _Event, now_s: float) -> None:
         match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
-                add_counts(self._usage, part_of(event.message.usage, _Usage) or _Usage())
+                add_counts(self._usage, part_of(event.message.usage, _Usage, "usage") or _Usage())
             case "content_block_start":
                 self._begin(event.index, event.content_block, now_s)
             case "content_block_delta" if event.delta is not None:
                 self._grow(event.index, event.delta, now_s)
             case "message_delta":
-                add_counts(self._usage, part_of(event.usage, _Usage) or _Usage())
+                add_counts(self._usage, part_of(event.usage, _Usage, "usage") or _Usage())
                 if event.delta is not None:
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason
                     message.stop_details = event.delta.stop_details
+                    message.stop_sequence = event.delta.stop_sequence
             case "message_stop":
                 self._said_stop = self.done = True
 
@@ -444,9 +410,11 @@ class _Block(msgspec.Struct):
 class _Message(Answer):
     """A whole answer, or the beginning of a stream."""
 
+    role: str | None = None
     content: msgspec.Raw = NOTHING
     stop_reason: str | None = None
     stop_details: msgspec.Raw = NOTHING
+    stop_sequence: msgspec.Raw = NOTHING
 
 
 class _Delta(msgspec.Struct):
@@ -458,6 +426,7 @@ class _Delta(msgspec.Struct):
     partial_json: str | None = None
     stop_reason: str | None = None
     stop_details: msgspec.Raw = NOTHING
+    stop_sequence: msgspec.Raw = NOTHING
 
 
 class _Event(Answer):
@@ -467,11 +436,7 @@ class _Event(Answer):
     delta: _Delta | None = None
 
 
-class _StopDetails(msgspec.Struct):
-    explanation: str | None = None
-
-
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, omit_defaults=True):
     """What the API counted, unread."""
 
     input_tokens: msgspec.Raw = NOTHING

@@ -156,7 +156,6 @@ _BY_STATUS: dict[int, FailedOutcome] = {
     529: "rate",
 }
 _BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
-_GATEWAY_TIMEOUTS = frozenset({504, 524})
 _NO_HEADERS: dict[str, str] = {}
 _SOON_S = 900.0
 """What is back within a quarter of an hour has not run out, whatever words it is called by. An
@@ -201,7 +200,7 @@ def classify_status(
         message,
         retry_after_s=asked_s,
         # Whoever stood between has stopped waiting, not the model.
-        maybe_billed=status in _GATEWAY_TIMEOUTS,
+        maybe_billed=status in {504, 524},
         is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
         said=error.text,
     )

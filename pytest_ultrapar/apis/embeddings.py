@@ -21,7 +21,7 @@ class Embeddings:
             return found
         if not bytes(found.data).startswith(b"["):
             return malformed("the answer has no list of embeddings")
-        usage = part_of(found.usage, Usage) or Usage()
+        usage = part_of(found.usage, Usage, "usage") or Usage()
         tokens_in = count(usage.prompt_tokens)
         tokens_out = None if tokens_in is None else 0
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)

@@ -7,7 +7,8 @@ need no id: where the server gives none we do, and take it back by the function'
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -29,7 +30,7 @@ from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.apis.outcome import Allowance
@@ -135,7 +136,14 @@ def _request(messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
             settings["responseMimeType"] = "application/json"
         if schema is not None:
             settings["responseJsonSchema"] = schema["schema"]
-    system, turns = _turns(messages)
+    called: dict[str, str] = {}
+    made: dict[str, Callable[[Message, str], Any]] = {
+        "user": _parts,
+        "system": _parts,
+        "late": _late,
+    }
+    made |= {"assistant": partial(_said, called=called), "tool": partial(_result, called=called)}
+    system, turns = _translate.conversation(messages, made, field="parts", own="model")
     body: dict[str, Any] = {"contents": turns}
     if system:
         body["systemInstruction"] = {"parts": system}
@@ -153,13 +161,10 @@ def _tools(tools: Sequence[Any]) -> list[Mapping[str, Any]]:
     functions: list[Mapping[str, Any]] = []
     others: list[Mapping[str, Any]] = []
     for tool in _translate.functions(tools):
-        if not isinstance(tool, Function):
+        if isinstance(tool, Function):
+            functions.append(tool.said("parametersJsonSchema"))
+        else:
             others.append(tool)
-            continue
-        said: dict[str, Any] = {"name": tool.name, "parametersJsonSchema": tool.schema}
-        if tool.description is not None:
-            said["description"] = tool.description
-        functions.append(said)
     return [*([{"functionDeclarations": functions}] if functions else []), *others]
 
 
@@ -172,28 +177,8 @@ def _calling(choice: object) -> dict[str, Any]:
     return _translate.refuse("this tool_choice")
 
 
-def _turns(messages: Messages) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
-    """What stands at the head as the system's, and the turns of the conversation."""
-    system: list[Mapping[str, Any]] = []
-    turns: list[dict[str, Any]] = []
-    called: dict[str, str] = {}
-    before = ""
-    for role, message, place in _translate.turns(messages):
-        if role == "tool":
-            # Results in a row are answers to one turn of the model, and one turn themselves.
-            if before != "tool":
-                turns.append({"role": "user", "parts": []})
-            turns[-1]["parts"].append(_result(message, place, called))
-        elif role == "user":
-            turns.append({"role": "user", "parts": _parts(message, place)})
-        elif role == "assistant":
-            turns.append({"role": "model", "parts": _said(message, place, called)})
-        elif turns:
-            _translate.refuse(f"{place}.role {role!r} after the first turn")
-        else:
-            system += _parts(message, place)
-        before = role
-    return system, turns
+def _late(message: Message, place: str) -> NoReturn:
+    _translate.refuse(f"{place}.role {message.get('role')!r} after the first turn")
 
 
 def _parts(message: Message, place: str) -> list[Mapping[str, Any]]:
@@ -274,20 +259,17 @@ class ContentStream(EventStream["_Response"]):
         self._has_answer = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        feedback = part_of(self._last.prompt_feedback, _Feedback) or _Feedback()
-        if feedback.block_reason:
-            return filtered(feedback.block_reason)
+        feedback = part_of(self._last.prompt_feedback, dict[str, Any]) or {}
+        if reason := feedback.get("blockReason"):
+            return filtered(str(reason))
         if not self._has_answer:
             return malformed("the answer has no candidate")
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
             failure = malformed("the answer ended before its end: it gives no reason for it")
-        usage = part_of(self._last.usage_metadata, _Usage) or _Usage()
+        usage = part_of(self._last.usage_metadata, _Usage, "usageMetadata") or _Usage()
         thought = count(usage.thoughts_token_count)
-        turn = [
-            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
-            for part, pieces in zip(self._turn, self._texts, strict=True)
-        ]
+        turn = self._parts()
         parts = fitted(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
@@ -316,28 +298,38 @@ class ContentStream(EventStream["_Response"]):
             lane=lane,
             latency_s=latency_s,
             reasoning_tokens=thought,
-            id=part_of(self._last.response_id, str),
-            model=part_of(self._last.model_version, str),
+            id=part_of(self._last.response_id, str, "responseId"),
+            model=part_of(self._last.model_version, str, "modelVersion"),
             cached_tokens=count(usage.cached_content_token_count),
             stop_reason=self._stop_reason,
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
         return reply if failure is None else replace(failure, came=reply)
 
+    def _parts(self) -> list[dict[str, Any]]:
+        return [
+            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
+            for part, pieces in zip(self._turn, self._texts, strict=True)
+        ]
+
+    def one_body(self, _: Reply) -> bytes:
+        """The answer as it would have come at once."""
+        said = {"content": {"parts": self._parts(), "role": "model"}, "index": 0}
+        one = said | {"finishReason": self._stop_reason}
+        return _encoder.encode(msgspec.structs.replace(self._last, candidates=[one]))
+
     def _take(self, event: _Response, now_s: float) -> None:
         for name, field in msgspec.structs.asdict(event).items():
             if isinstance(field, msgspec.Raw) and not is_nothing(field):
                 setattr(self._last, name, field)
         for candidate in event.candidates or ():
-            if not candidate.index:
-                self._take_candidate(candidate, now_s)
-
-    def _take_candidate(self, candidate: _Candidate, now_s: float) -> None:
-        self._has_answer = True
-        self._stop_reason = candidate.finish_reason or self._stop_reason
-        for part in (candidate.content or _NO_CONTENT).parts or ():
-            self._add(part)
-            self._note_token(now_s)
+            if candidate.index:
+                continue
+            self._has_answer = True
+            self._stop_reason = candidate.finish_reason or self._stop_reason
+            for part in (candidate.content or _Content()).parts or ():
+                self._add(part)
+                self._note_token(now_s)
 
     def _add(self, part: dict[str, Any]) -> None:
         """Take a part; pieces of one text become one."""
@@ -374,9 +366,6 @@ class _Content(msgspec.Struct):
     parts: list[dict[str, Any]] | None = None
 
 
-_NO_CONTENT = _Content()
-
-
 class _Candidate(msgspec.Struct, rename="camel"):
     """One of the answers; we ask for one."""
 
@@ -393,10 +382,6 @@ class _Response(Answer, rename="camel"):
     usage_metadata: msgspec.Raw = NOTHING
     response_id: msgspec.Raw = NOTHING
     model_version: msgspec.Raw = NOTHING
-
-
-class _Feedback(msgspec.Struct, rename="camel"):
-    block_reason: str | None = None
 
 
 class _Usage(msgspec.Struct, rename="camel"):

@@ -30,7 +30,7 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
 from pytest_ultrapar.apis.sanitise import part_of
 
@@ -92,8 +92,19 @@ class OpenAi:
         return encode_request(name, messages, parameters)
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        """The reply in a 200 response, or what is wrong with it."""
+        completion = answered(body, _decoder, "chat completion")
+        if isinstance(completion, Failure):
+            return completion
+        if not completion.choices:
+            return malformed("the answer has no choices")
+        first = completion.choices[0]
+        # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
+        is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
+        if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
+            return malformed("the answer's message has no content, not even an empty one")
+        usage = completion.counted or Usage()
+        return reply_of(completion.choices, completion, usage, lane, latency_s)
 
     def stream(self) -> Stream:
         """An empty stream."""
@@ -122,31 +133,12 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
         TypeError: A message or parameter is nothing that JSON can hold.
     """
     named = {} if model is None else {"model": model}
-    return _encoder.encode({**named, "messages": _without_native(messages), **parameters})
-
-
-def _without_native(messages: Messages) -> list[Message]:
-    """The messages without what a turn of another API brought along."""
-    return [
+    # Without what a turn of another API brought along.
+    said = [
         {name: value for name, value in one.items() if name != NATIVE} if NATIVE in one else one
         for one in messages
     ]
-
-
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    completion = answered(body, _decoder, "chat completion")
-    if isinstance(completion, Failure):
-        return completion
-    if not completion.choices:
-        return malformed("the answer has no choices")
-    first = completion.choices[0]
-    # A model may have nothing to say; but it says why it ended, and the calls that it ended in.
-    is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
-    if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
-        return malformed("the answer's message has no content, not even an empty one")
-    usage = completion.counted or Usage()
-    return reply_of(completion.choices, completion, usage, lane, latency_s)
+    return _encoder.encode({**named, "messages": said, **parameters})
 
 
 _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
@@ -164,7 +156,10 @@ def reply_of(
         lane: Which lane answered.
         latency_s: How long it took, seconds.
     """
-    details, of_prompt = usage.details, usage.prompt_details
+    details, of_prompt = (
+        part_of(one, TokenDetails) or TokenDetails()
+        for one in (usage.completion_tokens_details, usage.prompt_tokens_details)
+    )
     found: list[Reply] = []
     for choice in choices:
         message = choice.said or WireMessage()
@@ -172,7 +167,10 @@ def reply_of(
             Reply(
                 text=message.text or message.refusal or "",
                 reasoning=message.reasoning_content or message.reasoning,
-                tool_calls=message.calls,
+                tool_calls=tuple(
+                    ToolCall(one.id or "", one.function.name or "", one.function.arguments_text)
+                    for one in message.tool_calls or ()
+                ),
                 finish_reason=choice.finish_reason,
                 tokens_in=count(usage.prompt_tokens),
                 tokens_out=usage.tokens_out,
@@ -181,8 +179,8 @@ def reply_of(
                 refusal=message.refusal or None,
                 reasoning_tokens=count(details.reasoning_tokens),
                 cached_tokens=count(of_prompt.cached_tokens),
-                id=part_of(completion.id, str),
-                model=part_of(completion.model, str),
+                id=part_of(completion.id, str, "id"),
+                model=part_of(completion.model, str, "model"),
                 stop_reason=choice.finish_reason,
             )
         )
@@ -260,7 +258,7 @@ class ChatStream(EventStream["Completion"]):
         self._choices: dict[int, _Pieces] = {}
         self._named = Completion()
         self._usage = Usage()
-        self._is_odd = False
+        self._is_odd = self._is_text = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         if not self._choices:
@@ -269,17 +267,19 @@ class ChatStream(EventStream["Completion"]):
         found = reply_of(choices, self._named, self._usage, lane, latency_s)
         # Some servers forget `[DONE]`, some a reason for the end; without both it was cut off. So
         # it was where they say `[DONE]` behind what is no piece: an error in words of their own.
-        is_over = self._said_done and not self._is_odd
-        if isinstance(found, Failure) or is_over or any(one.finish_reason for one in choices):
-            return found
-        return self._cut_off(found)
+        is_over = (self._said_done and not self._is_odd) or any(
+            one.finish_reason for one in choices
+        )
+        return found if isinstance(found, Failure) or is_over else self._cut_off(found)
+
+    def one_body(self, reply: Reply) -> bytes:
+        """The answer as it would have come at once, of `/completions` as they have it."""
+        return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
-        named = self._named
-        if event.id is not NOTHING:
-            named.id = event.id
-        if event.model is not NOTHING:
-            named.model = event.model
+        for name in ("id", "model"):
+            if (field := getattr(event, name)) is not NOTHING:
+                setattr(self._named, name, field)
         if (usage := event.counted) is not None:
             add_counts(self._usage, usage)
         elif event.choices is None:
@@ -290,12 +290,13 @@ class ChatStream(EventStream["Completion"]):
     def _take_choice(self, choice: Choice, now_s: float) -> None:
         index = choice.index or 0
         if index not in self._choices and len(self._choices) >= MOST_CHOICES:
-            self._refuse(f"more than {MOST_CHOICES} choices")
+            self._fail(malformed(f"the stream has more than {MOST_CHOICES} choices"))
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
         if (failure := choice.failure) is not None and failure.outcome != "refused":
             self._fail(failure)
+        self._is_text |= choice.text is not None
         delta = choice.said
         if delta is None:
             return
@@ -318,7 +319,7 @@ class ChatStream(EventStream["Completion"]):
             call = known.get(piece.id, call)
         if call is None or call.is_over(piece):
             if len(calls) >= MOST_TOOL_CALLS:
-                self._refuse(f"more than {MOST_TOOL_CALLS} tool calls")
+                self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} tool calls"))
                 return
             after = 0 if last is None else last.index + 1
             call = _Call(after if piece.index is None else piece.index)
@@ -330,9 +331,6 @@ class ChatStream(EventStream["Completion"]):
         call.name = call.name or piece.function.name or ""
         if arguments := piece.function.arguments_text:
             call.arguments.append(arguments)
-
-    def _refuse(self, what: str) -> None:
-        self._fail(malformed(f"the stream has {what}"))
 
 
 class Function(msgspec.Struct):
@@ -382,14 +380,6 @@ class WireMessage(msgspec.Struct):
         return not (self.refusal or self.tool_calls) and all(one is None for one in said)
 
     @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls."""
-        return tuple(
-            ToolCall(call.id or "", call.function.name or "", call.function.arguments_text)
-            for call in self.tool_calls or ()
-        )
-
-    @property
     def text(self) -> str:
         """The content as text."""
         if isinstance(self.content, list):
@@ -432,7 +422,7 @@ class TokenDetails(msgspec.Struct):
     cached_tokens: msgspec.Raw = NOTHING
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, omit_defaults=True):
     """What the API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
 
     prompt_tokens: msgspec.Raw = NOTHING
@@ -453,16 +443,6 @@ class Usage(msgspec.Struct):
             return n_out
         return max(n_out, total - n_in)
 
-    @property
-    def details(self) -> TokenDetails:
-        """The details, where that is what stands there."""
-        return part_of(self.completion_tokens_details, TokenDetails) or TokenDetails()
-
-    @property
-    def prompt_details(self) -> TokenDetails:
-        """The same of the prompt."""
-        return part_of(self.prompt_tokens_details, TokenDetails) or TokenDetails()
-
 
 class Completion(Answer):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
@@ -477,7 +457,7 @@ class Completion(Answer):
         None where there is none: an answer counts also without.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
-        found = (part_of(one.usage, Usage) for one in holders if not is_nothing(one.usage))
+        found = (part_of(one.usage, Usage, "usage") for one in holders if not is_nothing(one.usage))
         return next(filter(None, found), None)
 
 

@@ -32,7 +32,7 @@ NOTHING = msgspec.Raw(b"null")
 """What a field holds that is not there."""
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, omit_defaults=True):
     """The shape of an answer or of an event, in the place of which an error may come.
 
     Attributes:
@@ -118,21 +118,11 @@ def is_nothing(field: msgspec.Raw) -> bool:
     return field is NOTHING or bytes(field) == b"null"
 
 
-def json_text(part: msgspec.Raw) -> str:
-    """A part of an answer as the JSON that it is, mended: what is skipped is not looked at."""
-    try:
-        return bytes(part).decode()
-    except UnicodeDecodeError:
-        return (sanitised(bytes(part)) or bytes(part)).decode("utf-8", "backslashreplace")
-
-
 def count(figure: msgspec.Raw) -> int | None:
     """A number of tokens; None where none is said that can be believed.
 
     Some gateways write 12.0, and no figure spoils an answer.
     """
-    if figure is NOTHING:
-        return None
     try:
         number = float(bytes(figure))
     except ValueError:
@@ -162,7 +152,6 @@ _FILTERED = re.compile(
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
 """Their owners' pages name them. A word that nobody knows says nothing of the answer."""
-_USUAL = frozenset({"stop", "tool_calls", "length", "end_turn", "STOP"})
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
@@ -172,7 +161,7 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
         reason: For the end, in the API's own word.
         why: What else it says of that.
     """
-    if reason is None or reason in _USUAL:
+    if reason is None:
         return None
     if _FILTERED.fullmatch(reason):
         return filtered(why or ("" if reason == "content_filter" else reason))
@@ -221,17 +210,13 @@ def _status(error: bytes) -> int:
     # An int of more than 4300 digits cannot be one; three digits are all that a status has.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
-    for word in (code, found.type or "", str(found.status)):
-        if (status := status_of(word)) is not None:
-            return status
-    return HTTPStatus.INTERNAL_SERVER_ERROR
+    known = map(status_of, (code, found.type or "", str(found.status)))
+    return next(filter(None, known), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 _HIGH = re.compile(rb'((?<!\\)(?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})(?=")')
 _LOW = re.compile(rb'((?<!\\)")(?=\\u[dD][c-fC-F])')
 """Halves of a surrogate pair, at the end of a text and at the beginning of one."""
-_LAST = b"[DONE]"
-"""Chat completions end so; gateways may add it to streams of other APIs."""
 
 
 class EventStream(Generic[A]):
@@ -279,7 +264,8 @@ class EventStream(Generic[A]):
             if n_joined:
                 held = held[: high.start(2)] + held[high.end(2) :]
             self._read(held, now_s)
-        if data == _LAST:
+        # Chat completions end so; gateways may add it to streams of other APIs.
+        if data == b"[DONE]":
             self._said_done = self.done = True
         elif b"\\u" in data and _HIGH.search(data):
             self._held = data

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import sanitised
+from pytest_ultrapar.apis.sanitise import part_of, sanitised
 
 # At run time too, for msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
@@ -105,7 +104,21 @@ class Reply:
     @property
     def logprobs(self) -> Any:  # noqa: ANN401 - as the API has them
         """Log probabilities of chat completions, if asked for; those of a stream put together."""
-        return _logprobs(self.raw)
+        raw = self.raw
+        whole: dict[str, Any] = {}
+        for body in raw if isinstance(raw, list) else [raw]:
+            choices = body.get("choices") if isinstance(body, dict) else None
+            for choice in choices or ():
+                found = choice.get("logprobs")
+                if choice.get("index") not in (None, 0, "0") or not isinstance(found, dict):
+                    continue
+                for name, value in found.items():
+                    earlier = whole.get(name)
+                    if isinstance(earlier, list) and isinstance(value, list):
+                        earlier.extend(value)
+                    else:
+                        whole[name] = value or earlier
+        return whole or None
 
     @property
     def message(self) -> dict[str, Any]:
@@ -123,51 +136,35 @@ class Reply:
         return said
 
 
-def as_one_body(reply: Reply) -> bytes:
-    """All that a reply says, in the shape of a chat completion that is no stream."""
-    choices = [
-        {
-            "index": number,
-            "message": {**one.message, "reasoning": one.reasoning, "refusal": one.refusal},
-            "finish_reason": one.finish_reason,
-        }
-        for number, one in enumerate(reply.choices)
-    ]
-    usage = {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
-    named = {"id": reply.id, "object": "chat.completion", "created": 0, "model": reply.model}
+def as_one_body(reply: Reply, usage: object = None, *, is_text: bool = False) -> bytes:
+    """All that a reply says, in the shape of a chat completion that is no stream.
+
+    Args:
+        reply: With all its choices.
+        usage: As the server said it; None: what the reply has of it.
+        is_text: The shape is that of `/completions`, which have texts and no messages.
+    """
+    usage = usage or {"prompt_tokens": reply.tokens_in, "completion_tokens": reply.tokens_out}
+    choices: list[dict[str, Any]] = []
+    for number, one in enumerate(reply.choices):
+        message = {**one.message, "reasoning": one.reasoning, "refusal": one.refusal}
+        said = {"text": one.text, "logprobs": None} if is_text else {"message": message}
+        choices.append({"index": number, **said, "finish_reason": one.finish_reason})
+    kind = "text_completion" if is_text else "chat.completion"
+    named = {"id": reply.id, "object": kind, "created": 0, "model": reply.model}
     return msgspec.json.encode({**named, "choices": choices, "usage": usage})
 
 
 def body_text(body: bytes) -> str:
-    """An answer's JSON as a `Reply` has it; empty where it is no text and cannot be mended."""
+    """An answer's JSON, or a part of it, as a `Reply` has it: mended where it is no text."""
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return (sanitised(body) or b"").decode()
+        return (sanitised(body) or body).decode("utf-8", "backslashreplace")
 
 
 def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
-    for mended in (text, sanitised(text)):
-        with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(mended or b"")
-    return None
-
-
-def _logprobs(raw: Any) -> Any:  # noqa: ANN401 - any JSON
-    whole: dict[str, Any] = {}
-    for body in raw if isinstance(raw, list) else [raw]:
-        choices = body.get("choices") if isinstance(body, dict) else None
-        for choice in choices or ():
-            found = choice.get("logprobs")
-            if choice.get("index") not in (None, 0, "0") or not isinstance(found, dict):
-                continue
-            for name, value in found.items():
-                earlier = whole.get(name)
-                if isinstance(earlier, list) and isinstance(value, list):
-                    earlier.extend(value)
-                else:
-                    whole[name] = value or earlier
-    return whole or None
+    return part_of(text, object) or part_of(sanitised(text) or b"", object)
 
 
 def _sent_back(call: ToolCall) -> dict[str, Any]:

@@ -51,8 +51,33 @@ class Responses(OpenAi):
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a whole answer."""
-        return decode_response(body, lane, latency_s)
+        """The reply in a 200 response, or what is wrong with it."""
+        response = decoded(body, _response_decoder, "response")
+        if isinstance(response, Failure):
+            return response
+        status, failure = response.status, error_in(response, body)
+        if failure is None and status in {"queued", "in_progress"}:
+            failure = malformed(f"the response is not complete: its status is {status!r}")
+        output = b"[]" if is_nothing(response.output) else bytes(response.output)
+        turn = decoded(output, _turn_decoder, "response")
+        if isinstance(turn, Failure):
+            return failure or turn
+        if not (turn or status or failure):
+            return malformed("the response has no item in its output, not even an empty message")
+        # An item of a kind that we do not know says nothing to us.
+        items = fitted([one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder)
+        if items is None:
+            return failure or malformed("an item of the response cannot be read")
+        reply = _reply(response, items, lane, latency_s)
+        if failure is not None:
+            return replace(failure, came=reply.came if isinstance(reply, Failure) else reply)
+        if isinstance(reply, Failure) or len(turn) == sum(item.is_plain for item in items):
+            return reply
+        # What is neither kept by the provider nor encrypted cannot be sent back.
+        kept = [
+            one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")
+        ]
+        return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
 
     def stream(self) -> ResponseStream:
         """An empty stream."""
@@ -125,28 +150,18 @@ def _text_settings(parameters: dict[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    said: dict[str, Any] = {"type": "function", "name": tool.name, "parameters": tool.schema}
-    if tool.description is not None:
-        said["description"] = tool.description
     # Chat completions are not strict unless told so, Responses are.
-    return said | {"strict": bool(tool.strict)}
+    return {"type": "function", **tool.said("parameters"), "strict": bool(tool.strict)}
 
 
 def _items(role: str, message: Message, place: str) -> Sequence[Mapping[str, Any]]:
     if role == "assistant":
         return _said(message, place)
-    content = _content(message, place)
+    content = _translate.content(message, place, _part)
     if role == "tool":
         call_id = _translate.called(message, place)
         return [{"type": "function_call_output", "call_id": call_id, "output": content}]
     return [{"role": role, "content": content}]
-
-
-def _content(message: Message, place: str) -> str | list[Mapping[str, Any]]:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    return [_part(part, where) for part, where in _translate.parts(message, place)]
 
 
 def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -193,34 +208,6 @@ def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [item for item in turn if item.get("type") == kind]
 
 
-def decode_response(body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-    """The reply in a 200 response, or what is wrong with it."""
-    response = decoded(body, _response_decoder, "response")
-    if isinstance(response, Failure):
-        return response
-    status, failure = response.status, error_in(response, body)
-    if failure is None and status in {"queued", "in_progress"}:
-        failure = malformed(f"the response is not complete: its status is {status!r}")
-    output = b"[]" if is_nothing(response.output) else bytes(response.output)
-    turn = decoded(output, _turn_decoder, "response")
-    if isinstance(turn, Failure):
-        return failure or turn
-    if not (turn or status or failure):
-        return malformed("the response has no item in its output, not even an empty message")
-    # An item of a kind that we do not know says nothing to us.
-    items = fitted([one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder)
-    if items is None:
-        return failure or malformed("an item of the response cannot be read")
-    reply = _reply(response, items, lane, latency_s)
-    if failure is not None:
-        return replace(failure, came=reply.came if isinstance(reply, Failure) else reply)
-    if isinstance(reply, Failure) or len(turn) == sum(item.is_plain for item in items):
-        return reply
-    # What is neither kept by the provider nor encrypted cannot be sent back.
-    kept = [one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")]
-    return replace(reply, native={"api": NAME, "turn": kept}) if kept else reply
-
-
 _KNOWN_ITEMS = ("message", "function_call", "reasoning")
 
 
@@ -229,11 +216,11 @@ def _reply(
 ) -> Reply | Failure:
     stop_reason = response.status
     if response.status == "incomplete":
-        reason = part_of(response.incomplete_details, _Incomplete) or _Incomplete()
-        stop_reason = reason.reason or stop_reason
+        details = part_of(response.incomplete_details, dict[str, Any]) or {}
+        stop_reason = str(details.get("reason") or stop_reason)
     failure = broken_off(stop_reason)
-    usage = part_of(response.usage, _Usage) or _Usage()
-    details = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
+    usage = part_of(response.usage, _Usage, "usage") or _Usage()
+    counted = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
     cached = part_of(usage.input_tokens_details, TokenDetails) or TokenDetails()
     calls = tuple(
         ToolCall(item.call_id or "", item.name or "", item.arguments or "")
@@ -250,7 +237,15 @@ def _reply(
     refusal = "".join(part.refusal or "" for part in said)
     reply = Reply(
         text="".join(part.text or "" for part in said) or refusal,
-        reasoning=_reasoning(items),
+        # What models reasoned where they say it, else its summary.
+        reasoning="\n".join(
+            part.text
+            for item in items
+            if item.type == "reasoning"
+            for part in item.content or item.summary or ()
+            if part.text
+        )
+        or None,
         tool_calls=calls,
         finish_reason=finish_reason,
         tokens_in=count(usage.input_tokens),
@@ -258,45 +253,37 @@ def _reply(
         lane=lane,
         latency_s=latency_s,
         refusal=refusal or None,
-        reasoning_tokens=count(details.reasoning_tokens),
-        id=part_of(response.id, str),
-        model=part_of(response.model, str),
+        reasoning_tokens=count(counted.reasoning_tokens),
+        id=part_of(response.id, str, "id"),
+        model=part_of(response.model, str, "model"),
         cached_tokens=count(cached.cached_tokens),
         stop_reason=stop_reason,
     )
     return reply if failure is None else replace(failure, came=reply)
 
 
-def _reasoning(items: Sequence[_Item]) -> str | None:
-    """What models reasoned where they say it, else its summary."""
-    said: list[str] = []
-    for item in items:
-        if item.type == "reasoning":
-            said += [part.text for part in item.content or item.summary or () if part.text]
-    return "\n".join(said) or None
-
-
 class ResponseStream(EventStream["_Event"]):
     """The events of one answer so far: the last has all of it, the others say when what came.
-
-    Attributes:
-        whole: The response, once it is there: what who asked for no stream is to get.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """
 
     def __init__(self) -> None:
         super().__init__(_event_decoder, "event of a response")
-        self.whole = b""
+        self._response = b""
         self._items: list[msgspec.Raw] = []
         self._text: list[str] = []
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        if self.whole:
-            return decode_response(self.whole, lane, latency_s)
+        if self._response:
+            return API.reply(self._response, lane, latency_s)
         part = _Part("".join(self._text))
         came = _reply(_Response(), [_Item("message", [part])], lane, latency_s)
         return self._cut_off(came if isinstance(came, Reply) else None)
+
+    def one_body(self, _: Reply) -> bytes:
+        """The response, which the last event has."""
+        return self._response
 
     def _take(self, event: _Event, now_s: float) -> None:
         kind = event.kind or ""
@@ -307,11 +294,11 @@ class ResponseStream(EventStream["_Event"]):
         elif kind == "response.output_item.done":
             self._items.append(event.item)
         elif kind in _ENDS:
-            self.whole = bytes(event.response)
+            self._response = bytes(event.response)
             fields = part_of(event.response, dict[str, msgspec.Raw])
             if fields and self._items and not part_of(fields.get("output", NOTHING), list):
                 # Gateways forget there what they have said in pieces.
-                self.whole = _encoder.encode(fields | {"output": self._items})
+                self._response = _encoder.encode(fields | {"output": self._items})
             self.done = True
 
 
@@ -354,10 +341,6 @@ class _Event(Answer):
     response: msgspec.Raw = NOTHING
     delta: msgspec.Raw = NOTHING
     item: msgspec.Raw = NOTHING
-
-
-class _Incomplete(msgspec.Struct):
-    reason: str | None = None
 
 
 class _Usage(msgspec.Struct):

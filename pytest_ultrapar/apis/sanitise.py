@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,11 +14,29 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
 
 
-def part_of(text: msgspec.Raw | bytes | str, kind: type[T]) -> T | None:
-    """What a JSON text or a part of one says; None where it is something else or nothing."""
+LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
+"""Of whoever reads answers and wants to say what was left out: fields, each with what it held."""
+
+
+def _note(field: str, error: Exception) -> None:
+    held = str(error).partition(" - at ")[0].rpartition("got ")[2].strip("`")
+    if (left_out := LEFT_OUT.get()) is not None and held != "null":
+        left_out.add(f"{field} ({held})")
+
+
+def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> T | None:
+    """What a JSON text or a part of one says; None where it is something else or nothing.
+
+    Args:
+        text: Of any content.
+        kind: What it should be.
+        field: Of an answer, where something else is to be said.
+    """
     try:
         return msgspec.json.decode(text, type=kind)
-    except UNREADABLE:
+    except UNREADABLE as error:
+        if field and isinstance(error, msgspec.ValidationError):
+            _note(field, error)
         return None
 
 
@@ -47,9 +66,9 @@ def sanitised(content: bytes) -> bytes | None:
     if len(content) > _LARGEST_BYTES:
         return None
     text = content.removeprefix(_BOM).decode("utf-8", "surrogateescape")
-    whole = _NO_UTF8.sub(_shown_byte, text).encode()
-    whole = _ESCAPE.sub(_shown_surrogate, whole)
-    whole = _NO_NUMBER.sub(_string_or_null, whole)
+    whole = _NO_UTF8.sub(lambda byte: f"\\\\x{ord(byte[0]) - 0xDC00:02x}", text).encode()
+    whole = _ESCAPE.sub(lambda one: one[0] if one[1] is None else b"\\\\" + one[1], whole)
+    whole = _NO_NUMBER.sub(lambda string: string[1] or b"null", whole)
     return whole if whole != content else None
 
 
@@ -78,8 +97,7 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
         try:
             return msgspec.json.decode(msgspec.json.encode(plain), type=decoder.type, strict=False)
         except msgspec.ValidationError as error:
-            expected, _, path = str(error).partition(" - at ")
-            if not _without_odd(plain, re.findall(r"\w+", path), expected):
+            if not _without_odd(plain, error):
                 break
     return None
 
@@ -92,8 +110,10 @@ def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
         return understood(msgspec.json.encode(plain), decoder)
 
 
-def _without_odd(plain: Any, path: list[str], expected: str) -> bool:  # noqa: ANN401 - any JSON
-    """Take the last of a path of fields and places out of plain data; False: it is the answer."""
+def _without_odd(plain: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
+    """Take what is no such field out of plain data; False: it is the answer."""
+    said, _, place = str(error).partition(" - at ")
+    path = re.findall(r"\w+", place)
     names = [step for step in path if not step.isdecimal()]
     if not names:
         return False
@@ -104,25 +124,14 @@ def _without_odd(plain: Any, path: list[str], expected: str) -> bool:  # noqa: A
     is_answer = names[-1] in _ANSWER
     if is_answer and not (names[-1] == "tool_calls" and (not odd or isinstance(odd, dict))):
         return False
-    if type(odd) in {int, float} and "`str" in expected and last != "refusal":
+    if type(odd) in {int, float} and "`str" in said and last != "refusal":
         plain[last] = str(odd)
-    elif odd and isinstance(odd, dict) and "`array" in expected:
+    elif odd and isinstance(odd, dict) and "`array" in said:
         plain[last] = [odd]
     else:
         del plain[last]
+        _note(".".join(names), error)
     return True
-
-
-def _string_or_null(match: re.Match[bytes]) -> bytes:
-    return match[1] or b"null"
-
-
-def _shown_byte(match: re.Match[str]) -> str:
-    return f"\\\\x{ord(match[0]) - 0xDC00:02x}"
-
-
-def _shown_surrogate(match: re.Match[bytes]) -> bytes:
-    return match[0] if match[1] is None else b"\\\\" + match[1]
 
 
 MOST_OBJECTS = 10_000

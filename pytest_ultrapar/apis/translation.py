@@ -8,7 +8,7 @@ API's own, and goes as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
@@ -98,6 +98,45 @@ class Translator(NamedTuple):
                     self.refuse(f"{place}.{name}")
             yield role, message, place
 
+    def conversation(
+        self,
+        messages: Messages,
+        made: Mapping[str, Callable[[Message, str], Any]],
+        *,
+        field: str = "content",
+        own: str = "assistant",
+    ) -> tuple[list[Any], list[dict[str, Any]]]:
+        """What stands at the head as the system's, and the turns of the conversation.
+
+        Args:
+            messages: All of it.
+            made: By role, makes the content of a message; `late` of what the system says in the
+                midst.
+            field: Of a turn, where that is.
+            own: The API's word for the model's role.
+
+        Raises:
+            TypeError: As `turns`.
+        """
+        system: list[Any] = []
+        turns: list[dict[str, Any]] = []
+        before = ""
+        for role, message, place in self.turns(messages):
+            if role in {"system", "developer"} and not turns:
+                system += made["system"](message, place)
+            elif role == before == "tool":
+                # Results in a row are answers to one turn of the model, and one turn themselves.
+                turns[-1][field].append(made[role](message, place))
+            elif role == "tool":
+                turns.append({"role": "user", field: [made[role](message, place)]})
+            elif role in {"user", "assistant"}:
+                name = own if role == "assistant" else role
+                turns.append({"role": name, field: made[role](message, place)})
+            else:
+                turns.append({"role": "system", field: made["late"](message, place)})
+            before = role
+        return system, turns
+
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
         """The content as parts, each with its place: a text is one, no content is none.
 
@@ -115,6 +154,18 @@ class Translator(NamedTuple):
             msg = f"llm.chat() got {place}.content, which must be a text or a list of parts"
             raise TypeError(msg)
         return [(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
+
+    def content(
+        self, message: Message, place: str, part: Callable[[Mapping[str, Any], str], Any]
+    ) -> str | list[Any]:
+        """The content, of which `part` makes each part; a text stays one.
+
+        Raises:
+            TypeError: As `parts`.
+        """
+        if isinstance(text := message.get("content"), str):
+            return text
+        return [part(one, where) for one, where in self.parts(message, place)]
 
     def said(self, message: Message, place: str) -> str:
         """What the model said in a message of its own: its text, or its refusal.
@@ -267,3 +318,8 @@ class Function(NamedTuple):
     description: str | None
     schema: Mapping[str, Any]
     strict: bool | None
+
+    def said(self, schema: str) -> dict[str, Any]:
+        """The function as an API has it that calls the schema so."""
+        described = {} if self.description is None else {"description": self.description}
+        return {"name": self.name, schema: self.schema, **described}

@@ -14,7 +14,6 @@ from pytest_ultrapar.broker.assignment import check_assignment
 from pytest_ultrapar.broker.demand import wants_of
 from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
-from pytest_ultrapar.broker.health import Pause
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
 from pytest_ultrapar.broker.news import NewsBook
@@ -234,7 +233,8 @@ class LaneBroker:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
-        is_settled = not (is_gated or self._table.changed) or waiting.is_trial
+        # A lane that is held for a probe is free for the request alone that asks for it.
+        is_settled = bool(request.refused_by) or not (is_gated or self._table.changed)
         is_settled = is_settled and now_s < self._table.claims_until_s
         if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
@@ -278,6 +278,7 @@ class LaneBroker:
         lane = held.lane
         lane.terms.end(lease_id)
         lane.outcomes[outcome] += 1
+        lane.left_out.update(feedback.left_out)
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)
@@ -315,9 +316,6 @@ class LaneBroker:
         if verdict is not None:
             self._news.decided(lane, verdict, said, feedback)
             self._table.apply(lane, verdict, now_s)
-            scope = CLASSES[said].removes if said in DOUBTED else None
-            if scope is not None and isinstance(verdict, Pause):
-                self._table.hold_alike(lane, scope, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
         if held.units:
@@ -745,13 +743,14 @@ class LaneBroker:
             prefers = self._table.lanes.get(request.lane)
             if prefers is not None and (prefers not in lane_set.members or prefers.is_removed):
                 prefers = None
-        if failed is not None and not opens:
+        if request.refused_by:
+            failed = self._table.lanes.get(request.refused_by[-1])
+        if suspect is not None:
+            self._table.apply(suspect, suspect.health.resume(now_s), now_s)
+            prefers = suspect
+        elif failed is not None and not opens:
             # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
-        if suspect is not None:
-            # Held for this request, which is served before whoever else waits for the lane.
-            self._table.apply(suspect, suspect.health.may_be_tried(now_s), now_s)
-            prefers = suspect
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
         # A follow-up waits for the seats of its own lane, whatever others have free.
         waits_for = lane_set
@@ -772,7 +771,6 @@ class LaneBroker:
             full_s=waits_for.full_s(now_s),
             shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,
             parked_s=now_s - since_s,
-            is_trial=suspect is not None,
         )
 
     def _lane_set(
@@ -860,6 +858,5 @@ def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, no
     The worker went by what was known when it sent. By now the instance has answered something; or
     it has not had the time, and others of its first requests may be answered yet.
     """
-    if instance.is_answering(now_s):
-        return True
-    return outcome == "overload" and pending > 0 and instance.is_starting(now_s)
+    may_be_answered = pending > 0 and instance.is_starting(now_s)
+    return instance.is_answering(now_s) or (outcome == "overload" and may_be_answered)

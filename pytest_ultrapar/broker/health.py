@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -56,11 +56,15 @@ Cause = Literal["rate", "breaker"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The lane pauses until `until_s`; `reason` is one sentence for people."""
+    """The lane pauses until `until_s`; `reason` is one sentence for people.
+
+    With `alike`, lanes that would be removed with it in that scope, and never answered, are held.
+    """
 
     until_s: float
     reason: str
     cause: Cause = "rate"
+    alike: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +176,24 @@ class LaneHealth:
         if outcome in ANSWERED:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
-            return self._resume(now_s) if self.suspicion.answered() or is_back else None
+            return self.resume(now_s) if self.suspicion.answered() or is_back else None
         if outcome in {"no_host", "tls"} and self._has_answered():
             # It was there before, so that it is the way to it which fails.
             outcome = "connect"
         its_class = CLASSES.get(outcome)
         if its_class is None:
             # Not sent, given up or lost: it says nothing of the lane.
-            return self._resume(now_s) if self._breaker.void(granted_s) else None
+            return self.resume(now_s) if self._breaker.void(granted_s) else None
         if request is not None and outcome in DOUBTED:
             # A server that refuses is at work.
             is_back = self._breaker.answered(granted_s, now_s)
             suspicion = self.suspicion
             suspicion.refused(request.case_id, outcome)
             if not suspicion.is_suspect or suspicion.is_tried:
-                return self._resume(now_s) if is_back else None
+                return self.resume(now_s) if is_back else None
             if granted_s < suspicion.unasked_s:
                 suspicion.unasked_s = min(suspicion.unasked_s, now_s + HOLD_S)
-                return self.hold(now_s + HOLD_S)
+                return self.hold(now_s + HOLD_S, its_class.removes)
         if its_class.removes is not None:
             return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:
@@ -200,7 +204,7 @@ class LaneHealth:
             self._failed_until_s = -math.inf
         verdict = self._limited(retry_after_s, granted_s, now_s, after_cut_s=pause_s)
         # Another refusal may ask for longer than this one: then that is waited, not the probe.
-        return self._resume(now_s) if is_back and verdict is None else verdict
+        return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
         """Nothing could be sent in that time: it counts for no silence of the lane."""
@@ -249,30 +253,21 @@ class LaneHealth:
         self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
         return self._pause()
 
-    def try_lane(self, granted_s: float, end_s: float) -> Pause:
-        """A probe is granted that decides whether the lane is dead; it ends by `end_s`."""
-        self.suspicion.is_tried = True
-        return self.hold(end_s)
-
-    def hold(self, until_s: float) -> Pause:
+    def hold(self, until_s: float, alike: Scope | None = None) -> Pause:
         """Nothing but a probe is sent until then; an answer ends that."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
             f"lane {self._lane.lane_id} is held while a probe shows whether it is dead"
         )
-        return self._pause()
+        return replace(self._pause(), alike=alike)
 
     def tried(self, now_s: float) -> Pause | Resume:
         """That probe is over: `decide` has its verdict. One that failed otherwise is no verdict."""
         self.suspicion.cleared()
-        return self._resume(now_s)
+        return self.resume(now_s)
 
-    def may_be_tried(self, now_s: float) -> Pause | Resume:
-        """A request asks for a probe: the lane need be held no longer."""
-        return self._resume(now_s)
-
-    def _resume(self, now_s: float) -> Pause | Resume:
-        """The probe is back; what a refusal for rate asked for still holds."""
+    def resume(self, now_s: float) -> Pause | Resume:
+        """The probe is back, or asked for; what a refusal for rate asked for still holds."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf

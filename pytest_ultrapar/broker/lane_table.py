@@ -441,16 +441,10 @@ class LaneTable:
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
-    def hold_alike(self, lane: LaneState, scope: Scope, now_s: float) -> None:
-        """A lane is a suspect: hold those that would be removed with it, if they never answered."""
-        for other in self.lanes.values():
-            is_alike = _is_removed_with(lane.lane, other.lane, Removal(scope, ""))
-            if is_alike and other is not lane and not (other.n_served or other.is_removed):
-                self._pause(other, other.health.hold(now_s + HOLD_S), now_s)
-
     def begin_trial(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
         """The lease just granted is for a probe, which decides about the lane."""
-        self._pause(lane, lane.health.try_lane(now_s, send_by_s + lane.lane.request_s), now_s)
+        lane.health.suspicion.is_tried = True
+        self._pause(lane, lane.health.hold(send_by_s + lane.lane.request_s), now_s)
 
     def count_retry(self, after: LaneId, lane: LaneState) -> None:
         """A request that failed on the lane `after` got a lease on `lane`."""
@@ -524,13 +518,22 @@ class LaneTable:
         """Carry out what a lane's health demands."""
         if isinstance(verdict, Pause):
             self._pause(lane, verdict, now_s)
+            for other in self._with(lane, verdict.alike):
+                if other is not lane and not other.n_served:
+                    self._pause(other, other.health.hold(now_s + HOLD_S), now_s)
         elif isinstance(verdict, Resume):
             self._resume(lane, now_s)
         else:
-            for other in self.lanes.values():
-                if not other.is_removed and _is_removed_with(lane.lane, other.lane, verdict):
-                    self._remove(other, verdict.reason, now_s)
-                    self.removed.append(other)
+            for other in self._with(lane, verdict.scope):
+                self._remove(other, verdict.reason, now_s)
+                self.removed.append(other)
+
+    def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
+        """The lanes that are removed with one, itself among them; none without a scope."""
+        if scope is None:
+            return []
+        left = [one for one in self.lanes.values() if not one.is_removed]
+        return [one for one in left if _is_removed_with(lane.lane, one.lane, scope)]
 
     def know(self, known: KnownLane, now_s: float) -> None:
         """Carry out what is known of a lane before its first request.
@@ -810,14 +813,14 @@ class LaneTable:
                 lane_set.lane_filled(now_s)
 
 
-def _is_removed_with(lane: Lane, other: Lane, verdict: Removal) -> bool:
+def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
     # By the secret's own name: a key may stand at several providers, and is refused at all of them.
-    if verdict.scope in {"key", "key_model"}:
-        is_of_model = verdict.scope == "key" or lane.model == other.model
+    if scope in {"key", "key_model"}:
+        is_of_model = scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name
     if lane.provider != other.provider:
         return False
-    if verdict.scope == "instance":
+    if scope == "instance":
         return lane.instance == other.instance
     return lane.lane_id == other.lane_id
 

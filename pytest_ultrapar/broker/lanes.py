@@ -174,6 +174,7 @@ class LaneState(Wake):
     removed_after_s: float | None = None
     waited_s: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     outcomes: Counter[str] = field(default_factory=Counter)
+    left_out: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.instance.lanes.append(self)
@@ -326,6 +327,7 @@ class LaneState(Wake):
             busy_s=self.busy_s + under_way_s,
             widened=tuple(limit.name for limit in self.rated if limit.is_widened),
             awaits="" if self.is_removed else self.health.awaits,
+            left_out=tuple(sorted(self.left_out)),
         )
 
     def _estimate(self) -> EstimatedLimit | None:

@@ -51,6 +51,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: Of the prompt's tokens, those that were written to a cache.
         is_own: Whether the request is refused for its own sake, while its lane serves others.
+        left_out: Fields beside the answer that are not understood, each with what it held.
     """
 
     retry_after_s: float | None = None
@@ -64,6 +65,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     maybe_billed: bool = False
     cache_write_tokens: int = 0
     is_own: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 NO_FEEDBACK = Feedback()
@@ -208,6 +210,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         widened: Limits on its path on which sends keep more distance than at first, since some were
             refused that kept to the declared rate (`headroom`).
         awaits: What is wrong with its server, which is waited for; empty: it is not.
+        left_out: Fields of its answers that are not understood, each with what it held.
     """
 
     # Manifests of earlier runs have `out`, and the older names of fields given below.
@@ -232,6 +235,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     busy_s: float = 0.0
     widened: tuple[str, ...] = ()
     awaits: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def is_removed(self) -> bool:

@@ -409,15 +409,20 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 
 
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane to try a request on that failed on another: one that is up, at best free now.
+    """The lane to try a request on that failed on another, or was refused by it: one that is up.
+
+    At best its key and its instance are others, as the fault may be of either, and it is free now.
 
     Returns:
         None when no other is up.
     """
-    up = [lane for lane in lanes if lane.is_up and lane is not failed]
-    return min(
-        up, key=lambda lane: (not lane.is_free(now_s), lane.load, lane.used_order), default=None
-    )
+
+    def wish(lane: LaneState) -> tuple[bool, bool, float, int]:
+        is_near = lane.instance is failed.instance or lane.lane.key_name == failed.lane.key_name
+        return is_near, not lane.is_free(now_s), lane.load, lane.used_order
+
+    others = (lane for lane in lanes if lane.is_up and lane is not failed)
+    return min(others, key=wish, default=None)
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:

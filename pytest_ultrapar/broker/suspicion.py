@@ -97,16 +97,7 @@ def next_lanes(
             # It goes elsewhere once: where two refused it, only their probes can help it.
             return allowed if len(refused) == 1 else [lane], lane
     if others and len(refused) == 1:
-        first = refused[0].lane
-        # One refusal may be about the key or about the instance: at best both are others.
-        apart = [
-            one
-            for one in others
-            if one.is_up
-            and one.lane.key_name != first.key_name
-            and one.lane.instance != first.instance
-        ]
-        return apart or others, None
+        return others, None
     # What is up has answered meanwhile.
     tried = [one for one in refused if one.health.suspicion.is_tried and not one.is_up]
     return (tried, None) if tried else None

@@ -114,7 +114,6 @@ class Waiting:
         head_of_line: The limits that are kept until its tokens fit; None: there never were any.
         parked_s: Seconds it waited for the retry budget before it joined a line.
         probes: The retry budget whose probe it is; None for all other requests.
-        is_trial: Whether a probe is to decide about the lane that it wants.
     """
 
     order: int
@@ -133,7 +132,6 @@ class Waiting:
     probes: RetryBudget | None = None
     line: Line | None = None
     head_of_line: HeadOfLine | None = None
-    is_trial: bool = False
 
     def free_limits(self) -> None:
         """Let nobody wait until its tokens fit."""

@@ -27,7 +27,7 @@ from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.session.tests_of_workers import tests_differ
 from pytest_ultrapar.session.worker_messages import event, handle_packed, receive_packed
-from pytest_ultrapar.store.cases_file import read_collected
+from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -359,7 +359,7 @@ class ControllerSession:
         """Make the assignment, have the keys and the broker, say what there is to dispatch."""
         run = self._coordinator.run
         # Only workers collect; those that found cases have written them there.
-        if not (run.directory.path / "cases.json").exists():
+        if not any((run.directory.path / name).exists() for name in PLAN_NAMES):
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(self._collection))]
         # gw2 before gw10.

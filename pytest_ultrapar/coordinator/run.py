@@ -238,7 +238,7 @@ class Run:
             )
             raise ConfigError(msg)
         if self.replayed is not None:
-            self._refuse_other_suite(self.replayed, cases)
+            self._compare_with_replayed(self.replayed, cases)
             # Stored answers come in no order and at no rate: which episodes run together says
             # nothing, and one that waits for others could keep those from running.
             assignment = Assignment(assignment.home)
@@ -284,7 +284,12 @@ class Run:
             msg = f"--ultrapar-resume: {run} cannot be finished by this run: {said}"
             raise ConfigError(msg)
 
-    def _refuse_other_suite(self, replayed: Manifest, cases: Sequence[Case]) -> None:
+    def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
+        """Say where the data of a case changed, as a request may have that is looked for.
+
+        Raises:
+            ConfigError: That run has none of these cases.
+        """
         found = read_replayed(self.directory.path)
         assert found is not None
         origins = Origins(found.origins)
@@ -294,6 +299,12 @@ class Run:
                 "name the suite, the selection and the models that it had"
             )
             raise ConfigError(msg)
+        answered = [one.case for one in found.origins if one.position is not None]
+        if changed := changed_message(answered, cases):
+            self.notes.append(
+                f"{changed}; the answers to the earlier data are replayed, and a request that is "
+                "another now is a miss"
+            )
 
     def write_plan(self, cases: Sequence[Case]) -> None:
         """Leave manifest and assignment where workers and readers find them: the run begins.

@@ -10,12 +10,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from msgspec.structs import replace as replaced
 
 from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
-from pytest_ultrapar.apis.reply import Messages, Reply, body_text
+from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
+from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
@@ -40,6 +43,10 @@ class Answer:
     body: bytes
     t_first_byte_s: float
     stream: Stream | None = None
+
+    def one_body(self, reply: Reply) -> bytes:
+        """The stream put together, as its API has an answer that is none; as chat if it cannot."""
+        return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:
@@ -219,7 +226,6 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     """
     if isinstance(answer, Failure):
         return answer
-    found: Reply | Failure
     if answer.stream is not None:
         found = answer.stream.reply(endpoint.lane, latency_s)
     elif answer.status == HTTPStatus.OK:
@@ -229,9 +235,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
         return replace(found, body=body_text(answer.body))
-    if not endpoint.patterns:
-        return found
-    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - few pools have patterns
+    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - loaded by whoever failed
 
     return as_taught(found, endpoint.patterns)
 
@@ -254,27 +258,24 @@ def feedback_from(
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
     if is_read and isinstance(answer, Answer):
         allowance = endpoint.api.allowance(answer.headers)
+    told = Feedback(allowance=allowance, late_s=late_s, left_out=tuple(LEFT_OUT.get() or ()))
     if isinstance(result, Failure):
         status = answer.status if isinstance(answer, Answer) else None
-        return Feedback(
-            result.retry_after_s,
-            result.exceeded,
-            allowance=allowance,
+        return replaced(
+            told,
+            retry_after_s=result.retry_after_s,
+            exceeded=result.exceeded,
             is_wordless=result.is_wordless,
-            late_s=late_s,
             is_too_many=status == HTTPStatus.TOO_MANY_REQUESTS,
             maybe_billed=result.maybe_billed,
         )
     if result is None:
-        return Feedback(allowance=allowance, late_s=late_s)
+        return told
     tokens = None
     # Half of it is no count: what is not said is not nothing.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
-    return Feedback(
-        tokens=tokens or None,
-        allowance=allowance,
-        tokens_out=result.tokens_out,
-        late_s=late_s,
-        cache_write_tokens=result.cache_write_tokens or 0,
+    written = result.cache_write_tokens or 0
+    return replaced(
+        told, tokens=tokens or None, tokens_out=result.tokens_out, cache_write_tokens=written
     )

@@ -125,7 +125,7 @@ class Conversation(msgspec.Struct):
         if isinstance(answer, Answer):
             came, status = answer.body, answer.status
             if reply is not None and answer.stream is not None:
-                whole = as_one_body(reply)
+                whole = answer.one_body(reply)
         self.exchanges.add(
             turn,
             api=endpoint.read_by or endpoint.api_word,

@@ -21,6 +21,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+import aiohttp
+
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
 from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
@@ -400,10 +402,8 @@ class _RefusedError(Exception):
 
 
 def _models(door: Door) -> web.StreamResponse:
-    from aiohttp import web  # noqa: PLC0415 - loaded by now, here and below
-
     data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
-    return web.json_response({"object": "list", "data": data})
+    return aiohttp.web.json_response({"object": "list", "data": data})
 
 
 async def _body(request: web.BaseRequest) -> bytes:
@@ -412,8 +412,6 @@ async def _body(request: web.BaseRequest) -> bytes:
     Raises:
         _RefusedError: It cannot be read, or is too large; what comes of it is not kept.
     """
-    from aiohttp import http, web  # noqa: PLC0415
-
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
     if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
         raise too_much
@@ -423,7 +421,7 @@ async def _body(request: web.BaseRequest) -> bytes:
             body += piece
             if len(body) > native_request.LARGEST_REQUEST_BYTES:
                 raise too_much
-    except (web.RequestPayloadError, http.HttpProcessingError) as error:
+    except (aiohttp.web.RequestPayloadError, aiohttp.http.HttpProcessingError) as error:
         said = f"the body of a request cannot be read: {error}"
         raise _RefusedError(HTTPStatus.BAD_REQUEST, said) from None
     return bytes(body)
@@ -432,10 +430,8 @@ async def _body(request: web.BaseRequest) -> bytes:
 def _said(
     path: str, status: int, message: str, headers: Mapping[str, str] = _RETRY_NOT
 ) -> web.StreamResponse:
-    from aiohttp import web  # noqa: PLC0415
-
     headers = {"content-type": "application/json", **headers}
-    return web.Response(status=status, body=refusal(path, status, message), headers=headers)
+    return aiohttp.web.Response(status=status, body=refusal(path, status, message), headers=headers)
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
@@ -444,8 +440,6 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
     Returns:
         The response that was begun for the comments; None: there was no need.
     """
-    from aiohttp import web  # noqa: PLC0415
-
     begun: web.StreamResponse | None = None
     while True:
         await asyncio.wait({place.task}, timeout=_COMMENT_S)
@@ -453,7 +447,7 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
             return begun
         if begun is None:
             headers = {"content-type": "text/event-stream", "cache-control": "no-cache"}
-            begun = web.StreamResponse(status=HTTPStatus.OK, headers=headers)
+            begun = aiohttp.web.StreamResponse(status=HTTPStatus.OK, headers=headers)
             await begun.prepare(request)
         await begun.write(_COMMENT)
 
@@ -477,17 +471,15 @@ async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.
 async def _handed_over(
     request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
 ) -> web.StreamResponse:
-    from aiohttp import web  # noqa: PLC0415
-
     body = handed.body
     if isinstance(body, bytes):
         if begun is not None:
             return await _broken_off(begun, path, body)
-        return web.Response(status=handed.status, body=body, headers=handed.headers)
+        return aiohttp.web.Response(status=handed.status, body=body, headers=handed.headers)
     response = begun
     try:
         if response is None:
-            response = web.StreamResponse(status=handed.status, headers=handed.headers)
+            response = aiohttp.web.StreamResponse(status=handed.status, headers=handed.headers)
             await response.prepare(request)
         while piece := await body.next():
             await response.write(piece)

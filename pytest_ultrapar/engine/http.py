@@ -30,7 +30,7 @@ from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
     from types import SimpleNamespace
 
     from aiohttp.connector import AddrInfoType
@@ -206,10 +206,8 @@ class HttpClient:
 
     def _session_for(self, address: _Address) -> aiohttp.ClientSession:
         """One whose requests make one connection each, where a kept one may be dead."""
-        is_stale = self._stale.get(address.place, 0.0) > boot_s()
-        if not is_stale:
-            if self._kept is None:
-                self._kept = self._session(keepalive_timeout=KEPT_S)
+        if self._stale.get(address.place, 0.0) <= boot_s():
+            self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
         if self._unkept is None:
             once = aiohttp.TraceConfig()
@@ -244,15 +242,9 @@ class _TooLargeError(Exception):
 # -- reading an answer -----------------------------------------------------------------------------
 
 
-def _is_stream(endpoint: Endpoint, answer: aiohttp.ClientResponse) -> bool:
-    """Whether to read the body as a stream: a server may answer whole although asked for one."""
-    if not endpoint.stream or answer.status != HTTPStatus.OK:
-        return False
-    kind = answer.headers.get("content-type", "")
-    return kind.lower().startswith("text/event-stream")
-
-
-_EVENTS = re.compile(rb"\s*(?:data|event|id|retry)?:")
+_EVENTS = re.compile(rb"(?:data|event|id|retry)?:")
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the first event, a mark of the byte order among it."""
 
 
 async def _body(
@@ -260,29 +252,36 @@ async def _body(
 ) -> tuple[Stream | None, bytes]:
     """All that comes, and the stream that it is if it is one.
 
-    Its beginning shows one that nobody asked for, as `transformers serve` streams all responses.
+    Its beginning shows that: a server may answer whole although asked for one, and
+    `transformers serve` streams all responses.
     """
-    stream = endpoint.reader.stream() if _is_stream(endpoint, answer) else None
+    stream: Stream | None = None
     came: list[bytes] = []
+    begin = b""
     async with aclosing(_pieces(answer, largest_bytes)) as pieces:
         async for piece in pieces:
-            if not came and answer.status == HTTPStatus.OK and _EVENTS.match(piece):
-                stream = stream or endpoint.reader.stream()
             came.append(piece)
+            new = piece
+            if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
+                begin = (begin + piece).lstrip(_BLANK)
+                if _EVENTS.match(begin):
+                    stream, new = endpoint.reader.stream(), b"".join(came)
             if stream is None:
                 continue
-            stream.feed(piece, boot_s())
+            stream.feed(new, boot_s())
             if reader is not None:
                 result = stream.reply("", 0.0) if stream.done else None
                 if isinstance(result, Failure):
                     if result.outcome not in {"refused", "bad_request"}:
                         break
                     reader.failure = result
-                reader.put(answer.status, answer.headers, piece)
+                reader.put(answer.status, answer.headers, new)
                 reader.is_whole = stream.done
             if stream.done:
                 with suppress(TimeoutError, aiohttp.ClientError, OSError, _TooLargeError):
-                    await asyncio.wait_for(_drain(pieces), _REST_S)
+                    async with asyncio.timeout(_REST_S):
+                        async for _ in pieces:
+                            pass
                 return stream, b"".join(came)
     content = b"".join(came)
     if stream is None:
@@ -290,11 +289,6 @@ async def _body(
         return None, content.rstrip().removesuffix(b"data: [DONE]")
     stream.end(boot_s())
     return stream, content
-
-
-async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    async for _ in pieces:
-        pass
 
 
 async def _pieces(
@@ -394,6 +388,10 @@ def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect_s, sock_connect=connect_s)
 
 
+_UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
+"""Of a host's name; else it is the name server that is in trouble."""
+
+
 # -- what went wrong -------------------------------------------------------------------------------
 
 
@@ -414,11 +412,16 @@ def _failure(error: Exception, address: _Address) -> Failure:
             said = beginning(getattr(error.certificate_error, "verify_message", said))
             return Failure("tls", f"certificate not trusted: {said}")
         case aiohttp.ClientConnectorError():
-            if isinstance(error, aiohttp.ClientConnectorDNSError) and _is_unknown(error):
+            if (
+                isinstance(error, aiohttp.ClientConnectorDNSError)
+                and error.os_error.errno in _UNKNOWN
+            ):
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
             if isinstance(error.os_error, ssl.SSLError):
                 return Failure("tls", f"cannot connect: {_no_connection(error)}")
-            return _not_connected(_no_connection(error), is_refused=_is_refused(error))
+            is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
+            is_refused = error.errno == errno.ECONNREFUSED and not is_proxy
+            return _not_connected(_no_connection(error), is_refused=is_refused)
         case aiohttp.ClientHttpProxyError():
             answered = f"the proxy answered {error.status} {error.message}".rstrip()
             return Failure("connect", f"no tunnel to the server: {beginning(answered)}")
@@ -437,17 +440,6 @@ def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
     # Nobody counts a rate by refusing connections.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
-
-
-def _is_unknown(error: aiohttp.ClientConnectorDNSError) -> bool:
-    """Whether the host is unknown; else it is the name server that is in trouble."""
-    return error.os_error.errno in {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-
-
-def _is_refused(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether the host is up and takes no connection at this port."""
-    is_proxy = isinstance(error, aiohttp.ClientProxyConnectionError)
-    return error.errno == errno.ECONNREFUSED and not is_proxy
 
 
 def _no_http(error: Exception, said: str) -> Failure:

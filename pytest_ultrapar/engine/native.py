@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.apis.reply import Reply, as_one_body
+from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.native_request import (
     POOL_KEY,
@@ -135,8 +135,8 @@ class NativeClient:
             pump = Pump(asked.pieces, task, masked=self._masked, shown=self._sender.parts.shown)
             try:
                 if await pump.begin():
-                    pieces = asked.pieces
-                    return Handed(pieces.status, self._handed_on(pieces.headers or {}), pump)
+                    headers = self._handed_on(asked.pieces.headers or {})
+                    return Handed(asked.pieces.status, headers, pump)
             except asyncio.CancelledError:
                 pump.close()
                 raise
@@ -151,8 +151,7 @@ class NativeClient:
                 # Who asked for no stream could not read the one that came.
                 headers["content-type"] = "application/json"
                 if answer.stream is not None:
-                    whole = getattr(answer.stream, "whole", None)
-                    body = self._masked(whole or as_one_body(result))
+                    body = self._masked(answer.one_body(result))
             # Embeddings say nothing of how long the model's answers are.
             if self._tokens is not None and result.tokens_out:
                 is_first = turn == 0 and not self._sender.role
@@ -172,9 +171,8 @@ class NativeClient:
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
     def _handed_on(self, headers: Mapping[str, str]) -> dict[str, str]:
-        masked = self._masked
         return {
-            name.lower(): masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
+            name.lower(): self._masked(value.encode(*_ANY_BYTES)).decode(*_ANY_BYTES)
             for name, value in headers.items()
             if name.lower() not in _NOT_HANDED_ON
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.broker.port import may_send
 from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
 from pytest_ultrapar.engine.endpoints import request_body
 
@@ -45,18 +46,26 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
 async def send_probe(
     port: BrokerPort, http: HttpClient, clock: Clock, endpoint: Endpoint, lease: Lease
 ) -> Failure | None:
-    """Send it on a lease that may be used now, and give that back.
+    """Send it on a lease, and give that back.
 
     Returns:
         What is wrong with the lane; None when nothing is.
+
+    Raises:
+        TooLateError: The lease had grown too old to send on.
     """
+
+    def is_in_time() -> bool:
+        return may_send(port, lease, clock.now_s())
+
     sent_s = clock.now_s()
     outcome: LeaseOutcome = "cancelled"
     answer: Answer | Failure | None = None
     failure: Failure | None = None
     try:
         body = smallest_body(endpoint)
-        answer = await http.exchange(endpoint, body, timeout_s=endpoint.timeout_s)
+        timeout_s = endpoint.timeout_s
+        answer = await http.exchange(endpoint, body, timeout_s=timeout_s, may_send=is_in_time)
         failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
         outcome = "ok" if failure is None else failure.outcome
     finally:

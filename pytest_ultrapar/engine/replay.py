@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.endpoints import Endpoint
 
+_MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
+"""Of an attempt; a replayed one has no duration."""
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
 """Outcomes of requests whose answer says something of the request."""
 LEAVES_LATE_S = 1.0
@@ -335,12 +337,8 @@ class EpisodeReplay:
                 then,
                 turn=turn,
                 attempt=0,
-                t_ready_s=now_s,
-                t_lease_s=now_s,
-                t_send_s=now_s,
-                t_first_byte_s=now_s,
+                **dict.fromkeys(_MOMENTS, now_s),
                 t_first_token_s=None,
-                t_end_s=now_s,
                 retry_after_s=None,
                 in_flight_at_send=0,
                 maybe_billed=False,

@@ -440,6 +440,7 @@ def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
         peak_in_flight=max(lane.peak_in_flight for lane in lanes),
         estimated=max(estimates, key=lambda one: one.n_cuts, default=None),
         widened=tuple(dict.fromkeys(name for lane in lanes for name in lane.widened)),
+        left_out=tuple(dict.fromkeys(name for lane in lanes for name in lane.left_out)),
         **sums,
         **{name: dict(total) for name, total in counts.items()},
     )

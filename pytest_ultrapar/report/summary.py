@@ -61,6 +61,16 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             " at the declared rate: they arrived closer together than they were sent, or the"
             " provider counts in slices of what it declares"
         )
+    odd: dict[tuple[str, ...], dict[str, None]] = {}
+    for lane in lanes:
+        odd.setdefault(lane.left_out, {})[lane.lane.rpartition("/")[0]] = None
+    for fields, instances in odd.items():
+        if fields:
+            where, what = (listed([*names], _MOST_NAMES) for names in (instances, fields))
+            yield visible(
+                f"answers of {where} have fields that are not understood, and are read without "
+                f"them: {what}"
+            )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:

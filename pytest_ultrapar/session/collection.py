@@ -111,7 +111,11 @@ def collect(
     plain = run_config.redactor(pool).text
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     if faults:
-        raise ConfigError(plain(_faults_message(faults)))  # it shows what a suite says
+        distinct = list(dict.fromkeys(faults))
+        n_more = len(distinct) - _SHOWN_FAULTS
+        more = f"\n(and {n_more} more)" if n_more > 0 else ""
+        # It shows what a suite says.
+        raise ConfigError(plain("\n".join(distinct[:_SHOWN_FAULTS]) + more))
     collected.cases[:] = _without_secrets(collected.cases, plain)
     collected.replayed = None if directory is None else read_replayed(directory)
     if collected.replayed is not None:
@@ -134,14 +138,6 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
         }
         skipped = None if case.skipped is None else plain(case.skipped)
         yield msgspec.structs.replace(case, params=params, skipped=skipped)
-
-
-def _faults_message(faults: Sequence[str]) -> str:
-    """The faults of a suite as one message."""
-    distinct = list(dict.fromkeys(faults))
-    n_more = len(distinct) - _SHOWN_FAULTS
-    more = f"\n(and {n_more} more)" if n_more > 0 else ""
-    return "\n".join(distinct[:_SHOWN_FAULTS]) + more
 
 
 class CollectOnly:
@@ -197,8 +193,7 @@ def collect_cases(
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        if content := content_of(item, digests):
-            case = msgspec.structs.replace(case, content=content)
+        case = msgspec.structs.replace(case, content=content_of(item, digests))
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
         if (names := clustered[test]) is not None:

@@ -16,20 +16,18 @@ if TYPE_CHECKING:
 
 
 _PLUGINS = {
-    "pytest_forked": (["--forked"], ["forked"], []),
-    "pytest_insubprocess": (["--insubprocess"], ["insubprocess"], []),
-    "pytest_isolate": (
-        ["--isolate", "--isolate-timeout", "--isolate-mem-limit", "--isolate-cpu-limit"],
-        ["isolate", "forked", "timeout"],
-        ["--no-isolate", "timeout"],
-    ),
-    "pytest_isolated": (["--isolated"], ["isolated"], ["--no-isolation"]),
-    "pytest_mp": (["--mp"], [], []),
-    "pytest_parallel": (["--workers", "--tests-per-worker"], [], []),
-    "pytest_subproc": ([], ["subproc"], []),
+    "pytest_forked": "--forked forked",
+    "pytest_insubprocess": "--insubprocess insubprocess",
+    "pytest_isolate": "--isolate --isolate-timeout --isolate-mem-limit --isolate-cpu-limit isolate"
+    " forked timeout",
+    "pytest_isolated": "--isolated isolated",
+    "pytest_mp": "--mp",
+    "pytest_parallel": "--workers --tests-per-worker",
+    "pytest_subproc": "subproc",
 }
-"""By the name of their modules: options for all tests, marks of tests, and the options and names of
-other plugins with which it leaves all tests where they are."""
+"""By the name of their modules: options for all tests, and marks of tests."""
+_OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
+"""Options and names of other plugins with which one leaves all tests where they are."""
 
 
 def refuse(config: pytest.Config) -> None:
@@ -38,15 +36,14 @@ def refuse(config: pytest.Config) -> None:
     Raises:
         ConfigError: Naming option and plugin.
     """
-    for name, options, _ in _loaded(config):
-        for option in options:
-            if config.getoption(option, None):
-                raise ConfigError(_message(f"{option} ({name.replace('_', '-')})"))
+    for name, option in _loaded(config):
+        if option.startswith("-") and config.getoption(option, None):
+            raise ConfigError(_message(f"{option} ({name.replace('_', '-')})"))
 
 
 def marks_elsewhere(config: pytest.Config) -> list[str]:
     """The marks by which a plugin that is there runs a test elsewhere."""
-    return [mark for _, _, marks in _loaded(config) for mark in marks]
+    return [word for _, word in _loaded(config) if not word.startswith("-")]
 
 
 def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
@@ -55,14 +52,15 @@ def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
     return [f"{item.nodeid}: {_message(f'@pytest.mark.{mark}')}" for mark in found]
 
 
-def _loaded(config: pytest.Config) -> Iterator[tuple[str, list[str], list[str]]]:
+def _loaded(config: pytest.Config) -> Iterator[tuple[str, str]]:
+    """The plugins that are there and at work, each with every option and mark that it has."""
     plugins = config.pluginmanager
     names = (str(getattr(plugin, "__name__", "")) for plugin in plugins.get_plugins())
     modules = {name.partition(".")[0] for name in names}
     for name in sorted(modules & _PLUGINS.keys()):
-        options, marks, off = _PLUGINS[name]
+        off = _OFF.get(name, ())
         if not any(config.getoption(one, None) or plugins.hasplugin(one) for one in off):
-            yield name, options, marks
+            yield from ((name, word) for word in _PLUGINS[name].split())
 
 
 def _message(what: str) -> str:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Scalar
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{4,}|\bid='\d+'")
-_CODE = (type, FunctionType, BuiltinFunctionType, ModuleType)
 
 
 def is_plain(value: object) -> bool:
@@ -119,7 +118,7 @@ class ContentDigests:
 
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
     """What tells an object from others of its type."""
-    if isinstance(value, _CODE):
+    if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         # What a checker was made with is data, what it does is none.
         cells = getattr(value, "__closure__", None) or ()
         yield value.__name__

@@ -45,7 +45,7 @@ from pytest_ultrapar.store.cases_file import (
     write_generated,
     write_shared,
 )
-from pytest_ultrapar.system.files import cannot, read_whole, write_whole
+from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -101,7 +101,8 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
-    listed = patterns_of(patterns)
+    # None of what is neither, which its mark's fault says.
+    listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
         # A name that is not there is a slip of the pen; a family without a member in this pool is
@@ -149,13 +150,6 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
         fault = _value_fault(name, value) if value is not None else None
         if fault is not None:
             yield f"mark ultrapar({name}=...){fault}"
-
-
-def patterns_of(models: object) -> list[str]:
-    """The patterns in a mark's `models`: one, or several in a list; none if it is neither."""
-    if isinstance(models, str):
-        return [models]
-    return list(models) if isinstance(models, tuple | list) and are_names(models) else []
 
 
 def _value_fault(name: str, value: object) -> str | None:
@@ -303,7 +297,9 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         test = internals.test_identity(item)
         if test not in sources:
-            sources[test] = _source_of(item)
+            source = marked(item, TAKEN_FROM)
+            is_other = isinstance(source, str) and source != suite_at(item.path)
+            sources[test] = source if is_other else None
     wanted = {source for source in sources.values() if source is not None}
     if not wanted:
         return
@@ -338,11 +334,6 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[_shared_key] = [
         Shared(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()
     ]
-
-
-def _source_of(item: pytest.Item) -> str | None:
-    source = marked(item, TAKEN_FROM)
-    return source if isinstance(source, str) and source != suite_at(item.path) else None
 
 
 def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
@@ -384,13 +375,9 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
     Raises:
         ResultsError: It cannot be written.
     """
-    path = directory / REUSED_FILE
-    if reused:
-        write_whole(path, msgspec.json.encode(sorted(reused.items())))
-    else:
-        # Left by a session that never got as far as its first episode, it would be believed.
-        with cannot(f"remove {path}"):
-            path.unlink(missing_ok=True)
+    # Left by a session that never got as far as its first episode, it would be believed.
+    text = msgspec.json.encode(sorted(reused.items())) if reused else None
+    write_whole(directory / REUSED_FILE, text)
 
 
 def read_reused(directory: Path) -> dict[Question, str]:

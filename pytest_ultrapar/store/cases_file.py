@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +16,6 @@ from pytest_ultrapar.system.files import (
     NOT_THAT_JSON,
     cannot,
     digest_of,
-    is_changed,
     open_file,
     publish,
     read_file,
@@ -52,8 +51,8 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
     Args:
         directory: The run's.
         cases: As this process collected them.
-        resumes: Whether an earlier session may have planned some: then what is another plan than
-            the one that stands there comes beside it, until `settle_cases`.
+        resumes: Whether an earlier session may have planned some: then this plan comes beside the
+            one that stands there, until `settle_cases`.
 
     Returns:
         What another process of this session collected, where that is not the same; else nothing.
@@ -63,13 +62,9 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
         ResultsError: The directory cannot be written.
     """
     content = _encode(cases)
-    path = directory / CASES_NAME
+    path = directory / (NEXT_NAME if resumes else CASES_NAME)
     temporary = directory / f".{CASES_NAME}.{os.getpid()}.tmp"
     with cannot(f"write {path}"):
-        if resumes and path.exists():
-            if read_file(path) == content:
-                return []
-            path = directory / NEXT_NAME
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
             with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
@@ -268,14 +263,14 @@ def read_cases(directory: Path) -> list[Case]:
     return [*iter_claimed(directory)]
 
 
-def claimed_of(directory: Path, cases: list[Case]) -> list[Case]:
+def claimed_of(directory: Path, cases: Iterable[Case]) -> Iterator[Case]:
     """Those of all cases that this host claimed: all of them where it shares them with nobody.
 
     Raises:
         ResultsError: What it claimed cannot be read.
     """
     claimed = _claimed(directory)
-    return cases if claimed is None else [case for case in cases if case.case_id in claimed]
+    return (case for case in cases if claimed is None or case.case_id in claimed)
 
 
 def iter_claimed(directory: Path) -> Iterator[Case]:
@@ -284,8 +279,7 @@ def iter_claimed(directory: Path) -> Iterator[Case]:
     Raises:
         ResultsError: There is no such file, or it holds something else.
     """
-    claimed = _claimed(directory)
-    return (case for case in iter_plan(directory) if claimed is None or case.case_id in claimed)
+    return claimed_of(directory, iter_plan(directory))
 
 
 def _claimed(directory: Path) -> frozenset[str] | None:
@@ -367,27 +361,10 @@ class _Named(msgspec.Struct):
 
 def _named_digest(directory: Path) -> str:
     """The digest of the planned cases that the run's manifest names; empty where it names none."""
-    try:
-        text = read_file(directory / MANIFEST_NAME)
-        return "" if is_changed(text) else msgspec.json.decode(text, type=_Named).cases_digest
-    except (OSError, *NOT_THAT_JSON):
-        # Who needs the manifest says so.
-        return ""
-
-
-def _refuse_another(directory: Path, digest: str) -> None:
-    """Compare the file of planned cases with the one that the run's manifest names.
-
-    Raises:
-        ResultsError: It is another.
-    """
-    named = _named_digest(directory)
-    if named and named != digest:
-        msg = (
-            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
-            "was changed, or one of both is of another run; put back the right one"
-        )
-        raise ResultsError(msg)
+    # Who needs the manifest says what is wrong with it.
+    with suppress(ResultsError):
+        return read_whole(directory / MANIFEST_NAME, _Named, _Named(), "").cases_digest
+    return ""
 
 
 _BLOCK = 1 << 20
@@ -423,8 +400,14 @@ def iter_plan(directory: Path) -> Iterator[Case]:
             else:
                 left = rest
         last = decode(left)
-        _refuse_another(directory, digest.hexdigest())
-        yield from last
+    named = _named_digest(directory)
+    if named and named != digest.hexdigest():
+        msg = (
+            f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
+            "was changed, or one of both is of another run; put back the right one"
+        )
+        raise ResultsError(msg)
+    yield from last
 
 
 def suite_digest(cases: Iterable[Case]) -> str:
@@ -498,13 +481,8 @@ def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
     Raises:
         ResultsError: The directory cannot be written.
     """
-    path = directory / SHARED_NAME
-    if taken:
-        write_whole(path, msgspec.json.encode(taken))
-        return
-    with cannot(f"write {path}"):
-        # A session that never got as far as its first episode may have left one.
-        path.unlink(missing_ok=True)
+    # A session that never got as far as its first episode may have left one.
+    write_whole(directory / SHARED_NAME, msgspec.json.encode(taken) if taken else None)
 
 
 def read_shared(directory: Path) -> list[Shared]:

@@ -98,14 +98,17 @@ def replace_content(path: Path, content: bytes, temporary: Path) -> None:
     publish(temporary, path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file, readable by its owner only.
+def write_whole(path: Path, content: bytes | None) -> None:
+    """Write a small file, readable by its owner only; None removes it if it is there.
 
     Raises:
         ResultsError: It cannot be written; an earlier file of the name is as it was before.
     """
     temporary = temporary_for(path)
     with cannot(f"write {path}"):
+        if content is None:
+            path.unlink(missing_ok=True)
+            return
         try:
             replace_content(path, content, temporary)
         finally:

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.engine.answers import Answer, TooLateError
+from pytest_ultrapar.engine.answers import Answer, Pieces, TooLateError, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import HttpClient, _Address, _failure
+from pytest_ultrapar.engine.http import HttpClient, _Address, _body, _failure
 from tests.raw_server import RawServer, response
 
 BODY = b'{"model": "m"}'
@@ -324,3 +324,61 @@ def test_exchange_does_not_wait_for_a_body_whose_chunks_are_none():
         failure = asyncio.run(asyncio.wait_for(asked_once(one.port), 120))
         assert left.wait(120)
     assert (failure.outcome, failure.maybe_billed) == ("malformed", True)
+
+
+# -- streams, which their beginning tells ----------------------------------------------------------
+
+SAID = b'data: {"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n'
+WHOLE = b'{"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}'
+STREAMS = {
+    "data": SAID,
+    "comment": b": ping\n\n" + SAID,
+    "event": b"event: one\nid: 1\n" + SAID,
+    "time": b"retry: 5\n\n" + SAID,
+    "mark": b"\xef\xbb\xbf" + SAID,
+    "blank lines": b"\r\n\n \n" + SAID,
+    "all": b"\xef\xbb\xbf\n\n: ping\n\n" + SAID,
+}
+BODIES = {"plain": WHOLE, "blank lines": b"\n\r\n" * 9 + WHOLE, "mark": b"\xef\xbb\xbf" + WHOLE}
+
+
+def read_in_pieces(
+    body: bytes, n_bytes: int, *, asked: bool = False, kind: str = ""
+) -> tuple[Answer, bytes | None]:
+    """A body that comes in pieces of so many bytes, and what is handed on where it was asked."""
+    left = [body[at : at + n_bytes] for at in range(0, len(body), n_bytes)]
+
+    async def readany() -> bytes:
+        return left.pop(0) if left else b""
+
+    content = SimpleNamespace(readany=readany)
+    came = SimpleNamespace(
+        status=200, headers={"content-type": kind}, content=content, content_length=None
+    )
+    pieces = Pieces() if asked else None
+    there = replace(endpoint(1), stream=asked)
+    stream, whole = asyncio.run(_body(there, came, 1 << 20, pieces))
+    answer = Answer(200, came.headers, whole, 0.0, stream)
+    return answer, pieces.take() if pieces is not None else None
+
+
+@pytest.mark.parametrize("kind", ["", "text/event-stream"])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("n_bytes", [1, 3, 1000])
+@pytest.mark.parametrize("name", STREAMS)
+def test_stream_is_one_however_it_begins_and_is_cut(name, n_bytes, asked, kind):
+    answer, handed = read_in_pieces(STREAMS[name], n_bytes, asked=asked, kind=kind)
+    assert answer.stream is not None
+    assert read_answer(answer, endpoint(1), 1.0).text == "fine"
+    assert handed == (STREAMS[name] if asked else None)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("n_bytes", [1, 3, 1000])
+@pytest.mark.parametrize("name", BODIES)
+def test_answer_that_is_no_stream_is_none_however_it_is_called_and_cut(name, n_bytes, asked, kind):
+    answer, handed = read_in_pieces(BODIES[name], n_bytes, asked=asked, kind=kind)
+    assert answer.stream is None
+    assert read_answer(answer, endpoint(1), 1.0).text == "fine"
+    assert not handed

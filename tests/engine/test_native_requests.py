@@ -406,3 +406,81 @@ def test_stream_of_chat_that_nobody_asked_for_is_handed_as_one_body(tmp_path):
         assert (called["id"], called["type"], called["function"]["name"]) == ("a", "function", "f")
 
     play(tmp_path, saying(response(came)), scene)
+
+
+CLAUDE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m-1",
+    "content": [
+        {"type": "text", "text": "fine"},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+    ],
+    "stop_reason": "stop_sequence",
+    "stop_sequence": "END",
+    "usage": {"input_tokens": 9, "output_tokens": 2},
+}
+BLOCKS = [
+    {"type": "message_start", "message": CLAUDE | {"content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"text": "fine"}},
+    {"type": "content_block_start", "index": 1, "content_block": CLAUDE["content"][1]},
+    {"type": "content_block_delta", "index": 1, "delta": {"partial_json": '{"x": 1}'}},
+    {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}},
+    {"type": "message_stop"},
+]
+
+
+def content(text: str, **more: object) -> dict[str, object]:
+    candidate = {"index": 0, "content": {"role": "model", "parts": [{"text": text}]}, **more}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 2, "totalTokenCount": 11}
+    return {"candidates": [candidate], "usageMetadata": usage, "responseId": "r-1"}
+
+
+def written(text: str, **more: object) -> dict[str, object]:
+    return {"id": "c-1", "object": "text_completion", "choices": [{"text": text, **more}]}
+
+
+TOLD = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+UNASKED = {
+    "anthropic": ("v1/messages", {"messages": []}, BLOCKS, CLAUDE),
+    "gemini": (
+        "v1beta/models/m:generateContent",
+        {"contents": []},
+        [content("fi"), content("ne", finishReason="STOP")],
+        content("fine", finishReason="STOP"),
+    ),
+    "openai": (
+        "v1/completions",
+        {"prompt": "say"},
+        [written("fi"), written("ne", finish_reason="stop"), {"choices": [], "usage": TOLD}],
+        {
+            **written("fine", index=0, finish_reason="stop", logprobs=None),
+            "created": 0,
+            "model": None,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("header", [b"content-type: text/event-stream", b"x-none: 1"])
+@pytest.mark.parametrize("api", UNASKED)
+def test_stream_that_nobody_asked_for_is_handed_as_the_body_of_its_api(tmp_path, api, header):
+    path, asked, events, body = UNASKED[api]
+
+    async def scene(told):
+        answer = await told.client.post(f"{HOME}/{path}", json={"model": "m", **asked})
+        assert answer.headers["content-type"] == "application/json"
+        given = answer.json()
+        usage = given.pop("usage", {})
+        assert given == {name: one for name, one in body.items() if name != "usage"}
+        assert {name: one for name, one in usage.items() if one is not None} == (
+            {"anthropic": CLAUDE["usage"], "openai": TOLD}.get(api, {})
+        )
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.tokens_in, attempt.tokens_out) == (9, 2)
+
+    came = b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events)
+    base = "" if api != "openai" else "/v1"
+    play(tmp_path, saying(response(came, header)), scene, api=api, path=base)

@@ -141,8 +141,12 @@ def suite(project):
 def test_every_way_has_the_same_outcome_and_so_has_its_replay(project, suite):
     suite(ANSWERS, len(WAYS))
     expected = {(way, word): out for way in WAYS for word, (_, out) in ANSWERS.items()}
-    project.run("-n0", "--ultrapar-max-attempts=1")
+    said = project.run("-n0", "--ultrapar-max-attempts=1").stdout.str()
     assert came_out(project) == expected
+    assert said.count("fields that are not understood") == 1
+    assert (
+        "choices.message.reasoning (object), choices.message.refusal (bool)" in project.report.str()
+    )
     run = project.directory.resolve()
     # What came of an answer that was none is in the record, and nobody graded it.
     said = [row["content"] for row in project.rows("transcripts") if row["role"] == "assistant"]

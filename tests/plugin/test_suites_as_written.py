@@ -99,6 +99,30 @@ def test_tests_that_differ_between_workers_are_refused_in_one_sentence(project, 
     assert len([line for line in said.splitlines() if line]) == 1
 
 
+THEIR_OWN = """
+import os
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+OWN = [f"say {n}" for n in ((0, 1) if WORKER in WORKERS else (1, 0))]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("alone", "ids"), [("['gw0']", ""), ("['gw1', 'gw2']", ", ids=['one', 'other']")]
+)
+def test_tests_that_differ_between_workers_are_refused_on_resume_as_in_a_new_run(
+    project, alone, ids
+):
+    suite = THEIR_OWN + cases(2).replace("['say 0', 'say 1']", f"OWN{ids}")
+    project.suite(suite.replace("WORKERS", "['gw0', 'gw1', 'gw2']"))
+    assert project.run("-n3").ret == 0
+    project.suite(suite.replace("WORKERS", alone))
+    said = refused(project.run("-n3", "--ultrapar-resume=latest"))
+    assert "the tests are not the same in all worker processes: parameter 'prompt' is " in said
+    assert " in one and " in said
+    assert len(project.server.prompts) == 2
+
+
 @pytest.mark.slow
 def test_plain_tests_that_differ_between_workers_are_refused_in_one_sentence(project):
     project.suite(
@@ -317,6 +341,33 @@ def test_regrade_says_that_data_changed_and_grades_by_what_they_are_now(project)
     assert (
         "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter 'item'; the " in said
     )
+    assert len(project.server.prompts) == 2
+
+
+GRADED_BY = DATA.replace('"say " + item.question', '"say b"')
+UNSOLVED, MISSED = ("unsolved", None), ("error", "replay_miss")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize(("suite", "became"), [(GRADED_BY, UNSOLVED), (DATA, MISSED)])
+def test_replay_says_that_data_changed_and_goes_on(project, suite, became, workers):
+    project.suite(suite)
+    write_data(project, "b", "b")
+    assert project.run("-n0").ret == 0
+    replay = (workers, f"--ultrapar-replay={project.directory.resolve()}", "--ultrapar-coverage=0")
+    assert "others now" not in said_by(project.run(*replay), 0)
+    write_data(project, "b", "B", "c")
+    said = said_by(project.run(*replay), 1)
+    assert said.count(CHANGED) == 1
+    assert (
+        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a request that is "
+        "another now is a miss" in said
+    )
+    found = {
+        row["nodeid"].split("[m-")[1][:2]: (row["outcome"], row["kind"]) for row in project.rows()
+    }
+    assert found == {"t0": ("solved", None), "t1": became, "t2": MISSED}
     assert len(project.server.prompts) == 2
 
 

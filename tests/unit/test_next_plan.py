@@ -46,9 +46,13 @@ def files(directory):
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_the_same_plan_is_not_written_again(run):
+def test_the_same_plan_stays_as_it_is(run):
     assert write_cases(run, THEN, resumes=True) == []
+    assert read_collected(run) == read_cases(run) == THEN
+    name(run)
+    settle_cases(run)
     assert files(run) == ["cases.json", "manifest.json"]
+    assert read_cases(run) == THEN
 
 
 def test_a_refused_session_leaves_the_earlier_plan(run):
@@ -86,6 +90,22 @@ def test_workers_of_a_resumed_run_compare_with_each_other_and_not_with_the_earli
     assert write_cases(run, NOW, resumes=True) == []
     assert write_cases(run, NOW, resumes=True) == []
     assert write_cases(run, [case(5)], resumes=True) == NOW
+
+
+@pytest.mark.parametrize("plans", [(THEN, NOW), (NOW, THEN)])
+def test_a_worker_that_has_the_earlier_plan_is_compared_like_others(run, plans):
+    one, other = plans
+    assert write_cases(run, one, resumes=True) == []
+    assert write_cases(run, other, resumes=True) == one
+    assert write_cases(run, one, resumes=True) == []
+
+
+def test_workers_of_a_run_that_was_killed_before_its_plan_are_compared(tmp_path):
+    assert write_cases(tmp_path, THEN, resumes=True) == []
+    assert write_cases(tmp_path, NOW, resumes=True) == THEN
+    name(tmp_path)
+    settle_cases(tmp_path)
+    assert read_cases(tmp_path) == THEN
 
 
 def with_content(at, digest, **params):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import decode_response
+from pytest_ultrapar.apis.openai import API
 from pytest_ultrapar.apis.reply import Reply, ToolCall
 
 LANE = "p/i/k"
@@ -14,7 +14,7 @@ LANE = "p/i/k"
 def decode(message: object, *, finish: str | None = "stop", **more) -> Reply | Failure:
     choice = {"index": 0, "message": message, "finish_reason": finish}
     body = {"id": "x", "object": "chat.completion", "choices": [choice]} | more
-    return decode_response(json.dumps(body).encode(), LANE, 0.5)
+    return API.reply(json.dumps(body).encode(), LANE, 0.5)
 
 
 def test_plain_answer():
@@ -151,7 +151,7 @@ def test_usage_is_counted_where_it_is_said(usage, counts):
     ],
 )
 def test_answer_that_cannot_be_read_is_malformed(body):
-    found = decode_response(body, LANE, 0.5)
+    found = API.reply(body, LANE, 0.5)
     assert isinstance(found, Failure)
     assert (found.outcome, found.maybe_billed) == ("malformed", True)
     assert len(found.message) < 300

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from pytest_ultrapar.apis.openai import ChatStream, decode_response, encode_request
+from pytest_ultrapar.apis.openai import API, ChatStream, encode_request
 from pytest_ultrapar.apis.reply import Reply, ToolCall
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
@@ -19,7 +19,7 @@ ENDPOINT = Endpoint(LANE, "p", "m", "key0", "http://127.0.0.1:1", "sk-secret", "
 
 def reply_to(**message: object) -> Reply:
     body = json.dumps({"choices": [{"message": {"role": "assistant", **message}}]})
-    reply = decode_response(body.encode(), LANE, 0.1)
+    reply = API.reply(body.encode(), LANE, 0.1)
     assert isinstance(reply, Reply)
     return reply
 

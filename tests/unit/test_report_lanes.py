@@ -48,6 +48,17 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
     assert found[-1] == "... and 5 more lines of lanes, all in the manifest"
 
 
+def test_fields_that_are_not_understood_are_said_once_per_instance():
+    odd = ("message.reasoning (object)", "message.refusal (bool)")
+    lanes = [lane(f"p/{name}", left_out=odd) for name in ("a/k", "a/l", "b/k")]
+    assert lines(*lanes, lane("p/c/k", left_out=odd[:1]), lane()) == [
+        "answers of p/a, p/b have fields that are not understood, and are read without them: "
+        "message.reasoning (object), message.refusal (bool)",
+        "answers of p/c have fields that are not understood, and are read without them: "
+        "message.reasoning (object)",
+    ]
+
+
 def test_wider_sends_are_said_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)

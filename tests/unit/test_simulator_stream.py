@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.openai import ChatStream, decode_response
+from pytest_ultrapar.apis.openai import API, ChatStream
 from pytest_ultrapar.apis.reply import ToolCall
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.completion import count_usage
@@ -24,7 +24,7 @@ def test_stream_adds_up_to_the_completion_as_whole(content, calls, told):
     reply = PersonaReply(content, calls, "tool_calls" if calls else "stop")
     completion = Completion("n", [reply], count_usage([reply], MESSAGES))
     request = Request("m", MESSAGES, include_usage=told)
-    whole = decode_response(CHAT.whole(request, completion), "p/i/k", 0.0)
+    whole = API.reply(CHAT.whole(request, completion), "p/i/k", 0.0)
     stream = ChatStream()
     for _, piece in CHAT.pieces(request, completion):
         stream.feed(piece, 0.0)

@@ -6,6 +6,7 @@ Each row names the public report, page or repository in which its shape was seen
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.sanitise import LEFT_OUT
 
 Events = list[Any]
 
@@ -551,6 +553,13 @@ PUT_TOGETHER = [
 ]
 
 
+@contextmanager
+def noted_in(left_out: set[str]):
+    token = LEFT_OUT.set(left_out)
+    yield
+    LEFT_OUT.reset(token)
+
+
 def read(seen: Seen) -> Reply | Failure:
     api = api_named(seen.api)
     if isinstance(seen.came, dict):
@@ -595,6 +604,55 @@ def test_answer_is_read_as_what_it_is(seen):
     assert {name: as_read(found, name) for name in seen.reads} == seen.reads
     if isinstance(found, Failure):
         assert found.maybe_billed or found.outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (
+            Seen("", chat(message={"reasoning": {"content": "t"}})),
+            {"choices.message.reasoning (object)"},
+        ),
+        (
+            Seen("", chat(message={"refusal": False}, choice={"index": "0"})),
+            {"choices.message.refusal (bool)"},
+        ),
+        (Seen("", chat(finish=["stop"])), {"choices.finish_reason (array)"}),
+        (
+            Seen(
+                "",
+                [
+                    chunk({"content": "a", "reasoning": 1.5}),
+                    chunk({"content": "b", "refusal": {}}, "stop"),
+                ],
+            ),
+            {"choices.delta.refusal (object)"},
+        ),
+        (Seen("", content({"text": "fine", "thought": []}), api="gemini"), {"thought (array)"}),
+        (Seen("", chat(id=7, usage="none")), {"id (int)", "usage (str)"}),
+        (
+            Seen("", message(id=7, model=[], usage=5), api="anthropic"),
+            {"id (int)", "model (array)", "usage (int)"},
+        ),
+        (
+            Seen("", content(usageMetadata=[], responseId=1), api="gemini"),
+            {"usageMetadata (array)", "responseId (int)"},
+        ),
+        (
+            Seen("", response(usage=[], model={}), api="openai-responses"),
+            {"usage (array)", "model (object)"},
+        ),
+        (Seen("", chat(error={}, created="x", id=None, usage=None)), set()),
+        (Seen("", chat(5)), set()),
+    ],
+)
+def test_what_is_left_out_of_an_answer_is_noted_by_field_and_type(seen, said):
+    left_out = set()
+    with noted_in(left_out):
+        read(seen)
+        read(seen)
+    read(Seen("", chat(message={"reasoning": []})))
+    assert left_out == said
 
 
 @pytest.mark.parametrize("came", [chat(5), chat({"text": "a"}), {"choices": {}}, {"choices": [5]}])

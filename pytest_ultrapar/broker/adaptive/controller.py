@@ -201,10 +201,13 @@ class AdaptiveController:
             n = seen.feedback.tokens
             self._tokens += 0.1 * (n - self._tokens) if self._tokens else n
         self._served_since_cut = self.pace.accepted.was_any_served = True
-        if self._before is not None and seen.granted_s > self._storm_s:
-            is_over = self._end_storm(self._before, seen.now_s)
-            self._before, self._is_storm = None, False
-            if is_over:
+        before = self._before
+        if before is not None and seen.granted_s > self._storm_s:
+            self._before = None
+            if self._is_storm and self._refused_s - self._storm_s < STORM_S:
+                self.forgiven_s = seen.now_s
+                self.seats, self.pace = before
+                self._wary_s, self._refusal_s = -math.inf, 0.0
                 return "storm over"
         if seen.granted_s >= self._wary_s:
             self._wary_s = -math.inf
@@ -227,23 +230,12 @@ class AdaptiveController:
             return "plateau"
         return "seats grow" if self.seats.served(seen) else ""
 
-    def _end_storm(self, before: tuple[SeatSearch, PaceSearch], now_s: float) -> bool:
-        """Something is served again: forget what was a storm; whether that was one."""
-        if not (self._is_storm and self._may_be_storm(self._refused_s)):
-            return False
-        self.forgiven_s = now_s
-        self.seats, self.pace = before
-        self._wary_s, self._refusal_s = -math.inf, 0.0
-        return True
-
-    def _may_be_storm(self, now_s: float) -> bool:
-        """Whether what is refused up to then may be a storm: it is brief, and none was lately."""
-        return now_s - self._storm_s < STORM_S and self._storm_s - self.forgiven_s >= CALM_S
-
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
             self._before = copy.copy(self.seats), copy.copy(self.pace)
-            self._storm_s = seen.granted_s if self.pace.accepted.is_flow(seen.now_s) else -math.inf
+            is_calm = seen.granted_s - self.forgiven_s >= CALM_S
+            may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
+            self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
@@ -262,7 +254,7 @@ class AdaptiveController:
             is_rate = False
         if is_rate:
             was_free = not self.pace.is_bounded
-            is_brief = self._may_be_storm(seen.now_s)
+            is_brief = seen.now_s - self._storm_s < STORM_S
             if self.pace.refused(seen, is_serving=self._served_since_cut, is_brief=is_brief):
                 self.n_cuts += 1
                 self._cut_s = seen.now_s

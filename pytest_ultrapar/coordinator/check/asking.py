@@ -13,9 +13,10 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import AWAITED
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease, may_send
+from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
+from pytest_ultrapar.engine.answers import TooLateError
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.probe import MESSAGES, send_probe, smallest
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.broker.protocol import Lease
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -155,32 +155,24 @@ class Asking:
         while seen is None or (
             seen.failure and seen.failure.outcome in AWAITED and seen.at_s < until_s
         ):
+            name = lane.lane_id
+            wish = LeaseRequest(
+                next(self._request_ids), name, opens=True, case_id=name, tokens=tokens
+            )
             try:
-                lease, sent_s = await self._lease(lane.lane_id, tokens)
+                lease = await acquire_lease(self._port, wish)
             except InfraError as error:
                 return seen or Seen(lane, None, None, self._clock.now_s(), unsent=error)
+            sent_s = self._clock.now_s()
             try:
                 failure = await send_probe(self._port, self._http, self._clock, endpoint, lease)
+            except TooLateError:
+                continue
             finally:
                 self._port.episode_ended(lane.lane_id)
             at_s = self._clock.now_s()
             seen = Seen(lane, failure, at_s - sent_s, at_s)
         return seen
-
-    async def _lease(self, lane_id: LaneId, tokens: int) -> tuple[Lease, float]:
-        """A lease that may be used now, and the time.
-
-        Raises:
-            InfraError: There is none.
-        """
-        while True:
-            wish = LeaseRequest(
-                next(self._request_ids), lane_id, opens=True, case_id=lane_id, tokens=tokens
-            )
-            lease = await acquire_lease(self._port, wish)
-            now_s = self._clock.now_s()
-            if may_send(self._port, lease, now_s):
-                return lease, now_s
 
 
 def _each_lane_alone(pool: Pool) -> Pool:

@@ -1,0 +1,41 @@
+"""The engine's probe of a lane keeps the lease that it is sent on."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_ultrapar.broker.protocol import Lease
+from pytest_ultrapar.engine.answers import TooLateError
+from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.http import HttpClient
+from pytest_ultrapar.engine.probe import send_probe
+from tests.raw_server import RawServer, response
+
+
+def test_probe_whose_lease_grew_old_while_it_was_connected_is_not_sent():
+    given_back: list[str] = []
+    port = SimpleNamespace(release=lambda lease, outcome, feedback: given_back.append(outcome))
+    # Asked as it begins, and once there is a connection.
+    times = iter((100.0, 107.0))
+
+    async def answer(peer, request):
+        await peer.send(response(b"{}"))
+
+    async def go() -> None:
+        there = Endpoint(
+            "p/i/k", "p", "i", "k", f"http://127.0.0.1:{server.port}/v1", "", "m", 60.0
+        )
+        http = HttpClient([there], max_connections=1)
+        lease = Lease(1, "p/i/k", 100.0, 105.0, 0.0, 0.0, 1)
+        try:
+            await send_probe(port, http, SimpleNamespace(now_s=lambda: next(times)), there, lease)
+        finally:
+            await http.close()
+
+    with RawServer(answer) as server, pytest.raises(TooLateError):
+        asyncio.run(go())
+    assert server.requests == []
+    assert given_back[0] == "unsent"
