@@ -300,6 +300,9 @@ class LaneBroker:
         said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
         # Whoever estimates the limit comes first: where it is cut, the lane need hardly pause.
         pause_s = self._observe(held, said, feedback, now_s)
+        if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
+            # Where the only request finds nobody who listens, nobody is busy.
+            said = "connect"
         decided = lane.health.decide(
             said,
             feedback.retry_after_s,
@@ -855,6 +858,5 @@ def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, no
     The worker went by what was known when it sent. By now the instance has answered something; or
     it has not had the time, and others of its first requests may be answered yet.
     """
-    if instance.is_answering(now_s):
-        return True
-    return outcome == "overload" and pending > 0 and instance.is_starting(now_s)
+    may_be_answered = pending > 0 and instance.is_starting(now_s)
+    return instance.is_answering(now_s) or (outcome == "overload" and may_be_answered)

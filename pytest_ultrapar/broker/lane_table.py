@@ -492,10 +492,10 @@ class LaneTable:
         controller = self._control(limit, cap, start)
         since_s = min(one.started_s for one in limit.lanes)
         n_sent = sum(one.granted for one in limit.lanes)
-        controller.pace.accepted.sent_before(n_sent, since_s, now_s)
         n_served = sum(one.n_served for one in limit.lanes)
-        if n_served:
-            controller.served_before(sum(one.service_s for one in limit.lanes) / n_served)
+        controller.served_before(n_served, sum(one.service_s for one in limit.lanes))
+        n_now = limit.seats.in_flight / max(1.0, controller.seats.service_s)
+        controller.pace.accepted.sent_before(n_sent, since_s, n_now, now_s)
         controller.note_start(now_s, limit.seats.in_flight)
         for model in {one.model for one in limit.lanes}:
             _set_balance(model.lanes)

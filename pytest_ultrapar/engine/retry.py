@@ -89,10 +89,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             failed: How the attempts of this turn ended so far, this one included.
         """
         outcome = failure.outcome
-        if outcome == "refused":
-            return "refused"
-        if outcome == "bad_request":
-            return "bad_request"
+        if outcome in {"refused", "bad_request"}:
+            return outcome
         its_class = CLASSES[outcome]
         if self.max_attempts == 1 or its_class.again == "never":
             return "give_up"

@@ -104,6 +104,36 @@ def test_server_that_dies_in_the_middle_is_used_again(project, workers):
         second.__exit__(None, None, None)
 
 
+def test_server_that_starts_again_is_asked_and_said_within_two_seconds(project, workers):
+    port, opened, died_s = closed_port(), [], []
+    project.write_pool(base_url=f"http://127.0.0.1:{port}/v1")
+    project.suite(cases(60))
+    first = ScriptedServer(port=port).__enter__()
+    threads = []
+
+    def die():
+        died_s.append(time.monotonic())
+        first.__exit__(None, None, None)
+
+    def weather(asked):
+        if asked.number == 20 and not threads:
+            threads.append(threading.Thread(target=die))
+            threads[0].start()
+            threads.append(start_in(7.0, port, opened))
+
+    first.weather = weather
+    result = project.run(workers)
+    for thread in threads:
+        thread.join()
+    ((second, ready_s),) = opened
+    try:
+        assert project.kinds() == {("solved", None): 60}
+        assert second.log.requests[0].t_s - ready_s <= 2.0 + 1.0  # a busy machine
+        assert "waiting: instance p/m cannot be reached" in result.stdout.str()
+    finally:
+        second.__exit__(None, None, None)
+
+
 def test_server_that_never_comes_ends_its_cases_after_that_time(project, workers):
     project.write_pool(base_url=f"http://127.0.0.1:{closed_port()}/v1")
     project.suite(cases(5))

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -201,3 +202,15 @@ def test_probe_whose_worker_dies_makes_room_for_the_next_at_once():
     assert play.lane(other) is None
     play.leave("gw1")
     assert play.lane(other) == A
+
+
+@pytest.mark.parametrize("n_others", [0, 1])
+def test_only_request_that_is_refused_a_connection_finds_a_server_gone_not_busy(n_others):
+    play = one_lane()
+    play.back(play.ask())
+    for _ in range(n_others):
+        play.ask()
+    refused = Feedback(is_wordless=True, exceeded="in_flight")
+    play.answer(play.ask(), "congestion", refused)
+    awaits = "" if n_others else "instance p/a cannot be reached"
+    assert play.status(A).awaits == awaits

@@ -51,6 +51,15 @@ def test_provider_that_counts_by_the_minute_is_seldom_asked_in_vain():
     assert found.end_s <= 1.1 * known.end_s
 
 
+@pytest.mark.parametrize("rate_mode", ["fixed", "adaptive"])
+def test_limit_of_some_requests_a_minute_is_not_taken_for_one_storm_after_the_other(rate_mode):
+    found = play(Provider((Bears(rate=0.2),)), n_requests=100, rate_mode=rate_mode)
+    assert found.n_infra == 0
+    # Two refusals for each answer, while a storm was seen in each pause between two answers.
+    assert found.attempts <= 160
+    assert found.end_s <= 1.15 * 100 / 0.2
+
+
 @pytest.mark.parametrize("begins_s", [0.0, 3.0])
 def test_storm_of_refusals_is_soon_left_behind(begins_s):
     calm = (Bears(),) if begins_s else ()

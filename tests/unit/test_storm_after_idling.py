@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import pytest
@@ -22,11 +23,13 @@ SOON_S = 5.0
 class Storm(BrokerPlay):
     """Some requests, a quiet time, and then many; keys that refuse all of them for a while."""
 
-    def __init__(self, what, storm_s, *, takes_s, retry_after_s=None, seed=0):
+    def __init__(self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, bears_per_s=math.inf):
         super().__init__(LaneBroker(what, seed=seed))
         self._begins_s, self._ends_s = storm_s
         self._takes_s = takes_s
         self._retry_after_s = retry_after_s
+        self._bears_per_s = bears_per_s
+        self._let_in_s = []
         self._ids = itertools.count()
         self._tries = {}
         self._rng = random.Random(seed)
@@ -44,7 +47,7 @@ class Storm(BrokerPlay):
         for action in actions:
             assert isinstance(action, Grant)
             tries = self._tries.pop(action.request_id)
-            is_refused = self._begins_s <= self.now_s < self._ends_s
+            is_refused = self._begins_s <= self.now_s < self._ends_s or self._is_too_many()
             outcome = "rate" if is_refused else "ok"
             self.later(
                 0.02 if is_refused else self._takes_s, self._end, action.lease, outcome, tries
@@ -60,6 +63,12 @@ class Storm(BrokerPlay):
             return
         tries.failed.append(outcome)
         self.later(RetryPolicy().wait_s(failure, tries, self._rng), self.ask, 1, tries)
+
+    def _is_too_many(self):
+        last_s = [at_s for at_s in self._let_in_s if at_s > self.now_s - 1.0]
+        is_too_many = len(last_s) >= self._bears_per_s
+        self._let_in_s = last_s if is_too_many else [*last_s, self.now_s]
+        return is_too_many
 
     def per_s(self, from_s, to_s):
         return sum(from_s <= at_s < to_s for at_s in self.answered_s) / (to_s - from_s)
@@ -100,3 +109,17 @@ def test_lane_is_at_full_speed_within_seconds_after_a_storm(play, idle_s):
         run.wait(ends_s + 20.0)
         from_s = ends_s + SOON_S + takes_s
         assert run.per_s(from_s, from_s + 10.0) >= 0.9 * best_per_s
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_limit_that_is_met_after_idling_is_found_as_fast_as_without(seed):
+    def play(idle_s):
+        run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, bears_per_s=20)
+        run.ask(15)
+        run.wait(2.0 + idle_s)
+        run.ask(900)
+        run.wait(20.0)
+        return run.per_s(run.now_s - 15.0, run.now_s)
+
+    for idle_s in (12.0, 120.0):
+        assert play(idle_s) >= 0.9 * play(0.0)

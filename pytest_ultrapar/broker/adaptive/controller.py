@@ -128,10 +128,10 @@ class AdaptiveController:
             spread_s = max(spread_s, LEAST_SPREAD_S, wary_s)
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
-    def served_before(self, service_s: float) -> None:
-        """Requests were served before anybody looked, in `service_s` seconds on average."""
-        self.seats.service_s = service_s
-        self.pace.accepted.was_any_served = True
+    def served_before(self, n: int, service_s: float) -> None:
+        """So many requests were served before anybody looked, in `service_s` seconds in all."""
+        self.seats.service_s = service_s / max(1, n)
+        self.pace.accepted.was_any_served = n > 0
 
     def note_start(self, now_s: float, in_flight: int) -> None:
         """Note in the history from where the search starts."""
@@ -204,8 +204,7 @@ class AdaptiveController:
         before = self._before
         if before is not None and seen.granted_s > self._storm_s:
             self._before = None
-            is_brief = self._refused_s - self._storm_s < STORM_S
-            if self._is_storm and is_brief and self._storm_s - self.forgiven_s >= CALM_S:
+            if self._is_storm and self._refused_s - self._storm_s < STORM_S:
                 self.forgiven_s = seen.now_s
                 self.seats, self.pace = before
                 self._wary_s, self._refusal_s = -math.inf, 0.0
@@ -234,7 +233,9 @@ class AdaptiveController:
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
             self._before = copy.copy(self.seats), copy.copy(self.pace)
-            self._storm_s, self._is_storm = seen.granted_s, False
+            is_calm = seen.granted_s - self.forgiven_s >= CALM_S
+            may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
+            self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
 """What was let in during less than a second may have been a burst."""
-ENOUGH = 10
-"""So many in the long span tell the rate."""
+ENOUGH, LEAST_FLOW = 10, 2.0
+"""So many in the long span tell the rate; so many per second can be cut off by a storm."""
 
 
 class AcceptedRate:
@@ -45,18 +45,19 @@ class AcceptedRate:
         while self._counts[0][0] < second - LONGEST_S:
             self._counts.popleft()
 
-    def sent_before(self, n: int, since_s: float, now_s: float) -> None:
+    def sent_before(self, n: int, since_s: float, n_now: float, now_s: float) -> None:
         """Count sends that went before anybody counted, as if they had been spread evenly.
 
         Args:
             n: How many, those of them included that will be refused.
             since_s: When the first of them went.
+            n_now: How many in this second: after a quiet time, most of what tells the rate.
             now_s: Now.
         """
         self._first_s = since_s
-        seconds = range(max(int(since_s), int(now_s - LONGEST_S)), int(now_s) + 1)
-        each = n / max(len(seconds), now_s - since_s)
-        self._counts = deque((second, each) for second in seconds)
+        seconds = range(max(int(since_s), int(now_s - LONGEST_S)), int(now_s))
+        each = (n - n_now) / max(len(seconds) + 1, now_s - since_s)
+        self._counts = deque([*((one, each) for one in seconds), (int(now_s), each + n_now)])
 
     def refused(self, sent_s: float) -> None:
         """Take a send back."""
@@ -78,6 +79,10 @@ class AcceptedRate:
         """Whether next to nothing was let in lately."""
         return self._within(now_s, LONG_S) < ENOUGH
 
+    def is_flow(self, now_s: float) -> bool:
+        """Whether so many were let in lately that it means something when none is; or unknown."""
+        return not self.is_known(now_s) or self._mean(now_s, SHORT_S) >= LEAST_FLOW
+
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.
 
@@ -93,17 +98,13 @@ class AcceptedRate:
 
     def _mean(self, now_s: float, span_s: float) -> float:
         assert self._first_s is not None
-        known_s = now_s - max(self._first_s, _begin_s(now_s, span_s))
+        known_s = now_s - max(self._first_s, int(now_s - span_s) + 1)
         return self._within(now_s, span_s) / max(1.0, known_s)
 
     def _within(self, now_s: float, span_s: float) -> float:
-        begin_s = _begin_s(now_s, span_s)
+        # The first whole second within the span: sends are counted by those.
+        begin_s = int(now_s - span_s) + 1
         return sum(count for second, count in self._counts if second >= begin_s)
-
-
-def _begin_s(now_s: float, span_s: float) -> int:
-    """The first whole second within a span: sends are counted by those."""
-    return int(now_s - span_s) + 1
 
 
 CUT = 0.95
