@@ -80,8 +80,8 @@ class AcceptedRate:
         return self._within(now_s, LONG_S) < ENOUGH
 
     def is_flow(self, now_s: float) -> bool:
-        """Whether so many were let in lately that it means something when none is; or unknown."""
-        return not self.is_known(now_s) or self._mean(now_s, SHORT_S) >= LEAST_FLOW
+        """Whether so many were let in lately that it means something when none is."""
+        return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
         """Sends per second: the better of the last two and the last ten seconds.
