@@ -55,18 +55,20 @@ class Tries:
         """Whether it was refused for its own sake so often that it will never be served."""
         return self.was_own and self.n_own >= MOST_OWN
 
-    def is_own(self, lease: Lease) -> bool:
+    def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:
         """Whether a refusal as too much is about this request and not about its lane.
 
         It is where the lane refused the request before, and has since served as many others as it
-        refused. Asked once per refusal.
+        refused. What counts tokens lets small ones pass: there it must have refused none. Asked
+        once per refusal.
         """
         before = self._counts.get(lease.lane)
         self._counts[lease.lane] = lease.n_served, lease.n_refused + 1
         self.was_own = False
         if before is not None:
             n_served, n_refused = lease.n_served - before[0], lease.n_refused - before[1]
-            self.was_own = n_served >= n_refused and bool(n_served or self.n_own)
+            is_served = not n_refused if of_tokens else n_served >= n_refused
+            self.was_own = is_served and bool(n_served or self.n_own)
         self.n_own += self.was_own
         return self.was_own
 

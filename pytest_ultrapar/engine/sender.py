@@ -559,12 +559,11 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # What counts tokens lets small ones pass, and a connection is nobody's own.
+            # A connection is nobody's own.
             if (
                 outcome in LIMITED
                 and isinstance(answer, Answer)
-                and feedback.exceeded != "tokens"
-                and tries.is_own(lease)
+                and tries.is_own(lease, of_tokens=feedback.exceeded == "tokens")
             ):
                 feedback = msgspec.structs.replace(feedback, is_own=True)
         except TooLateError:

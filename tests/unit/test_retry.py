@@ -8,7 +8,8 @@ from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
 from pytest_ultrapar.apis.retry_after import LONGEST_S, parse_retry_after
-from pytest_ultrapar.engine.retry import RetryPolicy
+from pytest_ultrapar.broker.protocol import Lease
+from pytest_ultrapar.engine.retry import MOST_OWN, RetryPolicy, Tries
 
 
 @pytest.mark.parametrize(
@@ -147,3 +148,20 @@ def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
 def test_retry_backoff_is_bounded(n_failed, seed):
     seconds = backoff_s(n_failed, random.Random(seed))
     assert 0 <= seconds <= min(30, 2 ** (n_failed - 1))
+
+
+@pytest.mark.parametrize(
+    ("of_tokens", "served", "refused", "is_own"),
+    [(False, 3, 3, True), (False, 3, 4, False), (True, 3, 0, True), (True, 99, 1, False)],
+)
+def test_request_that_is_refused_among_others_that_are_served_is_refused_for_its_own_sake(
+    of_tokens, served, refused, is_own
+):
+    # FoundationAgents/OpenManus#746, lobehub/lobehub#4239: one prompt above all tokens of a minute
+    tries = Tries()
+    for n in range(MOST_OWN + 1):
+        lease = Lease(
+            n, "p/m/k", 0.0, 1.0, 0.0, 0.0, 1, n_served=n * served, n_refused=n * (refused + 1)
+        )
+        assert tries.is_own(lease, of_tokens=of_tokens) == (is_own and n > 0)
+    assert tries.is_hopeless == is_own
