@@ -92,36 +92,21 @@ class FailureClass:
 
 
 CLASSES: dict[str, FailureClass] = {
-    "rate": FailureClass(
-        "free",
-        why="the rate limit is reached",
-        pauses=True,
-        controller="cut",
-    ),
+    "rate": FailureClass("free", why="the rate limit is reached", pauses=True, controller="cut"),
     "quota": FailureClass(
-        "free",
-        removes="key",
-        why="{key} has no quota left (402, or 429 that says so){back}",
+        "free", removes="key", why="{key} has no quota left (402, or 429 that says so){back}"
     ),
     "daily_quota": FailureClass(
-        "free",
-        removes="key_model",
-        why="{key} has used up its quota of the day for {model}{back}",
+        "free", removes="key_model", why="{key} has used up its quota of the day for {model}{back}"
     ),
     "auth": FailureClass(
-        "free",
-        removes="key",
-        why="{key} was refused (401, or a 400 that rejects the key)",
+        "free", removes="key", why="{key} was refused (401, or a 400 that rejects the key)"
     ),
     "forbidden": FailureClass(
-        "free",
-        removes="key_model",
-        why="{key} may not use the model {model} (403)",
+        "free", removes="key_model", why="{key} may not use the model {model} (403)"
     ),
     "not_found": FailureClass(
-        "free",
-        removes="instance",
-        why="{instance} was not found (404), or does not serve {model}",
+        "free", removes="instance", why="{instance} was not found (404), or does not serve {model}"
     ),
     "tls": FailureClass(
         "free",
@@ -130,16 +115,8 @@ CLASSES: dict[str, FailureClass] = {
         "private CA goes into ca_file)",
     ),
     "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
-    "connect": FailureClass(
-        "free",
-        why="{instance} cannot be reached",
-        breaker=NOBODY_LISTENS,
-    ),
-    "loading": FailureClass(
-        "free",
-        why="{instance} is loading its model",
-        breaker=NOBODY_LISTENS,
-    ),
+    "connect": FailureClass("free", why="{instance} cannot be reached", breaker=NOBODY_LISTENS),
+    "loading": FailureClass("free", why="{instance} is loading its model", breaker=NOBODY_LISTENS),
     "transport": FailureClass(
         "attempts",
         why="the connection broke before there was an answer",
@@ -154,10 +131,7 @@ CLASSES: dict[str, FailureClass] = {
         controller="pause_growth",
     ),
     "congestion": FailureClass(
-        "free",
-        why="the server is overloaded",
-        pauses=True,
-        controller="cut",
+        "free", why="the server is overloaded", pauses=True, controller="cut"
     ),
     "timeout": FailureClass(
         "once",
@@ -167,10 +141,7 @@ CLASSES: dict[str, FailureClass] = {
         controller="pause_growth",
     ),
     "malformed": FailureClass(
-        "once",
-        why="the answer cannot be read",
-        breaker=FAILURES,
-        budget=True,
+        "once", why="the answer cannot be read", breaker=FAILURES, budget=True
     ),
     "refused": FailureClass("never", why="the prompt was refused"),
     "too_large": FailureClass("never", why="the request alone is larger than its limit"),
@@ -201,7 +172,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
     return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
 
 
-DOUBTED: frozenset[str] = frozenset(("auth", "forbidden", "not_found"))
+DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
 """Refusals of a key, model or instance that may be one request's own: `broker.suspicion`."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
@@ -216,3 +187,24 @@ LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"
 )
 """Outcomes by which a provider says that this was too much."""
+
+MAX_RETRY_AFTER_S = 120.0
+"""A lane pauses for as long as it is asked to, up to this; for longer only while an episode may
+last.
+
+Two minutes is also the longest that the OpenAI SDK for Python waits.
+"""
+
+
+def is_doubted(outcome: str, retry_after_s: float | None, patience_s: float) -> bool:
+    """Whether a lane would be removed on one request's word, which may be about that alone.
+
+    Azure asks for a day where a request is larger than its limit.
+
+    Args:
+        outcome: How the request ended.
+        retry_after_s: Seconds that the provider asked for.
+        patience_s: How long an episode may last.
+    """
+    is_too_long = (retry_after_s or 0.0) > max(MAX_RETRY_AFTER_S, patience_s)
+    return outcome in DOUBTED or (is_too_long and outcome in LIMITED)

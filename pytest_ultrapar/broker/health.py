@@ -12,10 +12,11 @@ import msgspec
 from pytest_ultrapar.apis.failure_classes import (
     ANSWERED,
     CLASSES,
-    DOUBTED,
+    MAX_RETRY_AFTER_S,
     NOBODY_LISTENS,
     Scope,
     backoff_s,
+    is_doubted,
 )
 from pytest_ultrapar.broker.suspicion import Suspicion
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 
-MAX_RETRY_AFTER_S = 120.0
-"""A lane pauses for as long as it is asked to, up to this; for longer only while an episode may
-last.
-
-Two minutes is also the longest that the OpenAI SDK for Python waits.
-"""
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
@@ -173,6 +168,8 @@ class LaneHealth:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
             `Resume` or where it takes the place of one.
         """
+        if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
+            retry_after_s = None
         if outcome in ANSWERED:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
@@ -184,7 +181,7 @@ class LaneHealth:
         if its_class is None:
             # Not sent, given up or lost: it says nothing of the lane.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
-        if request is not None and outcome in DOUBTED:
+        if request is not None and is_doubted(outcome, retry_after_s, self._episode_timeout_s):
             # A server that refuses is at work.
             is_back = self._breaker.answered(granted_s, now_s)
             suspicion = self.suspicion
@@ -277,9 +274,7 @@ class LaneHealth:
         return Resume()
 
     def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
-        back = ""
-        if retry_after_s is not None and math.isfinite(retry_after_s) and retry_after_s > 0:
-            back = f" (it asks to come back in {retry_after_s:,.0f} s)"
+        back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
         return f"{self._why(outcome, back)}: removed for the rest of the run"
 
     def _why(self, outcome: str, back: str = "") -> str:
@@ -296,8 +291,6 @@ class LaneHealth:
         *,
         after_cut_s: float | None,
     ) -> Pause | Removal | None:
-        if retry_after_s is not None and not (math.isfinite(retry_after_s) and retry_after_s > 0):
-            retry_after_s = None
         if after_cut_s is not None and retry_after_s is None:
             # The lower limit is the cure; it may need a moment to show.
             said = f"and lowered: paused {after_cut_s:.2f} s"

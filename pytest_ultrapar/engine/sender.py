@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, DOUBTED, LIMITED
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, is_doubted
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.apis.state import state_made, state_named
@@ -373,7 +373,8 @@ class Sender:
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
         tries.failed.append(failure.outcome)
-        if failure.outcome in DOUBTED:
+        patience_s = self._until_s - self._since_s
+        if is_doubted(failure.outcome, failure.retry_after_s, patience_s):
             tries.refused_by.append(lease.lane)
         verdict = retry.decide(failure, tries.failed)
         if verdict == "again" and (

@@ -36,6 +36,67 @@ REFUSED = {
 }
 
 
+def upstream(status, number, **said):
+    """What OpenRouter makes of an error of the provider behind it."""
+    metadata = {"raw": json.dumps({"error": said}), "provider_name": "Alpha"}
+    return error(status, "Provider returned error", code=number, metadata=metadata)
+
+
+# By a word of the prompt: what one request of many was refused with, and where that was seen.
+SEEN = {
+    # OpenHands/OpenHands#4480, run-llama/llama_index#16796
+    "cloudflare": bytes_(response(PAGE, b"content-type: text/html", status=b"403 Forbidden")),
+    # aws-samples/sample-kolya-br-proxy#38
+    "firewall": bytes_(response(b"<h1>403 Forbidden</h1>", status=b"403 Forbidden")),
+    # OpenRouterTeam/ai-sdk-provider#24
+    "key": upstream(
+        b"401 Unauthorized", 401, type="authentication_error", message="invalid x-api-key"
+    ),
+    # anomalyco/opencode#45755
+    "region": upstream(
+        b"403 Forbidden",
+        403,
+        code="unsupported_country_region_territory",
+        message="Country, region, or territory not supported",
+    ),
+    # NousResearch/hermes-agent#23411
+    "image": error(b"404 Not Found", "No endpoints found that support image input", code=404),
+    # the same of the provider's own account, as OpenRouter hands it on
+    "account": upstream(b"402 Payment Required", 402, message="Insufficient Balance"),
+    "plan": upstream(b"429 Too Many Requests", 429, code="insufficient_quota", message="no"),
+    # can1357/oh-my-pi#9569: a request of 1,024 tokens was served at the same time
+    "afford": error(
+        b"402 Payment Required",
+        "This request requires more credits, or fewer max_tokens. You requested up to 65536 "
+        "tokens, but can only afford 30104.",
+        code=402,
+    ),
+    # vanderschaarlab/climb#1: what is larger than all tokens of a minute is to wait for a day
+    "tokens": error(
+        b"429 Too Many Requests",
+        "Requests to the ChatCompletions_Create Operation have exceeded token rate limit of your "
+        "current OpenAI S0 pricing tier. Please retry after 86400 seconds.",
+        code="429",
+    ),
+}
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+def test_every_such_refusal_costs_its_own_case(project, keys, workers):
+    project.write_pool(keys=keys)
+    project.server.faults |= SEEN
+    prompts = [f"say {n}" for n in range(60)]
+    for n, word in enumerate(SEEN):
+        prompts.insert(5 + 6 * n, f"{word} it")
+    project.suite(cases(prompts))
+    project.run(workers)
+    expected = {("solved", None): 60, ("infra", "refusal_of_request"): len(SEEN)}
+    assert project.kinds() == expected
+    assert set(project.reasons().values()) == {""}
+    sent = project.server.prompts
+    assert {sent.count(f"{word} it") for word in SEEN} <= {1, min(keys, 2)}
+
+
 @pytest.mark.parametrize("keys", [1, 3])
 @pytest.mark.parametrize("name", REFUSED)
 def test_one_refused_request_costs_its_own_case(project, name, keys, workers):
@@ -81,7 +142,7 @@ def test_refusal_of_the_content_is_a_result_at_once(project, workers):
     assert project.server.prompts.count(BAD) == 1
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, 402, 403])
 def test_dead_key_is_gone_after_few_refusals_and_costs_no_case(project, status, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing(status, f"{CANARY}-1")

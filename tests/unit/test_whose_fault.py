@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.apis.failure_classes import DOUBTED
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
 
 A, B, C = "p/a/k0", "p/a/k1", "p/b/k0"
+APART = "p/b/k1"
+DAY_S = 86_400.0
+# What Azure says of a request that is larger than its limit, vanderschaarlab/climb#1.
+REFUSALS = [*((outcome,) for outcome in sorted(DOUBTED)), ("rate", DAY_S)]
 
 
 def play_on(*lanes, workers=10):
@@ -32,11 +37,11 @@ def is_trial(play, request):
     return play.leases[request].is_trial
 
 
-@pytest.mark.parametrize("outcome", ["auth", "forbidden", "not_found"])
-def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed(outcome):
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed(refusal):
     play = play_on(A, B)
     serve(play, A, B)
-    play.back(ask(play, "bad", lane=A), outcome)
+    play.back(ask(play, "bad", lane=A), *refusal)
     again = ask(play, "bad", [A], lane=A)
     assert (play.lane(again), is_trial(play, again)) == (B, False)
     play.back(again)
@@ -68,17 +73,18 @@ def test_refusal_where_there_is_no_other_lane_stands_at_once():
     serve(play, A)
 
 
-def test_first_word_of_a_lane_is_no_verdict_but_a_probe_is():
-    play = play_on(A, B)
-    play.back(ask(play, "one", lane=A), "auth")
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_first_word_of_a_lane_is_no_verdict_but_a_probe_is(refusal):
+    play = play_on(A, APART)
+    play.back(ask(play, "one", lane=A), *refusal)
     probe = ask(play, "one", [A], lane=A)
     assert (play.lane(probe), is_trial(play, probe)) == (A, True)
     # Nothing else goes there until it is back.
-    assert play.lane(ask(play, "two", lane=A)) == B
-    play.back(probe, "auth")
+    assert play.lane(ask(play, "two", lane=A)) == APART
+    play.back(probe, *refusal)
     assert play.status(A).state == "out"
-    assert play.status(A).outcomes == {"auth": 2}
-    assert play.lane(ask(play, "one", [A])) == B
+    assert play.status(A).outcomes == {refusal[0]: 2}
+    assert play.lane(ask(play, "one", [A])) == APART
 
 
 def test_probe_that_is_answered_clears_the_lane():
