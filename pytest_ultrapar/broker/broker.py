@@ -859,4 +859,5 @@ def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, no
     it has not had the time, and others of its first requests may be answered yet.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
-    return instance.is_answering(now_s) or (outcome == "overload" and may_be_answered)
+    is_early = outcome in {"overload", "loading"} and may_be_answered
+    return instance.is_answering(now_s) or is_early

@@ -290,6 +290,7 @@ class Scheduler:
             lane.late_after_s(now_s - held.behind_s),
             ends_s,
             held.is_trial,
+            not lane.instance.has_answered(),
             lane.n_served,
             lane.n_refused,
         )

@@ -24,6 +24,7 @@ from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.broker.protocol import Lease
     from pytest_ultrapar.engine.endpoints import Endpoint
 
 
@@ -238,6 +239,12 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
     from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - loaded by whoever failed
 
     return as_taught(found, endpoint.patterns)
+
+
+def as_awaited(failure: Failure, lease: Lease) -> Failure:
+    """A failure as what a proxy says by it of a server that has never answered."""
+    is_away = lease.is_first and failure.meaning == "proxy"
+    return replace(failure, outcome="loading") if is_away else failure
 
 
 def feedback_from(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.broker.port import may_send
-from pytest_ultrapar.engine.answers import Answer, feedback_from, read_answer
+from pytest_ultrapar.engine.answers import Answer, as_awaited, feedback_from, read_answer
 from pytest_ultrapar.engine.endpoints import request_body
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ async def send_probe(
         timeout_s = endpoint.timeout_s
         answer = await http.exchange(endpoint, body, timeout_s=timeout_s, may_send=is_in_time)
         failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
+        failure = failure and as_awaited(failure, lease)
         outcome = "ok" if failure is None else failure.outcome
     finally:
         late_s = sent_s - lease.granted_s

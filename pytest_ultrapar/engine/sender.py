@@ -38,6 +38,7 @@ from pytest_ultrapar.engine.answers import (
     Pieces,
     Request,
     TooLateError,
+    as_awaited,
     feedback_from,
     read_answer,
 )
@@ -686,7 +687,7 @@ def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Repl
     # Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
     if result.outcome == "not_found" and not is_chat:
         return replace(result, outcome="bad_request")
-    return result
+    return as_awaited(result, lease)
 
 
 def _tell_attempt(case_id: str, attempt: Attempt, lane: LaneId) -> None:

@@ -24,6 +24,17 @@ LOADING = {
         b'{"error":"Model org/m is currently loading","estimated_time":20.0}',
     ),
     "ollama": (b"500 Internal Server Error", b'{"error":"llm server loading model"}'),
+    # vllm-project/production-stack, its router
+    "router": (b"400 Bad Request", b'{"error":"Model m not found or vLLM engine is sleeping."}'),
+    # vllm-project/aibrix#1449, kubernetes-sigs/gateway-api-inference-extension#1430, and the page
+    # of whatever stands before a server that is not there yet
+    "envoy": (
+        b"503 Service Unavailable",
+        b"upstream connect error or disconnect/reset before headers. reset reason: remote "
+        b"connection failure, transport failure reason: delayed connect error: Connection refused",
+    ),
+    "gateway": (b"503 Service Unavailable", b"no healthy upstream"),
+    "nginx": (b"502 Bad Gateway", b"<html><title>502 Bad Gateway</title></html>"),
 }
 
 
