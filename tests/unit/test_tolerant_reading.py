@@ -177,7 +177,11 @@ PROVIDER_DECIDED = [
     Seen("HKUDS/Vibe-Trading#308", chat(None, finish="PROHIBITED_CONTENT"), FILTERED),
     Seen("HKUDS/Vibe-Trading#308", chat(None, finish="BLOCKLIST"), FILTERED),
     Seen("HKUDS/Vibe-Trading#308", chat(None, finish="SPII"), FILTERED),
-    Seen("no report", chat("ha", finish="content_filter: RECITATION"), FILTERED),
+    Seen(
+        "ByCerfrance's LlmApiLib, FinishReasonTest.php",
+        chat("ha", finish="content_filter: RECITATION"),
+        FILTERED,
+    ),
     Seen("BerriAI/litellm#23562", chat("ha", finish="content_filtered"), FILTERED),
     Seen("BerriAI/litellm#24373", chat("ha", finish="sensitive"), FILTERED),
     Seen("BerriAI/litellm#40864", content(finish="IMAGE_RECITATION"), FILTERED, "gemini"),
@@ -241,7 +245,7 @@ BESIDE_THE_ANSWER = [
         FINE,
     ),
     Seen("no report", chat(message={"refusal": False}), FINE | {"refusal": None}),
-    Seen("no report", chat(choice={"index": "0"}), FINE),
+    Seen("https://docs.mistral.ai/api/endpoint/chat", chat(choice={"index": "0"}), FINE),
     Seen(
         "agentgateway/agentgateway#2371",
         {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]},
@@ -264,8 +268,8 @@ BESIDE_THE_ANSWER = [
         [chunk({"content": "fine"}, error=None), chunk({}, "stop", error=None)],
         FINE,
     ),
-    Seen("no report", chat(error=""), FINE),
-    Seen("no report", chat(error={}), FINE),
+    Seen("BerriAI/litellm#18493", chat(error=""), FINE),
+    Seen("BerriAI/litellm#18493", chat(error={}), FINE),
     Seen("no report", chat(error=False, usage="none"), FINE | {"tokens_in": None}),
     Seen(
         "QuantumNous/new-api, TestInBandStreamError",
