@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from pytest_ultrapar.store.manifest import read_manifest
-from tests.plugin.conftest import CANARY
+from tests.plugin.conftest import CANARY, cases
 from tests.simulated_pool import pool_text
 
 BODY = """
@@ -164,6 +164,19 @@ def test_answers_of_a_role_are_its_own_and_only_what_is_sent_is_counted(project)
     project.suite(ROLES.replace('"content": prompt}])).text + text', '"content": "z"}])).text'))
     done = replay(project, run, "--ultrapar-replay-misses=ask")
     project.report.fnmatch_lines(["0 requests, roles not counted", "role judge: 2 requests, *"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_cases_that_were_added_are_asked_once_by_resume_or_by_replay(project, is_resumed):
+    # UKGovernmentBEIS/inspect_ai#2424 and #2959
+    project.suite(cases(6))
+    run = first_run(project)
+    project.suite(cases(8))
+    if is_resumed:
+        assert project.run("-n0", f"--ultrapar-resume={run}").ret == 0
+    assert replay(project, run, "--ultrapar-replay-misses=ask").ret == 0
+    assert sorted(project.server.prompts) == sorted(f"say {n}" for n in range(8))
 
 
 @pytest.mark.slow
