@@ -40,6 +40,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package plainly; called when the command line has been read."""
     loading.load_plainly(early_config)
+    pool = options.Options.pool
+    if early_config.known_args_namespace.__dict__.get(pool.dest) or early_config.getini(pool.ini):
+        # A conftest may freeze the clock: what holds times takes the type of the real one before.
+        from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
+        from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
+        from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -72,6 +72,11 @@ def frozen():
     with freezegun.freeze_time("2001-01-01"):
         yield
 """,
+    "freezegun, from the start": """
+import freezegun
+
+freezegun.freeze_time("2001-01-01").start()
+""",
     # From here to the end, and nobody stops it.
     "time-machine": """
 import time_machine
