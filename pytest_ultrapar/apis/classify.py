@@ -12,7 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.failure import Failure, beginning_of_bytes
 from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.retry_after import bounded, duration_of, parse_should_retry, stated_s
-from pytest_ultrapar.apis.sanitise import UNREADABLE, part_of
+from pytest_ultrapar.apis.sanitise import UNREADABLE, has_too_many_objects, part_of
 from pytest_ultrapar.apis.vocabulary import meanings, vocabulary
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT = 16_384
+_MOST_CODES = 50
+_LONGEST_CODE = 200
 _ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
 """But for the one word of an address by which DashScope tells a rate from a dead key."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
@@ -38,11 +40,13 @@ class ErrorSaid:
         message: Its message, without addresses and without what it quotes of the request.
         back_s: After how many seconds to come back, as Google's `RetryInfo` says it; None: it does
             not.
+        param: Which parameter is wrong; empty: none, or the prompt.
     """
 
     codes: frozenset[str]
     message: str
     back_s: float | None = None
+    param: str = ""
 
     @property
     def text(self) -> str:
@@ -63,6 +67,7 @@ class _Fields(msgspec.Struct):
     inner_error: msgspec.Raw = _NOT_THERE
     details: msgspec.Raw = _NOT_THERE
     metadata: msgspec.Raw = _NOT_THERE
+    param: msgspec.Raw = _NOT_THERE
     aws_message: msgspec.Raw = msgspec.field(default=_NOT_THERE, name="Message")
 
 
@@ -96,12 +101,15 @@ def read_error(body: bytes) -> ErrorSaid:
     """What the body of a response that is an error says.
 
     Of JSON only the error's own fields are read, under `error`, `detail` or at the top, as OpenAI,
-    Azure, vLLM and FastAPI have them. What is no JSON is all message.
+    Azure, vLLM and FastAPI have them. What is no JSON, or more of it than an error needs, is all
+    message.
 
     Args:
         body: Of any content and size.
     """
     try:
+        if has_too_many_objects(body):
+            body = body[:_LOOKED_AT]
         found = _body_decoder.decode(body)
     except UNREADABLE:
         text = _plain(body[:_LOOKED_AT].decode("utf-8", "replace"))
@@ -117,7 +125,7 @@ def read_error(body: bytes) -> ErrorSaid:
         for raw in (source.code, source.type, source.status)
     ]
     of_one = [part_of(error.details, _Detail) or _Detail()]
-    details = part_of(error.details, list[_Detail]) or of_one
+    details = (part_of(error.details, list[_Detail]) or of_one)[:_MOST_CODES]
     for detail in details:
         words += [detail.reason, detail.error_code, *(one.quota_id for one in detail.violations)]
     texts = [_word(raw) for raw in (error.message, error.aws_message, error.detail, error.error)]
@@ -126,11 +134,14 @@ def read_error(body: bytes) -> ErrorSaid:
         words += [*upstream.codes, str(added.provider_error_code), added.limit_source]
         words += ["flagged_input"] if added.flagged_input else []
         texts.append(upstream.message)
-    codes = frozenset(word.lower() for word in words if word)
+    codes = frozenset(word[:_LONGEST_CODE].lower() for word in words[:_MOST_CODES] if word)
     delays = [duration_of(detail.retry_delay.lower()) for detail in details]
     back_s = max((bounded(delay) or 0.0 for delay in delays if delay), default=0.0)
     message = " ".join(_plain(text) for text in texts if text)
-    return ErrorSaid(codes, message[:_LOOKED_AT], back_s or None)
+    param = _word(error.param)
+    return ErrorSaid(
+        codes, message[:_LOOKED_AT], back_s or None, "" if param in _PROMPT else param
+    )
 
 
 def _word(raw: msgspec.Raw) -> str:
@@ -163,6 +174,18 @@ episode may last as long, unless said otherwise, and its lanes pause for it."""
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
 _TEACH = "; if this is an overflow or a filter, say so in the pool (patterns of the provider)"
+_RENAME = "; parameters of the model in the pool can rename what a suite sends, or leave it out"
+_TAUGHT_ON = (400, 413, 422)
+_PROMPT = frozenset(("messages", "prompt", "input", "contents"))
+_NAMED = re.compile(
+    r"\b(?:parameter|field|argument|propert(?:y|ies))|\b(?:unknown|invalid|unsupported) model\b"
+    r"|\bmodel\b(?!')[^.]{0,80}(?:['\"`]|\bnot\b)"
+)
+"""A parameter, or a model: what is wrong with it is neither the prompt's length nor a filter's."""
+_NO_PARAMETER = re.compile(
+    r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|extra)[ _](?:[a-z]+ )?(?:parameter|argument|field)"
+    r"|(?:parameter|argument|field)\b[^.]{0,60}\bnot (?:supported|permitted|allowed)"
+)
 
 
 def classify_status(
@@ -209,9 +232,16 @@ def classify_status(
         failure = as_meant(failure, meaning)
     elif outcome == "rate":
         failure = replace(failure, exceeded=_used_up(headers))
-    elif outcome in {"bad_request", "not_found"}:
-        failure = replace(failure, message=message + _TEACH)
+    elif status in _TAUGHT_ON:
+        failure = replace(failure, message=message + _hint(error))
     return _as_asked(failure, headers)
+
+
+def _hint(error: ErrorSaid) -> str:
+    """What can be done about words that nobody knows."""
+    if _NO_PARAMETER.search(error.text):
+        return _RENAME
+    return "" if error.param or not error.text or _NAMED.search(error.text) else _TEACH
 
 
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
@@ -248,7 +278,7 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
     return replace(
         failure,
         outcome=outcome,
-        message=failure.message.removesuffix(_TEACH),
+        message=failure.message.removesuffix(_TEACH).removesuffix(_RENAME),
         refused_kind=meaning if outcome == "refused" else None,
         exceeded=cast("Exceeded", meaning) if meaning in get_args(Exceeded) else None,
         is_wordless=failure.is_wordless and outcome == "overload",

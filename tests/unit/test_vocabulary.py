@@ -128,11 +128,11 @@ def read(endpoint: Endpoint, status: int, body: bytes) -> Failure:
     return found
 
 
-@pytest.mark.parametrize("status", [400, 404])
+@pytest.mark.parametrize("status", [400, 413, 422])
 def test_unknown_words_say_how_to_teach_them_and_a_pool_can(status):
     body = said("It will not fit.")
     unknown = read(ENDPOINT, status, body)
-    assert unknown.outcome in {"bad_request", "not_found"}
+    assert unknown.outcome in {"bad_request", "too_large"}
     assert unknown.message.startswith(f"HTTP {status}: ")
     assert "if this is an overflow or a filter, say so in the pool" in unknown.message
     for there in (body, b"data: " + body + b"\n\n"):
@@ -142,6 +142,39 @@ def test_unknown_words_say_how_to_teach_them_and_a_pool_can(status):
     assert read(TAUGHT, status, said("broke")).outcome == "quota"
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
     assert read(TAUGHT, status, quoted).outcome == unknown.outcome
+
+
+HINT = "say so in the pool"
+RENAME = "parameters of the model in the pool"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "hint"),
+    [
+        (404, said("Not Found"), ""),
+        (418, said("I'm a teapot"), ""),
+        (405, said("Method Not Allowed"), ""),
+        (400, b"", ""),
+        (422, b'{"detail": [{"loc": ["body", "n"], "msg": "must be positive"}]}', ""),
+        (422, said("temperature must be below 2", param="temperature"), ""),
+        (400, said("n: the field must be positive"), ""),
+        (400, said("The model `m` does not do this"), ""),
+        (400, said("invalid model name"), ""),
+        (400, said("too long for the model's window", param="messages"), HINT),
+        (400, b"<html>no</html>", HINT),
+        (400, said("Unsupported parameter: 'max_tokens' is not with this model"), RENAME),
+        (400, said("no", code="unsupported_parameter", param="max_tokens"), RENAME),
+        (400, said("Unrecognized request argument supplied: seed"), RENAME),
+        (422, said("the parameter seed is not supported"), RENAME),
+    ],
+)
+def test_hint_is_given_only_where_it_can_fit(status, body, hint):
+    message = read(ENDPOINT, status, body).message
+    assert {one for one in (HINT, RENAME) if one in message} == ({hint} if hint else set())
+    taught = replace(ENDPOINT, patterns={"context_length": (".",)})
+    message = read(taught, status, body).message
+    assert HINT not in message
+    assert RENAME not in message
 
 
 def test_redirect_names_its_place_without_secrets_and_is_final():
