@@ -28,6 +28,7 @@ from pytest_ultrapar.apis.reading import (
     count,
     decoded,
     is_nothing,
+    joined,
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
@@ -349,7 +350,9 @@ class MessageStream(EventStream["_Event"]):
         elif len(self._growing) >= MOST_TOOL_CALLS:
             self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} blocks"))
         else:
-            self._growing[index] = _Growing(block, whole)
+            growing = self._growing[index] = _Growing(block, whole)
+            for name in _GROWING & whole.keys():
+                growing.pieces[name].append(getattr(block, name, None) or "")
             if block.type not in {"text", "thinking"} or block.text or block.thinking:
                 self._note_token(now_s)
 
@@ -364,7 +367,7 @@ class MessageStream(EventStream["_Event"]):
                 self._note_token(now_s)
 
 
-_GROWING = ("text", "thinking", "signature", "partial_json")
+_GROWING = frozenset(("text", "thinking", "signature", "partial_json"))
 
 
 @dataclass(slots=True)
@@ -376,7 +379,7 @@ class _Growing:
     pieces: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def block(self, whole: Mapping[str, Any]) -> _Block:
-        arguments = "".join(self.pieces.get("partial_json", ()))
+        arguments = joined(self.pieces.get("partial_json", ()))
         return msgspec.structs.replace(
             self.begin,
             text=whole.get("text"),
@@ -389,9 +392,9 @@ class _Growing:
         said = dict(self.said)
         for name, pieces in self.pieces.items():
             if name == "partial_json":
-                said["input"] = object_of("".join(pieces))
+                said["input"] = object_of(joined(pieces))
             else:
-                said[name] = (said.get(name) or "") + "".join(pieces)
+                said[name] = joined(pieces)
         return said
 
 

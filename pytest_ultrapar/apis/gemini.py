@@ -23,9 +23,10 @@ from pytest_ultrapar.apis.reading import (
     count,
     filtered,
     is_nothing,
+    joined,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
@@ -256,13 +257,13 @@ class ContentStream(EventStream["_Response"]):
         self._turn: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []
         self._stop_reason: str | None = None
-        self._has_answer = False
+        self._index: int | None = None
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         feedback = part_of(self._last.prompt_feedback, dict[str, Any]) or {}
         if reason := feedback.get("blockReason"):
             return filtered(str(reason))
-        if not self._has_answer:
+        if self._index is None:
             return malformed("the answer has no candidate")
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
@@ -308,7 +309,7 @@ class ContentStream(EventStream["_Response"]):
 
     def _parts(self) -> list[dict[str, Any]]:
         return [
-            {**part, "text": "".join(pieces)} if len(pieces) > 1 else part
+            {**part, "text": joined(pieces)} if isinstance(part.get("text"), str) else part
             for part, pieces in zip(self._turn, self._texts, strict=True)
         ]
 
@@ -322,11 +323,16 @@ class ContentStream(EventStream["_Response"]):
         for name, field in msgspec.structs.asdict(event).items():
             if isinstance(field, msgspec.Raw) and not is_nothing(field):
                 setattr(self._last, name, field)
-        for candidate in event.candidates or ():
-            if candidate.index:
+        candidates = event.candidates or ()
+        if self._index is None:
+            self._index = min((one.index or 0 for one in candidates), default=None)
+        for candidate in candidates:
+            if (candidate.index or 0) != self._index:
                 continue
-            self._has_answer = True
-            self._stop_reason = candidate.finish_reason or self._stop_reason
+            if not is_nothing(reason := candidate.finish_reason):
+                # One that is no word is one that nobody knows.
+                word = part_of(reason, str, "candidates.finishReason")
+                self._stop_reason = body_text(bytes(reason)) if word is None else word
             for part in (candidate.content or _Content()).parts or ():
                 self._add(part)
                 self._note_token(now_s)
@@ -371,7 +377,7 @@ class _Candidate(msgspec.Struct, rename="camel"):
 
     index: int | None = None
     content: _Content | None = None
-    finish_reason: str | None = None
+    finish_reason: msgspec.Raw = NOTHING
 
 
 class _Response(Answer, rename="camel"):

@@ -28,6 +28,7 @@ from pytest_ultrapar.apis.reading import (
     failure_in_answer,
     is_error,
     is_nothing,
+    joined,
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
@@ -235,15 +236,16 @@ class _Pieces:
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: list[_Call] = field(default_factory=list)
     known: dict[int | str, _Call] = field(default_factory=dict)
+    has_delta: bool = False
     finish_reason: str | None = None
 
     def whole(self) -> Choice:
         """The choice as an answer that is no stream has it."""
         calls = [
-            WireToolCall(None, call.call_id, Function(call.name, "".join(call.arguments)))
+            WireToolCall(None, call.call_id, Function(call.name, joined(call.arguments)))
             for call in sorted(self.calls, key=attrgetter("index"))
         ]
-        texts = {name: "".join(pieces) for name, pieces in self.texts.items()}
+        texts = {name: joined(pieces) for name, pieces in self.texts.items()}
         return Choice(
             message=WireMessage(**{"content": ""} | texts, tool_calls=calls),
             finish_reason=self.finish_reason,
@@ -300,13 +302,16 @@ class ChatStream(EventStream["Completion"]):
         delta = choice.said
         if delta is None:
             return
+        own.has_delta |= choice.delta is not None
+        # Some say all of it once more at the end: what came in pieces is known.
+        is_again = own.has_delta and choice.delta is None
         reasoning = delta.reasoning_content or delta.reasoning
         said = {"content": delta.text, "reasoning": reasoning, "refusal": delta.refusal}
         for name, piece in said.items():
-            if piece:
+            if piece and not (is_again and own.texts[name]):
                 own.texts[name].append(piece)
                 self._note_token(now_s)
-        for call in delta.tool_calls or ():
+        for call in () if is_again and own.calls else delta.tool_calls or ():
             self._take_call(own, call)
             self._note_token(now_s)
 
@@ -372,6 +377,7 @@ class WireMessage(msgspec.Struct):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[WireToolCall] | None = None
+    error: msgspec.Raw = NOTHING
 
     @property
     def is_blank(self) -> bool:
@@ -410,8 +416,9 @@ class Choice(msgspec.Struct):
     @property
     def failure(self) -> Failure | None:
         """Why it is no answer, if it is none: OpenRouter puts the error of an upstream here."""
-        if is_error(self.error):
-            return failure_in_answer(bytes(self.error))
+        for one in (self, self.delta, self.message):
+            if one is not None and is_error(one.error):
+                return failure_in_answer(bytes(one.error))
         return broken_off(self.finish_reason)
 
 

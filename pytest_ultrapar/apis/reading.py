@@ -6,6 +6,7 @@ without need stands here once.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from http import HTTPStatus
@@ -26,6 +27,8 @@ from pytest_ultrapar.apis.sanitise import (
 from pytest_ultrapar.apis.vocabulary import status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_ultrapar.apis.reply import Reply
 
 NOTHING = msgspec.Raw(b"null")
@@ -102,15 +105,24 @@ def error_in(found: Answer, content: bytes) -> Failure | None:
     return failure_in_answer(content) if "error" in {found.kind, found.object} else None
 
 
-_NO_ERROR = re.compile(
-    rb'(?:null|false|0|""|\[\s*\]|\{\s*(?:"\w+"\s*:\s*(?:null|false|0|""|\{\})[\s,]*)*\})'
-)
+_NO_ERROR = frozenset(("", "0", "0.0", "200", "none", "null", "false", "ok", "success", "no error"))
 """Gateways leave the field in a good answer, and write it as their language writes nothing."""
+_LONGEST_NO_ERROR = 300
 
 
 def is_error(field: msgspec.Raw) -> bool:
     """Whether the field for an error holds one."""
-    return field is not NOTHING and _NO_ERROR.fullmatch(bytes(field)) is None
+    if is_nothing(field):
+        return False
+    held = bytes(field)
+    said = part_of(held, object) if len(held) <= _LONGEST_NO_ERROR else held
+    return said is None or not _is_no_error(said)
+
+
+def _is_no_error(said: object) -> bool:
+    if isinstance(said, dict | list):
+        return all(map(_is_no_error, said.values() if isinstance(said, dict) else said))
+    return str(said).strip().lower() in _NO_ERROR
 
 
 def is_nothing(field: msgspec.Raw) -> bool:
@@ -143,7 +155,8 @@ def filtered(why: str = "") -> Failure:
 
 _FAILED = re.compile(
     # OpenRouter, vLLM, SGLang; Cohere; Zhipu; DeepSeek; Gemini.
-    r"(?i:(?:\w+_)?(?:error|abort(?:ed)?|fail(?:ed|ure)?|cancell?ed|timeout)"
+    r"(?is:.*(?:error|abort|exception|(?<![a-z])oom(?![a-z])).*"
+    r"|(?:\w+_)?(?:fail(?:ed|ure)?|cancell?ed|timeout)"
     r"|insufficient_system_resource|malformed_response)|OTHER"
 )
 _FILTERED = re.compile(
@@ -214,9 +227,34 @@ def _status(error: bytes) -> int:
     return next(filter(None, known), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-_HIGH = re.compile(rb'((?<!\\)(?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})(?=")')
-_LOW = re.compile(rb'((?<!\\)")(?=\\u[dD][c-fC-F])')
-"""Halves of a surrogate pair, at the end of a text and at the beginning of one."""
+_HEX = rb"[0-9a-fA-F]{2}"
+_PIECE = re.compile(
+    rb'("(?:content|reasoning(?:_content)?|refusal|text|arguments|delta|thinking|partial_json)"'
+    rb'\s*:\s*")([^"\\]*+(?:\\.[^"\\]*+)*+)',
+    re.DOTALL,
+)
+"""What may go on in another event, wherever it comes."""
+_CUT = re.compile(
+    rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX)
+)
+"""Half a surrogate pair at the beginning of a piece or at its end: no text can hold it."""
+_MARK = os.urandom(8).hex()
+"""What no server can know stands before a half until its other half is here."""
+_HALF = re.compile(rf"{_MARK}(?:([dD][89abAB]..){_MARK}([dD][c-fC-F]..)|(....))")
+
+
+def _marked(piece: re.Match[bytes]) -> bytes:
+    return piece[1] + _CUT.sub(rb"\g<2>%b\g<1>\g<3>" % _MARK.encode(), piece[2])
+
+
+def _whole(half: re.Match[str]) -> str:
+    pair = bytes.fromhex((half[1] or "") + (half[2] or ""))
+    return pair.decode("utf-16-be") or f"\\u{half[3]}"
+
+
+def joined(pieces: Iterable[str]) -> str:
+    """The pieces of a stream's text as one: characters that were cut are whole, halves are shown."""
+    return _HALF.sub(_whole, "".join(pieces))
 
 
 class EventStream(Generic[A]):
@@ -238,7 +276,6 @@ class EventStream(Generic[A]):
         self._events = EventReader()
         self._failure: Failure | None = None
         self._said_done = False
-        self._held = b""
 
     def feed(self, piece: bytes, now_s: float) -> None:
         """Take the next bytes of the body, which came at `now_s`."""
@@ -249,32 +286,19 @@ class EventStream(Generic[A]):
         """Take note that the body came to its end as HTTP has it."""
         for event in self._events.end():
             self.take(event, now_s)
-        if self._held:
-            self._read(self._held, now_s)
         self.done = True
 
     def take(self, data: bytes, now_s: float) -> None:
-        """Take the data of an event; one that ends in half a character waits for the next."""
+        """Take the data of an event."""
         data = data.strip()
         if not data or self.done:
             return
-        held, self._held = self._held, b""
-        if held and (high := _HIGH.search(held)) is not None:
-            data, n_joined = _LOW.subn(lambda low: low[0] + high[2], data, count=1)
-            if n_joined:
-                held = held[: high.start(2)] + held[high.end(2) :]
-            self._read(held, now_s)
         # Chat completions end so; gateways may add it to streams of other APIs.
         if data == b"[DONE]":
             self._said_done = self.done = True
-        elif b"\\u" in data and _HIGH.search(data):
-            self._held = data
-        else:
-            self._read(data, now_s)
-
-    def _read(self, data: bytes, now_s: float) -> None:
-        if self.done:
             return
+        if b"\\ud" in data or b"\\uD" in data:
+            data = _PIECE.sub(_marked, data)
         event = answered(data, self._decoder, self._noun)
         if isinstance(event, Failure):
             self._fail(event)

@@ -25,9 +25,10 @@ from pytest_ultrapar.apis.reading import (
     decoded,
     error_in,
     is_nothing,
+    joined,
     malformed,
 )
-from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall
+from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator
 
@@ -277,7 +278,7 @@ class ResponseStream(EventStream["_Event"]):
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
         if self._response:
             return API.reply(self._response, lane, latency_s)
-        part = _Part("".join(self._text))
+        part = _Part(joined(self._text))
         came = _reply(_Response(), [_Item("message", [part])], lane, latency_s)
         return self._cut_off(came if isinstance(came, Reply) else None)
 
@@ -299,6 +300,7 @@ class ResponseStream(EventStream["_Event"]):
             if fields and self._items and not part_of(fields.get("output", NOTHING), list):
                 # Gateways forget there what they have said in pieces.
                 self._response = _encoder.encode(fields | {"output": self._items})
+            self._response = joined([body_text(self._response)]).encode()
             self.done = True
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -72,32 +75,38 @@ def sanitised(content: bytes) -> bytes | None:
     return whole if whole != content else None
 
 
-_MOST_ODD = 100
+_MOST_ODD = 20
+"""Kinds of odd fields: each costs another reading of all."""
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
 """Fields that are the answer: what is wrong with one spoils it. All others are beside it."""
+_MAY_LACK = frozenset(("tool_calls", "delta"))
+_EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
+_BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
+_NUMBER = b"-0123456789"
+_NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
 def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
     """What a JSON text says, without the side fields that are of another type than expected.
 
     A text with a number is the number, a number in the place of a text its digits, an object in
-    that of a list its only item.
+    that of a list its only item. What is in no such place is not read.
 
     Args:
-        content: JSON; above 1 MiB it is not looked at.
+        content: JSON.
         decoder: Of its shape.
 
     Returns:
         None where the answer itself is none, or too much is odd.
     """
-    plain = part_of(content, object) if len(content) <= _LARGEST_BYTES else None
+    whole = part_of(content, _NODES)
     for _ in range(_MOST_ODD):
         try:
-            return msgspec.json.decode(msgspec.json.encode(plain), type=decoder.type, strict=False)
+            return msgspec.json.decode(msgspec.json.encode(whole), type=decoder.type, strict=False)
         except msgspec.ValidationError as error:
-            if not _without_odd(plain, error):
+            if not _without_odd(whole, error):
                 break
     return None
 
@@ -110,28 +119,47 @@ def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
         return understood(msgspec.json.encode(plain), decoder)
 
 
-def _without_odd(plain: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
-    """Take what is no such field out of plain data; False: it is the answer."""
+def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
+    """Take what is no such field out of an answer, and what is odd alike in its other items.
+
+    Returns:
+        False: it is the answer.
+    """
     said, _, place = str(error).partition(" - at ")
     path = re.findall(r"\w+", place)
     names = [step for step in path if not step.isdecimal()]
-    if not names:
-        return False
-    *above, last = ((int(step) if step.isdecimal() else step) for step in path)
-    for step in above:
-        plain = plain[step]
-    odd = plain[last]
-    is_answer = names[-1] in _ANSWER
-    if is_answer and not (names[-1] == "tool_calls" and (not odd or isinstance(odd, dict))):
-        return False
-    if type(odd) in {int, float} and "`str" in said and last != "refusal":
-        plain[last] = str(odd)
-    elif odd and isinstance(odd, dict) and "`array" in said:
-        plain[last] = [odd]
-    else:
-        del plain[last]
-        _note(".".join(names), error)
-    return True
+    begins = _BEGINS.get(said.rpartition("got ")[2].strip("`"), _NUMBER)
+    is_mended = False
+    for node, key in reversed([*_places(whole, path)] if names else []):
+        odd = msgspec.json.encode(node[key])
+        is_one = begins == b"{" and "`array" in said and odd != b"{}"
+        is_beside = names[-1] not in _ANSWER or (names[-1] in _MAY_LACK and odd in _EMPTY)
+        if odd[:1] not in begins or not (is_beside or (is_one and names[-1] == "tool_calls")):
+            continue
+        if begins == _NUMBER and "`str" in said and names[-1] != "refusal":
+            node[key] = odd.decode()
+        elif is_one:
+            node[key] = [msgspec.Raw(odd)]
+        else:
+            del node[key]
+            _note(".".join(names), error)
+        is_mended = True
+    return is_mended
+
+
+def _places(node: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
+    """The places of a path in all items of its lists: what holds each, and where in it."""
+    step, *rest = path
+    if isinstance(node, list) != step.isdecimal():
+        return
+    for key in range(len(node)) if isinstance(node, list) else {step} & node.keys():
+        if not rest:
+            yield node, key
+            continue
+        if isinstance(node[key], msgspec.Raw):
+            node[key] = part_of(node[key], _NODES) or node[key]
+        if isinstance(node[key], dict | list):
+            yield from _places(node[key], rest)
 
 
 MOST_OBJECTS = 10_000

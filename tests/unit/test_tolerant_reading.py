@@ -87,6 +87,15 @@ GENERATION_FAILED = [
     Seen("vllm-project/vllm#57082", [HALF, chunk({}, "abort"), "[DONE]"], FAILED),
     Seen("promptfoo/promptfoo#9905", chat("half", finish="network_error"), FAILED),
     Seen("gethouston/houston#1211", [HALF, chunk({}, "network_error"), "[DONE]"], FAILED),
+    *(
+        Seen("no report", chat("half", finish=word), FAILED)
+        for word in (
+            ["error: upstream", "upstream error", "network-error", "error_limit"]
+            + ["EngineDeadError", "aborted_by_user", "exception", "cuda_oom", "OOM"]
+        )
+    ),
+    Seen("no report", chat("half", message={"error": {"message": "gone"}}), FAILED),
+    Seen("no report", [HALF, chunk({"error": {"message": "gone"}}), "[DONE]"], FAILED),
     Seen(
         "https://api-docs.deepseek.com/api/create-chat-completion",
         chat("half", finish="insufficient_system_resource"),
@@ -193,6 +202,10 @@ PROVIDER_DECIDED = [
     ),
 ]
 MODEL_ENDED = [
+    *(
+        Seen("no report", chat(finish=word), FINE | {"finish_reason": word})
+        for word in ("repetition", "preempted", "unknown", "bloom", "max_time")
+    ),
     Seen("mozilla-ai/any-llm#1200", chat(finish="model_context_window_exceeded"), FINE),
     Seen(
         "NousResearch/hermes-agent#83886",
@@ -271,6 +284,78 @@ BESIDE_THE_ANSWER = [
     Seen("BerriAI/litellm#18493", chat(error=""), FINE),
     Seen("BerriAI/litellm#18493", chat(error={}), FINE),
     Seen("no report", chat(error=False, usage="none"), FINE | {"tokens_in": None}),
+    *(
+        Seen("no report", chat(error=error), FINE)
+        for error in (
+            [{"code": 0, "message": "success"}, {"code": 200, "message": "OK"}, 0.0, "none", " "]
+            + ["null", "false", [None], [{}], {"message": " "}, {"a-b": None}]
+        )
+    ),
+    Seen("no report", chat(type=1, n=int("9" * 600)), FINE),
+    Seen(
+        "no report",
+        {"choices": chat(message={"refusal": False})["choices"] * 128},
+        FINE | {"refusal": None},
+    ),
+    Seen(
+        "no report",
+        {"choices": [*chat()["choices"], *chat("b", message={"refusal": 5})["choices"] * 128]},
+        FINE,
+    ),
+    Seen(
+        "no report",
+        [{"choices": [{"delta": odd}]} for odd in ([], "", False, None)]
+        + [chunk({"content": "fine"}), chunk([], "stop")],
+        FINE,
+    ),
+    Seen(
+        "no report",
+        [
+            chunk({"content": "fi"}),
+            chunk({"content": "ne"}),
+            {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]},
+        ],
+        FINE,
+    ),
+    Seen(
+        "no report",
+        [{"choices": [{"message": {"content": piece}}]} for piece in ("fi", "ne")] + ["[DONE]"],
+        FINE,
+    ),
+    Seen(
+        "no report",
+        [
+            chunk({"content": "fine"}),
+            {
+                "choices": [
+                    {
+                        "message": {"content": "fine", "tool_calls": [call("sky", X, id="a")]},
+                        "finish_reason": "stop",
+                    }
+                ]
+            },
+        ],
+        FINE | {"calls": [("sky", '{"x":1}')]},
+    ),
+    Seen("no report", content({"text": "fine"}, finish=["STOP"]), FINE, "gemini"),
+    Seen("no report", content({"text": "fine"}, finish=1), FINE, "gemini"),
+    Seen(
+        "no report",
+        {"candidates": [{**content({"text": "fine"})["candidates"][0], "index": 1}]},
+        FINE,
+        "gemini",
+    ),
+    Seen(
+        "no report",
+        {
+            "candidates": [
+                {**content({"text": "other"})["candidates"][0], "index": 1},
+                {**content({"text": "fine"})["candidates"][0], "index": 0},
+            ]
+        },
+        FINE,
+        "gemini",
+    ),
     Seen(
         "QuantumNous/new-api, TestInBandStreamError",
         chat(error={"message": "", "type": "", "param": "", "code": None}),
@@ -537,6 +622,32 @@ PUT_TOGETHER = [
         {"text": "a\\\\ud83db"},
     ),
     Seen(
+        "no report",
+        [
+            chunk({"content": "a\ud83d"}),
+            {"choices": []},
+            chunk({"content": "x\ud83d"}, index=1),
+            chunk({"content": "\ude00b"}),
+            chunk({"content": "\ude01"}, "stop", index=1),
+        ],
+        {"text": "a\U0001f600b", "texts": ["a\U0001f600b", "x\U0001f601"]},
+    ),
+    Seen(
+        "no report",
+        calling(call("sky", '{"x":"\ud83d', id="a"), call(None, '\ude00"}')),
+        {"calls": [("sky", '{"x":"\U0001f600"}')]},
+    ),
+    Seen(
+        "no report",
+        [
+            content({"text": "a\ud83d"}, finish=None),
+            {"usageMetadata": {}},
+            content({"text": "\ude00\ud83d"}),
+        ],
+        {"text": "a\U0001f600\\ud83d"},
+        "gemini",
+    ),
+    Seen(
         "QuantumNous/new-api#4362",
         [
             {"type": "response.output_item.done", "item": TEXT},
@@ -579,6 +690,8 @@ def read(seen: Seen) -> Reply | Failure:
 def as_read(found: Reply | Failure, name: str) -> Any:
     if name == "calls":
         return [(one.name, one.arguments) for one in found.tool_calls]
+    if name == "texts":
+        return [one.text for one in found.choices]
     if name == "ids":
         return [one.call_id for one in found.tool_calls]
     if name == "came":
@@ -664,11 +777,41 @@ def test_odd_answer_itself_is_none(came):
     assert read(Seen("", came)).outcome == "malformed"
 
 
-def test_answer_with_too_many_odd_fields_is_none():
-    calls = [call(None, X, id=[5]) for _ in range(200)]
-    assert read(Seen("", chat(message={"tool_calls": calls}))).outcome == "malformed"
-    assert read(Seen("", chat(message={"tool_calls": calls[:40]}))).text == "fine"
+def test_one_kind_of_odd_field_counts_once_however_often_it_is_there():
+    calls = [call(None, X, id=[5], index="0") for _ in range(2_000)]
+    assert len(read(Seen("", chat(message={"tool_calls": calls}))).tool_calls) == 2_000
 
 
-def test_large_answer_with_an_odd_field_is_none():
-    assert read(Seen("", chat("a" * 2_000_000, message={"refusal": 5}))).outcome == "malformed"
+def test_answer_with_too_many_kinds_of_odd_fields_is_none():
+    odd = ([], {}, False, 5)
+    fields = ("reasoning", "reasoning_content", "refusal")
+    several = [
+        chat(message=dict.fromkeys(fields, one), choice={"index": two}, finish=three)["choices"][0]
+        for one in odd
+        for two in ([], {}, False, "x")
+        for three in ([], {}, False)
+    ]
+    assert read(Seen("", {"choices": several, "type": [], "object": [], "x_groq": 5})).outcome == "malformed"
+    assert read(Seen("", {"choices": several[:3]})).text == "fine"
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        chat("a" * 2_000_000, message={"refusal": 5}),
+        chat("a" * 2_000_000, type=1, more=["b" * 1_000_000, {"c": []}]),
+        chat("a" * 2_000_000, message={"reasoning": ["b" * 2_000_000]}),
+    ],
+)
+def test_large_answer_with_an_odd_field_is_read(came):
+    assert read(Seen("", came)).text == "a" * 2_000_000
+
+
+def test_numbers_that_no_one_can_hold_are_beside_the_answer():
+    whole = json.dumps(chat(type=1)).encode()
+    for number in (b"9" * 5_000, b"1e400"):
+        for field in (b"n", b"id", b"created"):
+            body = b'{"' + field + b'":' + number + b"," + whole[1:]
+            assert api_named("openai").reply(body, "l", 1.0).text == "fine"
+        body = whole.replace(b'"index": 0', b'"index": ' + number)
+        assert api_named("openai").reply(body, "l", 1.0).text == "fine"
