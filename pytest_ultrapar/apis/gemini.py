@@ -27,7 +27,7 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import fitted, part_of
+from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -329,10 +329,10 @@ class ContentStream(EventStream["_Response"]):
         for candidate in candidates:
             if (candidate.index or 0) != self._index:
                 continue
-            if not is_nothing(reason := candidate.finish_reason):
+            if (reason := bytes(candidate.finish_reason)) not in EMPTY:
                 # One that is no word is one that nobody knows.
                 word = part_of(reason, str, "candidates.finishReason")
-                self._stop_reason = body_text(bytes(reason)) if word is None else word
+                self._stop_reason = body_text(reason) if word is None else word
             for part in (candidate.content or _Content()).parts or ():
                 self._add(part)
                 self._note_token(now_s)

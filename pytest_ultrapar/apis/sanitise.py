@@ -77,12 +77,13 @@ def sanitised(content: bytes) -> bytes | None:
 
 _MOST_ODD = 20
 """Kinds of odd fields: each costs another reading of all."""
+_MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
 """Fields that are the answer: what is wrong with one spoils it. All others are beside it."""
 _MAY_LACK = frozenset(("tool_calls", "delta"))
-_EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
+EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
 _BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
 _NUMBER = b"-0123456789"
 _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
@@ -101,7 +102,7 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
     Returns:
         None where the answer itself is none, or too much is odd.
     """
-    whole = part_of(content, _NODES)
+    whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):
         try:
             return msgspec.json.decode(msgspec.json.encode(whole), type=decoder.type, strict=False)
@@ -133,7 +134,7 @@ def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: A
     for node, key in reversed([*_places(whole, path)] if names else []):
         odd = msgspec.json.encode(node[key])
         is_one = begins == b"{" and "`array" in said and odd != b"{}"
-        is_beside = names[-1] not in _ANSWER or (names[-1] in _MAY_LACK and odd in _EMPTY)
+        is_beside = names[-1] not in _ANSWER or (names[-1] in _MAY_LACK and odd in EMPTY)
         if odd[:1] not in begins or not (is_beside or (is_one and names[-1] == "tool_calls")):
             continue
         if begins == _NUMBER and "`str" in said and names[-1] != "refusal":
@@ -173,14 +174,19 @@ def has_too_many_objects(content: bytes) -> bool:
     16 MiB of `{},{},` would become 5.6 million objects of 100 bytes and more. A small text may hold
     what it likes: 256 KiB make 10 MB.
     """
-    if len(content) <= _SMALL_BYTES or content.count(b"{") <= MOST_OBJECTS:
+    return _has_more(content, b"{", MOST_OBJECTS)
+
+
+def _has_more(content: bytes, sign: bytes, most: int) -> bool:
+    """Whether a text that is not small has a sign more often than that."""
+    if len(content) <= _SMALL_BYTES or content.count(sign) <= most:
         return False
     # Braces are also what code is made of: only those outside strings are objects. One string after
     # the other, for a text without strings would be put together out of as many pieces: 350 MB.
-    n_objects, end = 0, 0
+    n_signs, end = 0, 0
     for string in _STRING.finditer(content):
-        n_objects += content.count(b"{", end, string.start())
-        if n_objects > MOST_OBJECTS:
+        n_signs += content.count(sign, end, string.start())
+        if n_signs > most:
             return True
         end = string.end()
-    return n_objects + content.count(b"{", end) > MOST_OBJECTS
+    return n_signs + content.count(sign, end) > most

@@ -6,6 +6,7 @@ Each row names the public report, page or repository in which its shape was seen
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -805,6 +806,21 @@ def test_answer_with_too_many_kinds_of_odd_fields_is_none():
 )
 def test_large_answer_with_an_odd_field_is_read(came):
     assert read(Seen("", came)).text == "a" * 2_000_000
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"choices":[{"finish_reason":5},' + b"1," * 7_000_000 + b"1]}",
+        b'{"choices":[{"message":{"tool_calls":[' + b"null," * 3_000_000 + b"null]}}]}",
+        b'{"choices":[{"finish_reason":5},' + b"[]," * 5_000_000 + b"1]}",
+    ],
+    ids=["numbers", "nothing", "lists"],
+)
+def test_answer_of_millions_of_items_is_not_mended(odd):
+    begun_s = time.perf_counter()
+    assert api_named("openai").reply(odd, "l", 1.0).outcome == "malformed"
+    assert time.perf_counter() - begun_s < 2.0
 
 
 def test_numbers_that_no_one_can_hold_are_beside_the_answer():
