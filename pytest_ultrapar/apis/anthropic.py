@@ -22,6 +22,7 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    Usage,
     add_counts,
     answered,
     broken_off,
@@ -30,10 +31,11 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     joined,
     malformed,
+    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
+from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,8 +86,7 @@ class Anthropic(OpenAi):
         blocks = decoded(bytes(message.content), _blocks_decoder, "message")
         if isinstance(blocks, Failure):
             return blocks
-        usage = part_of(message.usage, _Usage, "usage") or _Usage()
-        reply = _reply(message, blocks, usage, lane, latency_s)
+        reply = _reply(message, blocks, usage_of(message.usage), lane, latency_s)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
         turn = decoded(bytes(message.content), _turn_decoder, "message")
@@ -103,20 +104,7 @@ class Anthropic(OpenAi):
 
 
 _translate = Translator(
-    NAME,
-    NO_COUNTERPART
-    | {
-        "seed": None,
-        "logprobs": False,
-        "top_logprobs": 0,
-        "presence_penalty": 0,
-        "frequency_penalty": 0,
-        "store": False,
-        "verbosity": None,
-        "reasoning_effort": None,
-        "prompt_cache_key": None,
-        "safety_identifier": None,
-    },
+    NAME, OF_OPENAI | {"seed": None, "presence_penalty": 0, "frequency_penalty": 0}
 )
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
@@ -223,8 +211,8 @@ def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
     text = _translate.said(message, place)
     match message.get(NATIVE):
         case {"api": str(api), "turn": list(turn)} if api == NAME:
-            used = [{name: one.get(name) for name in _CALL} for one in _of(turn, "tool_use")]
-            whole = "".join(one.get("text") or "" for one in _of(turn, "text"))
+            used = [{name: one.get(name) for name in _CALL} for one in of_kind(turn, "tool_use")]
+            whole = "".join(one.get("text") or "" for one in of_kind(turn, "text"))
             if used == calls and whole == text:
                 # The API takes no text without a character.
                 return [one for one in turn if one != _NO_TEXT]
@@ -239,10 +227,6 @@ _NO_TEXT = {"type": "text", "text": ""}
 _CALL = ("type", "id", "name", "input")
 
 
-def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [block for block in turn if block.get("type") == kind]
-
-
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -255,7 +239,7 @@ _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 
 def _reply(
-    message: _Message, blocks: Sequence[_Block], usage: _Usage, lane: str, latency_s: float
+    message: _Message, blocks: Sequence[_Block], usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
     said = part_of(message.stop_details, dict[str, Any]) or {}
     failure = broken_off(message.stop_reason, str(said.get("explanation") or ""))
@@ -266,10 +250,9 @@ def _reply(
     )
     if failure is None and not all(call.call_id for call in calls):
         failure = malformed(CALL_WITHOUT_ID)
-    details = part_of(usage.output_tokens_details, _TokenDetails) or _TokenDetails()
-    cached = count(usage.cache_read_input_tokens)
-    written = count(usage.cache_creation_input_tokens)
-    tokens_in = count(usage.input_tokens)
+    cached = count(usage, "cache_read_input_tokens")
+    written = count(usage, "cache_creation_input_tokens")
+    tokens_in = count(usage, "input_tokens")
     if tokens_in is not None:
         # What goes into a cache or comes out of it is counted apart.
         tokens_in += (cached or 0) + (written or 0)
@@ -279,10 +262,10 @@ def _reply(
         tool_calls=calls,
         finish_reason=_FINISH_REASONS.get(message.stop_reason or "", message.stop_reason),
         tokens_in=tokens_in,
-        tokens_out=count(usage.output_tokens),
+        tokens_out=count(usage, "output_tokens"),
         lane=lane,
         latency_s=latency_s,
-        reasoning_tokens=count(details.thinking_tokens),
+        reasoning_tokens=count(usage, "thinking_tokens", "output_tokens_details"),
         id=part_of(message.id, str, "id"),
         model=part_of(message.model, str, "model"),
         cached_tokens=cached,
@@ -302,7 +285,7 @@ class MessageStream(EventStream["_Event"]):
     def __init__(self) -> None:
         super().__init__(_event_decoder, "event of a message")
         self._message = _Message()
-        self._usage = _Usage()
+        self._usage: Usage = {}
         self._growing: dict[int, _Growing] = {}
         self._said_stop = False
 
@@ -327,13 +310,13 @@ class MessageStream(EventStream["_Event"]):
         match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
-                add_counts(self._usage, part_of(event.message.usage, _Usage, "usage") or _Usage())
+                add_counts(self._usage, usage_of(event.message.usage))
             case "content_block_start":
                 self._begin(event.index, event.content_block, now_s)
             case "content_block_delta" if event.delta is not None:
                 self._grow(event.index, event.delta, now_s)
             case "message_delta":
-                add_counts(self._usage, part_of(event.usage, _Usage, "usage") or _Usage())
+                add_counts(self._usage, usage_of(event.usage))
                 if event.delta is not None:
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason
@@ -437,20 +420,6 @@ class _Event(Answer):
     message: _Message | None = None
     content_block: msgspec.Raw = NOTHING
     delta: _Delta | None = None
-
-
-class _Usage(msgspec.Struct, omit_defaults=True):
-    """What the API counted, unread."""
-
-    input_tokens: msgspec.Raw = NOTHING
-    output_tokens: msgspec.Raw = NOTHING
-    cache_creation_input_tokens: msgspec.Raw = NOTHING
-    cache_read_input_tokens: msgspec.Raw = NOTHING
-    output_tokens_details: msgspec.Raw = NOTHING
-
-
-class _TokenDetails(msgspec.Struct):
-    thinking_tokens: msgspec.Raw = NOTHING
 
 
 _message_decoder = msgspec.json.Decoder(_Message)

@@ -40,7 +40,7 @@ class ErrorSaid:
         message: Its message, without addresses and without what it quotes of the request.
         back_s: After how many seconds to come back, as Google's `RetryInfo` says it; None: it does
             not.
-        param: Which parameter is wrong; empty: none, or the prompt.
+        param: Which parameter is wrong; empty: none.
     """
 
     codes: frozenset[str]
@@ -138,10 +138,7 @@ def read_error(body: bytes) -> ErrorSaid:
     delays = [duration_of(detail.retry_delay.lower()) for detail in details]
     back_s = max((bounded(delay) or 0.0 for delay in delays if delay), default=0.0)
     message = " ".join(_plain(text) for text in texts if text)
-    param = _word(error.param)
-    return ErrorSaid(
-        codes, message[:_LOOKED_AT], back_s or None, "" if param in _PROMPT else param
-    )
+    return ErrorSaid(codes, message[:_LOOKED_AT], back_s or None, _word(error.param))
 
 
 def _word(raw: msgspec.Raw) -> str:
@@ -176,14 +173,15 @@ _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
 _TEACH = "; if this is an overflow or a filter, say so in the pool (patterns of the provider)"
 _RENAME = "; parameters of the model in the pool can rename what a suite sends, or leave it out"
 _TAUGHT_ON = (400, 413, 422)
-_PROMPT = frozenset(("messages", "prompt", "input", "contents"))
+_PROMPT = frozenset(("", "messages", "prompt", "input", "contents"))
 _NAMED = re.compile(
     r"\b(?:parameter|field|argument|propert(?:y|ies))|\b(?:unknown|invalid|unsupported) model\b"
     r"|\bmodel\b(?!')[^.]{0,80}(?:['\"`]|\bnot\b)"
 )
 """A parameter, or a model: what is wrong with it is neither the prompt's length nor a filter's."""
 _NO_PARAMETER = re.compile(
-    r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|extra)[ _](?:[a-z]+ )?(?:parameter|argument|field)"
+    r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected|extra)[ _](?:request )?"
+    r"(?:parameter|argument|field)"
     r"|(?:parameter|argument|field)\b[^.]{0,60}\bnot (?:supported|permitted|allowed)"
 )
 
@@ -241,7 +239,8 @@ def _hint(error: ErrorSaid) -> str:
     """What can be done about words that nobody knows."""
     if _NO_PARAMETER.search(error.text):
         return _RENAME
-    return "" if error.param or not error.text or _NAMED.search(error.text) else _TEACH
+    is_named = error.param not in _PROMPT or _NAMED.search(error.text)
+    return "" if is_named or not error.text else _TEACH
 
 
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:

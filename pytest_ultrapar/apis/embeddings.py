@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import ChatStream, Usage
-from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed
+from pytest_ultrapar.apis.openai import ChatStream
+from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed, usage_of
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.sanitise import part_of
 
 
 class Embeddings:
@@ -21,8 +20,7 @@ class Embeddings:
             return found
         if not bytes(found.data).startswith(b"["):
             return malformed("the answer has no list of embeddings")
-        usage = part_of(found.usage, Usage, "usage") or Usage()
-        tokens_in = count(usage.prompt_tokens)
+        tokens_in = count(usage_of(found.usage), "prompt_tokens")
         tokens_out = None if tokens_in is None else 0
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 

@@ -25,10 +25,11 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     joined,
     malformed,
+    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
-from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, object_of
+from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,29 +95,11 @@ class Gemini(OpenAi):
 
 _translate = Translator(
     NAME,
-    NO_COUNTERPART
-    | {
-        "logprobs": False,
-        "top_logprobs": 0,
-        "parallel_tool_calls": True,
-        "store": False,
-        "user": None,
-        "metadata": None,
-        "verbosity": None,
-        "reasoning_effort": None,
-        "service_tier": "auto",
-        "prompt_cache_key": None,
-        "safety_identifier": None,
-    },
+    OF_OPENAI
+    | {"parallel_tool_calls": True, "user": None, "metadata": None, "service_tier": "auto"},
 )
-_SETTINGS = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "top_k": "topK",
-    "seed": "seed",
-    "presence_penalty": "presencePenalty",
-    "frequency_penalty": "frequencyPenalty",
-}
+_SETTINGS = {"temperature": "temperature", "seed": "seed", "top_p": "topP", "top_k": "topK"}
+_SETTINGS |= {"presence_penalty": "presencePenalty", "frequency_penalty": "frequencyPenalty"}
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
 
@@ -268,16 +251,17 @@ class ContentStream(EventStream["_Response"]):
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
             failure = malformed("the answer ended before its end: it gives no reason for it")
-        usage = part_of(self._last.usage_metadata, _Usage, "usageMetadata") or _Usage()
-        thought = count(usage.thoughts_token_count)
+        usage = usage_of(self._last.usage_metadata, "usageMetadata")
+        thought = count(usage, "thoughtsTokenCount")
         turn = self._parts()
         parts = fitted(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
         calls = [part.function_call for part in parts if part.function_call is not None]
-        tokens_in, tokens_out = count(usage.prompt_token_count), count(usage.candidates_token_count)
+        tokens_out = count(usage, "candidatesTokenCount")
+        tokens_in = count(usage, "promptTokenCount")
         if tokens_in is not None:
-            tokens_in += count(usage.tool_use_prompt_token_count) or 0
+            tokens_in += count(usage, "toolUsePromptTokenCount") or 0
         if thought is not None:
             tokens_out = (tokens_out or 0) + thought
         finish_reason = _FINISH_REASONS.get(self._stop_reason or "", self._stop_reason)
@@ -301,7 +285,7 @@ class ContentStream(EventStream["_Response"]):
             reasoning_tokens=thought,
             id=part_of(self._last.response_id, str, "responseId"),
             model=part_of(self._last.model_version, str, "modelVersion"),
-            cached_tokens=count(usage.cached_content_token_count),
+            cached_tokens=count(usage, "cachedContentTokenCount"),
             stop_reason=self._stop_reason,
             native=None if is_plain else {"api": NAME, "turn": turn},
         )
@@ -388,16 +372,6 @@ class _Response(Answer, rename="camel"):
     usage_metadata: msgspec.Raw = NOTHING
     response_id: msgspec.Raw = NOTHING
     model_version: msgspec.Raw = NOTHING
-
-
-class _Usage(msgspec.Struct, rename="camel"):
-    """What the API counted, unread."""
-
-    prompt_token_count: msgspec.Raw = NOTHING
-    tool_use_prompt_token_count: msgspec.Raw = NOTHING
-    cached_content_token_count: msgspec.Raw = NOTHING
-    candidates_token_count: msgspec.Raw = NOTHING
-    thoughts_token_count: msgspec.Raw = NOTHING
 
 
 _response_decoder = msgspec.json.Decoder(_Response)

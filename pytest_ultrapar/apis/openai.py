@@ -21,6 +21,7 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    Usage,
     add_counts,
     answered,
     broken_off,
@@ -30,6 +31,7 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     joined,
     malformed,
+    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
@@ -104,8 +106,7 @@ class OpenAi:
         is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
         if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
             return malformed("the answer's message has no content, not even an empty one")
-        usage = completion.counted or Usage()
-        return reply_of(completion.choices, completion, usage, lane, latency_s)
+        return reply_of(completion.choices, completion, completion.counted, lane, latency_s)
 
     def stream(self) -> Stream:
         """An empty stream."""
@@ -157,10 +158,6 @@ def reply_of(
         lane: Which lane answered.
         latency_s: How long it took, seconds.
     """
-    details, of_prompt = (
-        part_of(one, TokenDetails) or TokenDetails()
-        for one in (usage.completion_tokens_details, usage.prompt_tokens_details)
-    )
     found: list[Reply] = []
     for choice in choices:
         message = choice.said or WireMessage()
@@ -173,13 +170,13 @@ def reply_of(
                     for one in message.tool_calls or ()
                 ),
                 finish_reason=choice.finish_reason,
-                tokens_in=count(usage.prompt_tokens),
-                tokens_out=usage.tokens_out,
+                tokens_in=count(usage, "prompt_tokens"),
+                tokens_out=_tokens_out(usage),
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
-                reasoning_tokens=count(details.reasoning_tokens),
-                cached_tokens=count(of_prompt.cached_tokens),
+                reasoning_tokens=count(usage, "reasoning_tokens", "completion_tokens_details"),
+                cached_tokens=count(usage, "cached_tokens", "prompt_tokens_details"),
                 id=part_of(completion.id, str, "id"),
                 model=part_of(completion.model, str, "model"),
                 stop_reason=choice.finish_reason,
@@ -198,8 +195,16 @@ def reply_of(
     return first
 
 
-MOST_CHOICES = 1_000
-"""OpenAI gives 128; a bound as that of tool calls."""
+def _tokens_out(usage: Usage) -> int | None:
+    """All tokens but the prompt's.
+
+    xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
+    """
+    n_in, n_out = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    total = count(usage, "total_tokens")
+    if n_in is None or n_out is None or total is None:
+        return n_out
+    return max(n_out, total - n_in)
 
 
 @dataclass(slots=True)
@@ -245,11 +250,10 @@ class _Pieces:
             WireToolCall(None, call.call_id, Function(call.name, joined(call.arguments)))
             for call in sorted(self.calls, key=attrgetter("index"))
         ]
-        texts = {name: joined(pieces) for name, pieces in self.texts.items()}
-        return Choice(
-            message=WireMessage(**{"content": ""} | texts, tool_calls=calls),
-            finish_reason=self.finish_reason,
-        )
+        said = WireMessage("", tool_calls=calls)
+        for name, pieces in self.texts.items():
+            setattr(said, name, joined(pieces))
+        return Choice(message=said, finish_reason=self.finish_reason)
 
 
 class ChatStream(EventStream["Completion"]):
@@ -259,7 +263,7 @@ class ChatStream(EventStream["Completion"]):
         super().__init__(_decoder, "chat completion")
         self._choices: dict[int, _Pieces] = {}
         self._named = Completion()
-        self._usage = Usage()
+        self._usage: Usage = {}
         self._is_odd = self._is_text = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
@@ -282,17 +286,15 @@ class ChatStream(EventStream["Completion"]):
         for name in ("id", "model"):
             if (field := getattr(event, name)) is not NOTHING:
                 setattr(self._named, name, field)
-        if (usage := event.counted) is not None:
-            add_counts(self._usage, usage)
-        elif event.choices is None:
-            self._is_odd = True
+        add_counts(self._usage, event.counted)
+        self._is_odd |= event.choices is None and not event.counted
         for choice in event.choices or ():
             self._take_choice(choice, now_s)
 
     def _take_choice(self, choice: Choice, now_s: float) -> None:
         index = choice.index or 0
-        if index not in self._choices and len(self._choices) >= MOST_CHOICES:
-            self._fail(malformed(f"the stream has more than {MOST_CHOICES} choices"))
+        if index not in self._choices and len(self._choices) >= MOST_TOOL_CALLS:
+            self._fail(malformed(f"the stream has more than {MOST_TOOL_CALLS} choices"))
             return
         own = self._choices.setdefault(index, _Pieces())
         own.finish_reason = choice.finish_reason or own.finish_reason
@@ -422,35 +424,6 @@ class Choice(msgspec.Struct):
         return broken_off(self.finish_reason)
 
 
-class TokenDetails(msgspec.Struct):
-    """Of which tokens there were how many."""
-
-    reasoning_tokens: msgspec.Raw = NOTHING
-    cached_tokens: msgspec.Raw = NOTHING
-
-
-class Usage(msgspec.Struct, omit_defaults=True):
-    """What the API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
-
-    prompt_tokens: msgspec.Raw = NOTHING
-    completion_tokens: msgspec.Raw = NOTHING
-    completion_tokens_details: msgspec.Raw = NOTHING
-    prompt_tokens_details: msgspec.Raw = NOTHING
-    total_tokens: msgspec.Raw = NOTHING
-
-    @property
-    def tokens_out(self) -> int | None:
-        """All tokens but the prompt's.
-
-        xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
-        """
-        n_in, n_out = count(self.prompt_tokens), count(self.completion_tokens)
-        total = count(self.total_tokens)
-        if n_in is None or n_out is None or total is None:
-            return n_out
-        return max(n_out, total - n_in)
-
-
 class Completion(Answer):
     """A whole answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
 
@@ -458,14 +431,14 @@ class Completion(Answer):
     x_groq: Answer | None = None
 
     @property
-    def counted(self) -> Usage | None:
+    def counted(self) -> Usage:
         """The usage, in a choice as Moonshot's, or in a field of its own as Groq's.
 
-        None where there is none: an answer counts also without.
+        Empty where there is none: an answer counts also without.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
-        found = (part_of(one.usage, Usage, "usage") for one in holders if not is_nothing(one.usage))
-        return next(filter(None, found), None)
+        found = (usage_of(one.usage) for one in holders if not is_nothing(one.usage))
+        return next(filter(None, found), {})
 
 
 _decoder = msgspec.json.Decoder(Completion)

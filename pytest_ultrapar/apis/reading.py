@@ -59,7 +59,8 @@ MOST_TOKENS = 10**9
 sums of 10^9 such counts still fit in 64 bits."""
 CALL_WITHOUT_ID = "a tool call of the answer has no id, by which its result could name it"
 MOST_TOOL_CALLS = 1_000
-"""OpenAI allows 128 tools; a bound keeps a hostile stream from growing by calls without content."""
+"""Of choices, too: OpenAI allows 128 of either. A bound keeps a hostile stream from growing by what
+has no content."""
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
@@ -130,13 +131,26 @@ def is_nothing(field: msgspec.Raw) -> bool:
     return field is NOTHING or bytes(field) == b"null"
 
 
-def count(figure: msgspec.Raw) -> int | None:
+Usage = dict[str, msgspec.Raw]
+"""What an API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
+
+
+def usage_of(field: msgspec.Raw, name: str = "usage") -> Usage:
+    """What an answer took; empty: it does not say."""
+    return part_of(field, Usage, name) or {}
+
+
+def count(usage: Usage, name: str, within: str = "") -> int | None:
     """A number of tokens; None where none is said that can be believed.
 
-    Some gateways write 12.0, and no figure spoils an answer.
+    Args:
+        usage: Of an answer.
+        name: Of the number.
+        within: The field of the usage that has it; empty: none, the usage itself.
     """
+    counts = part_of(usage.get(within, NOTHING), Usage) or {} if within else usage
     try:
-        number = float(bytes(figure))
+        number = float(bytes(counts.get(name, NOTHING)))
     except ValueError:
         return None
     return int(number) if 0 <= number <= MOST_TOKENS else None
@@ -184,16 +198,16 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
     return None
 
 
-def add_counts(usage: msgspec.Struct, more: msgspec.Struct) -> None:
+def add_counts(usage: Usage, more: Usage) -> None:
     """Take the counts of a later event, which are totals: zeros, with which some end, say nothing.
 
     Args:
-        usage: All of whose fields are unread.
-        more: What the event has, of the same shape.
+        usage: All that was said before.
+        more: What the event has.
     """
-    for name, figure in msgspec.structs.asdict(more).items():
-        if re.search(b"[1-9]", bytes(figure)) or is_nothing(getattr(usage, name)):
-            setattr(usage, name, figure)
+    for name, figure in more.items():
+        if re.search(b"[1-9]", bytes(figure)) or is_nothing(usage.get(name, NOTHING)):
+            usage[name] = figure
 
 
 class _ErrorCode(msgspec.Struct):
@@ -234,9 +248,7 @@ _PIECE = re.compile(
     re.DOTALL,
 )
 """What may go on in another event, wherever it comes."""
-_CUT = re.compile(
-    rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX)
-)
+_CUT = re.compile(rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX))
 """Half a surrogate pair at the beginning of a piece or at its end: no text can hold it."""
 _MARK = os.urandom(8).hex()
 """What no server can know stands before a half until its other half is here."""
@@ -253,7 +265,7 @@ def _whole(half: re.Match[str]) -> str:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """The pieces of a stream's text as one: characters that were cut are whole, halves are shown."""
+    """The pieces of a stream's text as one: characters that were cut are whole, halves shown."""
     return _HALF.sub(_whole, "".join(pieces))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi, TokenDetails
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reading import (
     CALL_WITHOUT_ID,
     NOTHING,
@@ -27,10 +27,11 @@ from pytest_ultrapar.apis.reading import (
     is_nothing,
     joined,
     malformed,
+    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import fitted, part_of
-from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator
+from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,13 +88,7 @@ class Responses(OpenAi):
 
 _translate = Translator(
     NAME,
-    NO_COUNTERPART
-    | {
-        "seed": None,
-        "stop": None,
-        "presence_penalty": 0,
-        "frequency_penalty": 0,
-    },
+    NO_COUNTERPART | {"seed": None, "stop": None, "presence_penalty": 0, "frequency_penalty": 0},
 )
 _OF_THE_PROVIDER = ("previous_response_id", "conversation", "background")
 _FOREIGN_PARTS = frozenset({"input_audio"})
@@ -192,8 +187,10 @@ def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
     text = _translate.said(message, place)
     match message.get(NATIVE):
         case {"api": str(api), "turn": list(turn)} if api == NAME:
-            used = [{name: one.get(name) for name in _CALL} for one in _of(turn, "function_call")]
-            said = [part for one in _of(turn, "message") for part in one.get("content") or ()]
+            used = [
+                {name: one.get(name) for name in _CALL} for one in of_kind(turn, "function_call")
+            ]
+            said = [part for one in of_kind(turn, "message") for part in one.get("content") or ()]
             whole = "".join(part.get("text") or part.get("refusal") or "" for part in said)
             if used == calls and whole == text:
                 return turn
@@ -203,10 +200,6 @@ def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
 
 
 _CALL = ("type", "call_id", "name", "arguments")
-
-
-def _of(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [item for item in turn if item.get("type") == kind]
 
 
 _KNOWN_ITEMS = ("message", "function_call", "reasoning")
@@ -220,9 +213,7 @@ def _reply(
         details = part_of(response.incomplete_details, dict[str, Any]) or {}
         stop_reason = str(details.get("reason") or stop_reason)
     failure = broken_off(stop_reason)
-    usage = part_of(response.usage, _Usage, "usage") or _Usage()
-    counted = part_of(usage.output_tokens_details, TokenDetails) or TokenDetails()
-    cached = part_of(usage.input_tokens_details, TokenDetails) or TokenDetails()
+    usage = usage_of(response.usage)
     calls = tuple(
         ToolCall(item.call_id or "", item.name or "", item.arguments or "")
         for item in items
@@ -249,15 +240,15 @@ def _reply(
         or None,
         tool_calls=calls,
         finish_reason=finish_reason,
-        tokens_in=count(usage.input_tokens),
-        tokens_out=count(usage.output_tokens),
+        tokens_in=count(usage, "input_tokens"),
+        tokens_out=count(usage, "output_tokens"),
         lane=lane,
         latency_s=latency_s,
         refusal=refusal or None,
-        reasoning_tokens=count(counted.reasoning_tokens),
+        reasoning_tokens=count(usage, "reasoning_tokens", "output_tokens_details"),
         id=part_of(response.id, str, "id"),
         model=part_of(response.model, str, "model"),
-        cached_tokens=count(cached.cached_tokens),
+        cached_tokens=count(usage, "cached_tokens", "input_tokens_details"),
         stop_reason=stop_reason,
     )
     return reply if failure is None else replace(failure, came=reply)
@@ -343,15 +334,6 @@ class _Event(Answer):
     response: msgspec.Raw = NOTHING
     delta: msgspec.Raw = NOTHING
     item: msgspec.Raw = NOTHING
-
-
-class _Usage(msgspec.Struct):
-    """What the API counted, unread."""
-
-    input_tokens: msgspec.Raw = NOTHING
-    output_tokens: msgspec.Raw = NOTHING
-    input_tokens_details: msgspec.Raw = NOTHING
-    output_tokens_details: msgspec.Raw = NOTHING
 
 
 _response_decoder = msgspec.json.Decoder(_Response)

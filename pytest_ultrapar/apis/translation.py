@@ -23,17 +23,15 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tool": ("tool_call_id", "name"),
 }
 """By role, what a message may hold beside it and its content."""
-NO_COUNTERPART: dict[str, Any] = {
-    "n": 1,
-    "logit_bias": None,
-    "functions": None,
-    "function_call": None,
-    "modalities": ["text"],
-    "audio": None,
-    "prediction": None,
-    "web_search_options": None,
-}
+NO_COUNTERPART: dict[str, Any] = {"n": 1, "modalities": ["text"]} | dict.fromkeys(
+    ("logit_bias", "functions", "function_call", "audio", "prediction", "web_search_options")
+)
 """What no other API has."""
+OF_OPENAI = NO_COUNTERPART | {"logprobs": False, "top_logprobs": 0, "store": False}
+OF_OPENAI |= dict.fromkeys(
+    ("verbosity", "reasoning_effort", "prompt_cache_key", "safety_identifier")
+)
+"""What no other provider has."""
 
 
 class Translator(NamedTuple):
@@ -279,6 +277,11 @@ class Translator(NamedTuple):
             case _:
                 self.refuse("this response_format")
         return wanted
+
+
+def of_kind(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The blocks or items of a turn that are of one type."""
+    return [one for one in turn if one.get("type") == kind]
 
 
 def object_of(arguments: str) -> dict[str, Any]:

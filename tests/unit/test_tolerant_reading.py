@@ -91,8 +91,8 @@ GENERATION_FAILED = [
     *(
         Seen("no report", chat("half", finish=word), FAILED)
         for word in (
-            ["error: upstream", "upstream error", "network-error", "error_limit"]
-            + ["EngineDeadError", "aborted_by_user", "exception", "cuda_oom", "OOM"]
+            *("error: upstream", "upstream error", "network-error", "error_limit"),
+            *("EngineDeadError", "aborted_by_user", "exception", "cuda_oom", "OOM"),
         )
     ),
     Seen("no report", chat("half", message={"error": {"message": "gone"}}), FAILED),
@@ -288,8 +288,8 @@ BESIDE_THE_ANSWER = [
     *(
         Seen("no report", chat(error=error), FINE)
         for error in (
-            [{"code": 0, "message": "success"}, {"code": 200, "message": "OK"}, 0.0, "none", " "]
-            + ["null", "false", [None], [{}], {"message": " "}, {"a-b": None}]
+            *({"code": 0, "message": "success"}, {"code": 200, "message": "OK"}, 0.0, "none"),
+            *(" ", "null", "false", [None], [{}], {"message": " "}, {"a-b": None}),
         )
     ),
     Seen("no report", chat(type=1, n=int("9" * 600)), FINE),
@@ -792,7 +792,10 @@ def test_answer_with_too_many_kinds_of_odd_fields_is_none():
         for two in ([], {}, False, "x")
         for three in ([], {}, False)
     ]
-    assert read(Seen("", {"choices": several, "type": [], "object": [], "x_groq": 5})).outcome == "malformed"
+    assert (
+        read(Seen("", {"choices": several, "type": [], "object": [], "x_groq": 5})).outcome
+        == "malformed"
+    )
     assert read(Seen("", {"choices": several[:3]})).text == "fine"
 
 
@@ -826,8 +829,8 @@ def test_answer_of_millions_of_items_is_not_mended(odd):
 def test_numbers_that_no_one_can_hold_are_beside_the_answer():
     whole = json.dumps(chat(type=1)).encode()
     for number in (b"9" * 5_000, b"1e400"):
-        for field in (b"n", b"id", b"created"):
-            body = b'{"' + field + b'":' + number + b"," + whole[1:]
+        for name in (b"n", b"id", b"created"):
+            body = b'{"' + name + b'":' + number + b"," + whole[1:]
             assert api_named("openai").reply(body, "l", 1.0).text == "fine"
         body = whole.replace(b'"index": 0', b'"index": ' + number)
         assert api_named("openai").reply(body, "l", 1.0).text == "fine"
