@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED, LIMITED
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED, LIMITED, OWN
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
@@ -294,7 +294,7 @@ class LaneBroker:
             is_alike = outcome not in DOUBTED or lane.health.suspicion.has(outcome)
             said = outcome if is_alike else "cancelled"
             verdict = lane.health.tried(now_s)
-        lane.n_refused += outcome in LIMITED
+        lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
         is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
         said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said

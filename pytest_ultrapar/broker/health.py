@@ -188,9 +188,7 @@ class LaneHealth:
             suspicion.refused(request.case_id, outcome)
             if not suspicion.is_suspect or suspicion.is_tried:
                 return self.resume(now_s) if is_back else None
-            if granted_s < suspicion.unasked_s:
-                suspicion.unasked_s = min(suspicion.unasked_s, now_s + HOLD_S)
-                return self.hold(now_s + HOLD_S, its_class.removes)
+            return self.hold(now_s + HOLD_S, its_class.removes)
         if its_class.removes is not None:
             return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:

@@ -9,7 +9,6 @@ a request.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ class Suspicion:
 
     Attributes:
         is_tried: A probe is out.
-        unasked_s: What is refused that was granted from then on removes without a probe, since no
-            request has asked for one.
     """
 
     def __init__(self) -> None:
@@ -38,7 +35,6 @@ class Suspicion:
         self._refused: dict[str, str] = {}
         self._is_new = True
         self.is_tried = False
-        self.unasked_s = math.inf
 
     @property
     def is_suspect(self) -> bool:
@@ -63,7 +59,6 @@ class Suspicion:
         """Nothing is known against it, and a probe that is out decides nothing."""
         self._refused.clear()
         self.is_tried = False
-        self.unasked_s = math.inf
 
     def wants_probe(self, request: LeaseRequest) -> bool:
         """Whether the next lease on this lane of a request that was refused is for a probe."""

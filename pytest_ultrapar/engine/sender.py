@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, is_doubted
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, OWN, is_doubted
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.apis.state import state_made, state_named
@@ -323,7 +324,7 @@ class Sender:
                 else:
                     self.parts.port.release(lease, "unsent")
                     # A broker in this process answers at once: let the loop go round.
-                    await asyncio.sleep(0)
+                    await sleep(0)
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
@@ -375,9 +376,10 @@ class Sender:
         self.conversation.troubles[self.role] = failure.message
         tries.failed.append(failure.outcome)
         patience_s = self._until_s - self._since_s
-        if is_doubted(failure.outcome, failure.retry_after_s, patience_s):
+        doubted = is_doubted(failure.outcome, failure.retry_after_s, patience_s)
+        if doubted:
             tries.refused_by.append(lease.lane)
-        verdict = retry.decide(failure, tries.failed)
+        verdict = retry.decide(failure, tries.failed, is_doubted=doubted)
         if verdict == "again" and (
             tries.is_hopeless or (request.pieces is not None and request.pieces.has_begun)
         ):
@@ -563,7 +565,7 @@ class Sender:
             feedback = feedback_from(result, endpoint, answer, late_s)
             # A connection is nobody's own.
             if (
-                outcome in LIMITED
+                outcome in OWN
                 and isinstance(answer, Answer)
                 and tries.is_own(lease, of_tokens=feedback.exceeded == "tokens")
             ):
@@ -643,7 +645,7 @@ class Sender:
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
             self.conversation.backoff_s += seconds
-            await asyncio.sleep(seconds)
+            await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
         """What is wrong with a request, as who asked is told.

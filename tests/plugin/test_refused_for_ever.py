@@ -19,6 +19,8 @@ WAYS = {
     "529": refuse(529, b"Retry-After: 1"),
     "503": refuse(503, b"Retry-After: 1"),
 }
+# A server does not load its model for one request and answer all others.
+LOADING = refuse(503, message="Loading model")
 # One prompt above all tokens of a minute, in words that name no amount that was asked for.
 TOKENS = {
     # FoundationAgents/OpenManus#746, RooCodeInc/Roo-Code#554
@@ -45,12 +47,14 @@ def others_took_s(project, workers, bad):
 
 
 @pytest.mark.parametrize(
-    ("way", "keys"), [(way, keys) for way in WAYS for keys in (1, 3)] + [(way, 1) for way in TOKENS]
+    ("way", "keys"),
+    [(way, keys) for way in WAYS for keys in (1, 3)] + [(way, 1) for way in ("loading", *TOKENS)],
 )
 def test_others_are_done_in_time_and_the_one_is_named(project, way, keys, workers):
     project.write_pool(keys=keys, seats=20 // keys)
     without_s = statistics.median(others_took_s(project, workers, after(0.05)) for _ in range(3))
-    bad = WAYS.get(way) or refuse(429, b"Retry-After: 1", message=TOKENS[way])
+    named = {**WAYS, "loading": LOADING}
+    bad = named.get(way) or refuse(429, b"Retry-After: 1", message=TOKENS[way])
     with_s = others_took_s(project, workers, bad)
     assert project.kinds() == {("solved", None): N - 1, ("infra", "refusal_of_request"): 1}
     assert set(project.reasons().values()) == {""}

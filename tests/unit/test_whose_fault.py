@@ -202,12 +202,38 @@ def test_breaker_that_opens_while_a_probe_is_out_stays_open():
     serve(play, A)
 
 
-def test_lane_is_removed_where_no_request_asks_for_its_probe():
+def test_lane_whose_probe_no_request_asks_for_is_tried_by_the_next_that_is_refused():
     play = play_on(A, B)
     play.back(ask(play, "one", lane=A), "auth")
     play.wait(1.1)
     play.back(ask(play, "two", lane=A), "auth")
+    assert play.status(A).state == "paused"
+    probe = ask(play, "two", [A], lane=A)
+    assert is_trial(play, probe)
+    play.back(probe, "auth")
     assert play.status(A).state == "out"
+
+
+def test_lane_that_two_requests_doubt_is_not_removed_while_they_try_others_first():
+    keys = ["k0", "k1", "k2"]
+    limits = [Limit(key, "key", workers=4) for key in keys]
+    play = Play(pool([lane("a", key, key, request_s=60.0) for key in keys], *limits))
+    k0, k1, k2 = lanes = [f"p/a/{key}" for key in keys]
+    serve(play, *lanes)
+    play.back(ask(play, "one", lane=k0), "forbidden")
+    play.back(ask(play, "two", lane=k1), "forbidden")
+    for busy in (k0, k1):
+        for n in range(3):
+            ask(play, f"busy {n}", lane=busy)
+    for refused in [ask(play, "one", [k0], lane=k0), ask(play, "two", [k1], lane=k1)]:
+        assert play.lane(refused) == k2
+        play.back(refused, "forbidden")
+    # Their probes are of the lanes that refused them first, and take their time.
+    ask(play, "one", [k0, k2], lane=k2)
+    ask(play, "two", [k1, k2], lane=k2)
+    play.wait(1.5)
+    play.back(ask(play, "three", lane=k2), "forbidden")
+    assert play.status(k2).state == "paused"
 
 
 def test_probe_that_is_refused_in_another_way_removes_nothing():
