@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES, backoff_s
+from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, backoff_s
 
 if TYPE_CHECKING:
     import random
@@ -114,7 +114,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """Seconds that a request waits by itself before it asks again, if it is to."""
         if CLASSES[failure.outcome].costs_attempt:
             return backoff_s(self.n_counted(tries.failed), rng)
-        if tries.was_own:
+        if failure.outcome in OWN and tries.was_own:
             # Its lane does not pause for it.
             return max(failure.retry_after_s or 0.0, backoff_s(tries.n_own, rng))
         return 0.0

@@ -47,7 +47,7 @@ from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.probe import send_probe
+from pytest_ultrapar.engine.lane_check import send_check
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -151,6 +151,7 @@ class Sender:
         case_id: The case.
         conversation: What becomes of requests is noted there.
         sends: What the episode is sending.
+        since_s: When the episode began, monotonic seconds.
     """
 
     def __init__(
@@ -186,7 +187,8 @@ class Sender:
             parts.conversation() if case is None else case.conversation
         )
         self.sends: Sends = Sends() if case is None else case.sends
-        self._since_s, self._until_s = parts.clock.now_s(), until_s
+        self.since_s: float = parts.clock.now_s() if case is None else case.since_s
+        self._until_s = until_s
         self.case_id = case_id
         self._group = group
         self._seed = seed
@@ -317,14 +319,14 @@ class Sender:
             lease = await self._lease(request, tries, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
+            if lease.is_check:
+                await self._check_lane(lease)
+                continue
             if lease.lane in tries.refused_by:
-                # A probe is to decide about the lane, or it has, while this waited for that.
-                if lease.is_trial:
-                    await self._try_lane(lease)
-                else:
-                    self.parts.port.release(lease, "unsent")
-                    # A broker in this process answers at once: let the loop go round.
-                    await sleep(0)
+                # The lane was checked while this waited for it, and is well.
+                self.parts.port.release(lease, "unsent")
+                # A broker in this process answers at once: let the loop go round.
+                await sleep(0)
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
@@ -375,7 +377,7 @@ class Sender:
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
         tries.failed.append(failure.outcome)
-        patience_s = self._until_s - self._since_s
+        patience_s = self._until_s - self.since_s
         doubted = is_doubted(failure.outcome, failure.retry_after_s, patience_s)
         if doubted:
             tries.refused_by.append(lease.lane)
@@ -420,12 +422,12 @@ class Sender:
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
-    async def _try_lane(self, lease: Lease) -> None:
-        """Have a probe decide about a lane that refused a request."""
+    async def _check_lane(self, lease: Lease) -> None:
+        """Have a check decide about a lane that refused requests."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
-            await send_probe(parts.port, parts.exchange, parts.clock, endpoint, lease)
+            await send_check(parts.port, parts.exchange, parts.clock, endpoint, lease)
 
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
@@ -631,7 +633,7 @@ class Sender:
         """
         if t_end_s <= self._until_s - _CLOCK_STEP_S:
             return False
-        enough_s = min(timeout_s, self._until_s - self._since_s) / 2
+        enough_s = min(timeout_s, self._until_s - self.since_s) / 2
         return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
