@@ -9,6 +9,7 @@ import pytest
 
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
+from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session import loading, options
 from pytest_ultrapar.session.options import INPUT, usage_errors
 
@@ -40,7 +41,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package plainly; called when the command line has been read."""
     loading.load_plainly(early_config)
-    pool = options.Options.pool
+    pool = Options.pool
     if early_config.known_args_namespace.__dict__.get(pool.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock: what holds times takes the type of the real one before.
         from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415

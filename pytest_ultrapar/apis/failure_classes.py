@@ -188,6 +188,9 @@ LIMITED: frozenset[str] = frozenset(
 )
 """Outcomes by which a provider says that this was too much."""
 
+OWN = LIMITED | {"loading"}
+"""Those that may be about one request, where others on its lane are served (`engine.retry`)."""
+
 MAX_RETRY_AFTER_S = 120.0
 """A lane pauses for as long as it is asked to, up to this; for longer only while an episode may
 last.

@@ -218,17 +218,20 @@ class _Call:
     def is_over(self, piece: WireToolCall) -> bool:
         """Whether a piece with the same index, or with none, begins another call.
 
-        By its id, by another name, or by a name after arguments that are complete.
+        By its id with a name, by another name, or by arguments after some that are complete.
         """
         name = piece.function.name
         if piece.id and self.call_id:
-            return piece.id != self.call_id
-        if not name or not self.name or name != self.name:
+            # Some servers give each piece an id of its own.
+            if name or piece.id == self.call_id:
+                return piece.id != self.call_id
+        elif not name or not self.name or name != self.name:
             return bool(name and self.name)
         # All of them are read each time, so not for every piece of a server that repeats the name.
         self.n_looks += 1
         whole = "".join(self.arguments) if self.n_looks <= _MOST_LOOKS else ""
-        return part_of(whole, dict[str, msgspec.Raw]) is not None
+        is_whole = part_of(whole, dict[str, msgspec.Raw]) is not None
+        return is_whole and bool(piece.function.arguments)
 
 
 _MOST_LOOKS = 20

@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED, LIMITED
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED, OWN
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.demand import Wants
     from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
-    from pytest_ultrapar.broker.health import LanePause, Verdict
+    from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
     from pytest_ultrapar.broker.news import News
     from pytest_ultrapar.broker.protocol import (
@@ -233,9 +233,7 @@ class LaneBroker:
             return self._finish(now_s)
         group = waiting.group
         is_gated = waiting.opens and group is not None and not group.admits
-        # A lane that is held for a probe is free for the request alone that asks for it.
-        is_settled = bool(request.refused_by) or not (is_gated or self._table.changed)
-        is_settled = is_settled and now_s < self._table.claims_until_s
+        is_settled = not (is_gated or self._table.changed) and now_s < self._table.claims_until_s
         if is_settled and self._scheduler.serve_at_once(waiting, now_s):
             return self._finish(now_s)
         self._scheduler.enqueue(waiting)
@@ -287,32 +285,28 @@ class LaneBroker:
                 headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
-        verdict: Verdict | None = None
         said = outcome
-        if held.is_trial:
-            # A probe that is refused in another way says nothing of what the request was refused.
-            is_alike = outcome not in DOUBTED or lane.health.suspicion.has(outcome)
-            said = outcome if is_alike else "cancelled"
-            verdict = lane.health.tried(now_s)
-        lane.n_refused += outcome in LIMITED
+        if held.is_check:
+            self._table.end_check(lane, now_s)
+            said = lane.health.suspicion.checked(outcome)
+        lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
         is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
         said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
-        # Whoever estimates the limit comes first: where it is cut, the lane need hardly pause.
-        pause_s = self._observe(held, said, feedback, now_s)
         if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
-            # Where the only request finds nobody who listens, nobody is busy.
+            # The only request finds a closed port: the server is not busy but gone.
             said = "connect"
-        decided = lane.health.decide(
+        # What estimates the limit comes first: where it is cut, the lane need hardly pause.
+        pause_s = self._observe(held, said, feedback, now_s)
+        verdict = lane.health.decide(
             said,
             feedback.retry_after_s,
             held.granted_s,
             now_s,
             pending,
             pause_s=pause_s,
-            request=None if held.is_trial or not held.request.case_id else held.request,
+            request=None if held.is_check or not held.request.case_id else held.request,
         )
-        verdict = decided or verdict
         if verdict is not None:
             self._news.decided(lane, verdict, said, feedback)
             self._table.apply(lane, verdict, now_s)
@@ -382,8 +376,9 @@ class LaneBroker:
             held.lane.terms.end(lease_id)
             if held.probes is not None:
                 held.probes.probe_lost(now_s)
-            if held.is_trial:
-                self._table.apply(held.lane, held.lane.health.tried(now_s), now_s)
+            if held.is_check:
+                self._table.end_check(held.lane, now_s)
+                held.lane.health.suspicion.is_being_checked = False
             # It may have died between a send that was late and its word of it.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
@@ -720,7 +715,7 @@ class LaneBroker:
             self._refuse(worker, request, no_such_group(request.group))
             return None
         lane_set = self._lane_set(model, group, request, now_s)
-        lanes, suspect, futile = self._left(lane_set, request)
+        lanes, futile = self._left(lane_set, request)
         if futile is None:
             lane_set = self._table.lane_set(model, lanes, now_s) if lanes else lane_set
             futile = self._scheduler.futile(model.name, lane_set, request, now_s)
@@ -745,10 +740,7 @@ class LaneBroker:
                 prefers = None
         if request.refused_by:
             failed = self._table.lanes.get(request.refused_by[-1])
-        if suspect is not None:
-            self._table.apply(suspect, suspect.health.resume(now_s), now_s)
-            prefers = suspect
-        elif failed is not None and not opens:
+        if failed is not None and not opens:
             # Elsewhere if possible: what failed there seconds ago may well fail again.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
@@ -785,23 +777,22 @@ class LaneBroker:
 
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
-    ) -> tuple[Sequence[LaneState], LaneState | None, tuple[str, str] | None]:
-        """Of lanes those that may answer a request; which goes first as a suspect; or why none."""
+    ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
+        """Of lanes those that may answer a request, or why none; no lanes: it is all of them."""
         lanes: Sequence[LaneState] = ()
-        suspect = None
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
+            lanes = found or ()
             if found is None:
-                return (), None, ("the provider refuses this request", OF_REQUEST)
-            lanes, suspect = found
+                return (), ("the provider refuses this request", OF_REQUEST)
         among = lanes or lane_set.lanes
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in among):
             # Left in, a lane that is too small for it would be reserved for it for ever.
             lanes = [lane for lane in among if lane.fits(request.tokens)]
             if not lanes:
-                return (), None, (too_large(request.tokens, among), NO_LANE)
-        return lanes, suspect, None
+                return (), (too_large(request.tokens, among), NO_LANE)
+        return lanes, None
 
     def _lanes_of(self, model: ModelState, group: GroupState | None, now_s: float) -> LaneSet:
         if group is None or group.rule is None or group.rule.lanes is None:

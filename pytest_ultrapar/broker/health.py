@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -38,9 +38,6 @@ UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
 there for so long, and one whose instance has never answered anything."""
 NEVER_ANSWERED_S = 60.0
 """The same for other failures of an instance that has never answered."""
-HOLD_S = 1.0
-"""For so long nothing but a probe is sent on a lane that is a suspect: the request that it refused
-asks for it within milliseconds."""
 _LATE_S = 5.0
 """Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
 _HOPELESS_COUNT = 5
@@ -51,15 +48,11 @@ Cause = Literal["rate", "breaker"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The lane pauses until `until_s`; `reason` is one sentence for people.
-
-    With `alike`, lanes that would be removed with it in that scope, and never answered, are held.
-    """
+    """The lane pauses until `until_s`; `reason` is one sentence for people."""
 
     until_s: float
     reason: str
     cause: Cause = "rate"
-    alike: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +177,8 @@ class LaneHealth:
         if request is not None and is_doubted(outcome, retry_after_s, self._episode_timeout_s):
             # A server that refuses is at work.
             is_back = self._breaker.answered(granted_s, now_s)
-            suspicion = self.suspicion
-            suspicion.refused(request.case_id, outcome)
-            if not suspicion.is_suspect or suspicion.is_tried:
-                return self.resume(now_s) if is_back else None
-            if granted_s < suspicion.unasked_s:
-                suspicion.unasked_s = min(suspicion.unasked_s, now_s + HOLD_S)
-                return self.hold(now_s + HOLD_S, its_class.removes)
+            self.suspicion.refused(request.case_id, outcome)
+            return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
             return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
         if its_class.breaker is not None:
@@ -231,7 +219,7 @@ class LaneHealth:
         removal = self._given_up(now_s) if is_in_time else None
         if removal is not None:
             return removal
-        self.suspicion.is_tried = False
+        self.suspicion.is_being_checked = False
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":
@@ -250,21 +238,16 @@ class LaneHealth:
         self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
         return self._pause()
 
-    def hold(self, until_s: float, alike: Scope | None = None) -> Pause:
-        """Nothing but a probe is sent until then; an answer ends that."""
+    def hold(self, until_s: float) -> Pause:
+        """Nothing is sent until then, while a check is out; `resume` or an answer ends that."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
-            f"lane {self._lane.lane_id} is held while a probe shows whether it is dead"
+            f"lane {self._lane.lane_id} is held while a check shows whether it is dead"
         )
-        return replace(self._pause(), alike=alike)
-
-    def tried(self, now_s: float) -> Pause | Resume:
-        """That probe is over: `decide` has its verdict. One that failed otherwise is no verdict."""
-        self.suspicion.cleared()
-        return self.resume(now_s)
+        return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """The probe is back, or asked for; what a refusal for rate asked for still holds."""
+        """The probe or check is back; what a refusal for rate asked for still holds."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf

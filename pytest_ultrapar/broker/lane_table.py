@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
 from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
-from pytest_ultrapar.broker.health import (
-    HOLD_S,
-    LaneHealth,
-    LanePause,
-    Pause,
-    Removal,
-    Resume,
-)
+from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
@@ -69,7 +62,7 @@ class Progress:
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
         """A lease was given back."""
-        if outcome == "unsent":
+        if outcome == "unsent" or held.is_check:
             return
         seconds = now_s - held.granted_s
         held.lane.busy_s += seconds
@@ -169,6 +162,8 @@ class LaneTable:
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
+        # By lane that is checked, all that wait for that.
+        self._held: dict[LaneState, list[LaneState]] = {}
         self.started_s = math.inf
         self.progress = Progress()
         self.claims_until_s = math.inf
@@ -315,13 +310,13 @@ class LaneTable:
                 if limit.head_of_line is not None:
                     self.look_at(limit.lanes)
         self.budgets.settled(lease_id, used)
-        if held.case is not None and not held.is_trial:
+        if held.case is not None and not held.is_check:
             needed = held.bounded
             if held.n_guessed:
                 # Not what was guessed: of that the first answers tell far too much.
                 needed += tariff.most(Most(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
-        if outcome == "ok" and feedback.tokens_out and not held.is_trial:
+        if outcome == "ok" and feedback.tokens_out and not held.is_check:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
             self.money_is_shut()
@@ -441,10 +436,22 @@ class LaneTable:
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
-    def begin_trial(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """The lease just granted is for a probe, which decides about the lane."""
-        lane.health.suspicion.is_tried = True
-        self._pause(lane, lane.health.hold(send_by_s + lane.lane.request_s), now_s)
+    def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
+        """The lease just granted is for a check of the lane, which is held until it is back.
+
+        So are lanes that would be removed with it, if they never answered.
+        """
+        suspicion = lane.health.suspicion
+        suspicion.is_being_checked = True
+        alike = [one for one in self._with(lane, suspicion.scope) if not one.n_served]
+        self._held[lane] = [lane, *(one for one in alike if one is not lane)]
+        for one in self._held[lane]:
+            self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)
+
+    def end_check(self, lane: LaneState, now_s: float) -> None:
+        """The lease of a check is back, or lost."""
+        for one in self._held.pop(lane, ()):
+            self.apply(one, one.health.resume(now_s), now_s)
 
     def count_retry(self, after: LaneId, lane: LaneState) -> None:
         """A request that failed on the lane `after` got a lease on `lane`."""
@@ -518,9 +525,6 @@ class LaneTable:
         """Carry out what a lane's health demands."""
         if isinstance(verdict, Pause):
             self._pause(lane, verdict, now_s)
-            for other in self._with(lane, verdict.alike):
-                if other is not lane and not other.n_served:
-                    self._pause(other, other.health.hold(now_s + HOLD_S), now_s)
         elif isinstance(verdict, Resume):
             self._resume(lane, now_s)
         else:

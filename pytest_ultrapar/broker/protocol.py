@@ -143,7 +143,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
             is then `congestion`.
         ends_s: Where hosts share limits or cases: until when this host's part of them holds, not
             before `send_by_s`. Nothing is sent later, whatever it waited for.
-        is_trial: Whether the lane is under suspicion: a probe is to be sent on it, not the request.
+        is_check: Whether the lane is under suspicion: a check is to be sent on it, not the request.
         is_first: Whether the lane's instance has never answered: a proxy's 502 or 503 then says
             that the server behind it is not there yet.
         n_served: Requests that the lane has answered so far; `n_refused`: that it refused as too
@@ -161,7 +161,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     is_answering: bool = False
     late_after_s: float = math.inf
     ends_s: float = math.inf
-    is_trial: bool = False
+    is_check: bool = False
     is_first: bool = False
     n_served: int = 0
     n_refused: int = 0

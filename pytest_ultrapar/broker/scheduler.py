@@ -256,7 +256,9 @@ class Scheduler:
         if now_s > waiting.since_s:
             seat_wait_s, rate_wait_s = _split_wait(waiting, lane, now_s)
         held.behind_s = table.take(lane, now_s)
-        table.progress.sent(lane.model.name, request.case_id)
+        held.is_check = lane.health.suspicion.is_suspect
+        if not held.is_check:
+            table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
         # What the provider counts, over all lanes that share the limit: a refusal is about that.
         held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
@@ -271,10 +273,8 @@ class Scheduler:
         table.begin_term(lane, self._n_leases, worker, send_by_s)
         if lane.health.on_trial:
             table.begin_probe(lane, now_s, send_by_s)
-        if request.refused_by:
-            held.is_trial = lane.health.suspicion.wants_probe(request)
-            if held.is_trial:
-                table.begin_trial(lane, now_s, send_by_s)
+        if held.is_check:
+            table.begin_check(lane, now_s, send_by_s)
         if request.after is not None:
             table.count_retry(request.after, lane)
         lease = Lease(
@@ -289,7 +289,7 @@ class Scheduler:
             lane.instance.is_answering(now_s),
             lane.late_after_s(now_s - held.behind_s),
             ends_s,
-            held.is_trial,
+            held.is_check,
             not lane.instance.has_answered(),
             lane.n_served,
             lane.n_refused,

@@ -1,81 +1,106 @@
 """Whose fault a refusal is: the request's own, or that of a key, model or instance.
 
 A 401, 403 or 404 may be about one request: a firewall's page, a provider behind the provider. So a
-request that is refused goes once to another lane, and where a lane comes under suspicion a *probe*
-decides: a request of the run's own, as `ultrapar check` sends. A probe that is answered clears the
-lane; one that is refused removes what its refusal names. Nothing here costs a run without refusals
-a request.
+request that is refused goes once to another lane. A lane that comes under suspicion is *checked*:
+its next lease is for a request of the run's own, as `ultrapar check` sends, and until that is back
+there is no other. A check that is answered clears the lane; one that is refused removes what its
+refusal names. Nothing here costs a run without refusals a request.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
+
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_ultrapar.apis.failure_classes import Scope
     from pytest_ultrapar.broker.lanes import LaneState
-    from pytest_ultrapar.broker.protocol import LeaseRequest
+    from pytest_ultrapar.broker.protocol import LeaseOutcome, LeaseRequest
     from pytest_ultrapar.pool.model import LaneId
 
 TELLING = 2
 """So many different requests refused in a row bring a lane under suspicion that has answered
-before. With the probe, a dead key refuses three."""
+before. With the check, a dead key refuses three."""
 
 
 class Suspicion:
-    """Which requests a lane refused since its last answer, and whether a probe is out. Pure.
+    """Which requests a lane refused since its last answer, and whether it is being checked. Pure.
 
     Attributes:
-        is_tried: A probe is out.
-        unasked_s: What is refused that was granted from then on removes without a probe, since no
-            request has asked for one.
+        is_being_checked: A check is out.
     """
 
     def __init__(self) -> None:
         # By case, how it was refused.
         self._refused: dict[str, str] = {}
         self._is_new = True
-        self.is_tried = False
-        self.unasked_s = math.inf
+        self._is_doubted = False
+        self.is_being_checked = False
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it refused two in a row, or the first request that it ever had."""
-        return bool(self._refused) and (self._is_new or len(self._refused) >= TELLING)
+        """Whether the lane is to be checked, or is.
+
+        It is after two refusals in a row, and after one of the first that it ever answered or of a
+        request that another lane refused, too.
+        """
+        is_enough = self._is_new or self._is_doubted or len(self._refused) >= TELLING
+        return bool(self._refused) and is_enough
+
+    @property
+    def scope(self) -> Scope | None:
+        """What of the lane would be removed, by its first refusal; None: the lane alone."""
+        return next((CLASSES[one].removes for one in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str) -> None:
         """The lane's key, model or instance refused a request of a case."""
         self._refused[case_id] = outcome
 
-    def has(self, outcome: str) -> bool:
-        """Whether a request was refused like that."""
-        return outcome in self._refused.values()
+    def doubt(self, case_id: str) -> None:
+        """Another lane refused the request of that case, too."""
+        self._is_doubted |= case_id in self._refused
 
     def answered(self) -> bool:
-        """The lane answered: what it refused was not its fault; whether it was a suspect."""
+        """The lane answered, so that what it refused was not its fault.
+
+        Returns:
+            Whether it was a suspect.
+        """
         was_suspect, self._is_new = self.is_suspect, False
         self.cleared()
         return was_suspect
 
     def cleared(self) -> None:
-        """Nothing is known against it, and a probe that is out decides nothing."""
+        """Nothing is known against the lane; a check that is out decides nothing any more."""
         self._refused.clear()
-        self.is_tried = False
-        self.unasked_s = math.inf
+        self._is_doubted = self.is_being_checked = False
 
-    def wants_probe(self, request: LeaseRequest) -> bool:
-        """Whether the next lease on this lane of a request that was refused is for a probe."""
-        if self.is_tried or request.case_id not in self._refused:
-            return False
-        # A request that two lanes refuse has both of them tried.
-        return self.is_suspect or len(request.refused_by) > 1
+    def checked(self, outcome: LeaseOutcome) -> LeaseOutcome:
+        """A check is over.
+
+        Returns:
+            What it says of the lane. One that was refused is `cancelled` where the lane has
+            answered meanwhile, or where the check alone asks for what is not there.
+        """
+        is_told = self.is_being_checked and (
+            outcome != "not_found" or outcome in self._refused.values()
+        )
+        self.is_being_checked = False
+        if outcome in DOUBTED and not is_told:
+            self.cleared()
+            return "cancelled"
+        if outcome in CLASSES and outcome not in ANSWERED:
+            # It failed in another way: that is no verdict, and the next requests tell.
+            self.cleared()
+        return outcome
 
 
 def next_lanes(
     request: LeaseRequest, allowed: Sequence[LaneState], known: Mapping[LaneId, LaneState]
-) -> tuple[Sequence[LaneState], LaneState | None] | None:
+) -> Sequence[LaneState] | None:
     """Where a request goes that was refused.
 
     Args:
@@ -84,20 +109,18 @@ def next_lanes(
         known: All lanes.
 
     Returns:
-        The lanes, and the one to go to first if that is under suspicion. None: the refusal stands,
-        as two lanes refused it, or there is no other.
+        Other lanes, once; then those that refused it, as long as they are suspects. None: the
+        refusal stands.
     """
-    found = [known[one] for one in dict.fromkeys(request.refused_by) if one in known]
-    refused = [one for one in found if not one.is_removed]
+    refused = [known[one] for one in request.refused_by if one in known]
+    refused = [lane for lane in refused if not lane.is_removed]
     if not refused:
-        return allowed, None
+        return allowed
     others = [one for one in allowed if one not in refused and not one.is_removed]
-    for lane in refused:
-        if lane.health.suspicion.wants_probe(request):
-            # It goes elsewhere once: where two refused it, only their probes can help it.
-            return allowed if len(refused) == 1 else [lane], lane
+    others = [one for one in others if not one.health.awaits]
     if others and len(refused) == 1:
-        return others, None
-    # What is up has answered meanwhile.
-    tried = [one for one in refused if one.health.suspicion.is_tried and not one.is_up]
-    return (tried, None) if tried else None
+        return others
+    if len(refused) > 1:
+        for lane in refused:
+            lane.health.suspicion.doubt(request.case_id)
+    return [lane for lane in refused if lane.health.suspicion.is_suspect] or None

@@ -304,7 +304,7 @@ class HeldLease:
             bounds.
         n_guessed: How many these are.
         case: What its case takes; None where no money is counted.
-        is_trial: Whether a probe is sent on it, which decides about its lane.
+        is_check: Whether a check is sent on it, which decides about its lane.
     """
 
     lane: LaneState
@@ -320,7 +320,7 @@ class HeldLease:
     bounded: int = 0
     n_guessed: int = 0
     case: OpenCase | None = None
-    is_trial: bool = False
+    is_check: bool = False
 
     def sent_late(self, late_s: float) -> None:
         """Its request was sent so long after the grant, which later sends make up for.

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import threading
 import time
+from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -280,7 +281,7 @@ class Engine:
             asking.cancel()
         # What was granted meanwhile is given back. And a task that is cancelled before its first
         # step never takes one: each gets here the chance to give its lease back.
-        await asyncio.sleep(0)
+        await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()
         if self._tasks:
@@ -296,12 +297,12 @@ class Engine:
     async def _beat(self) -> None:
         while True:
             pause_s = self._loop_lag.beat(busy=self.n_open > 0)
-            await asyncio.sleep(pause_s)
+            await sleep(pause_s)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_SYNC_S)
+            await sleep(_SYNC_S)
             # In a thread: it waits for the disk, and the requests of this loop must not. One of our
             # own, as episodes may hold all of the loop's.
             await loop.run_in_executor(self._syncing, self._sync)

@@ -8,6 +8,7 @@ answer is a miss: it ends the case, or takes a lease and is sent as any other re
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher, unified_diff
@@ -275,7 +276,7 @@ class EpisodeReplay:
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
             if not self._settings.asks:
-                await asyncio.sleep(_left_after_s(match))
+                await sleep(_left_after_s(match))
                 error = self._failure(match, ways, request)
                 if isinstance(error, ReplayMissError):
                     conversation.fail(error)

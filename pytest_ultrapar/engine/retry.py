@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, backoff_s
+from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, backoff_s
 
 if TYPE_CHECKING:
     import random
@@ -63,13 +63,13 @@ class Tries:
         once per refusal.
         """
         before = self._counts.get(lease.lane)
-        self._counts[lease.lane] = lease.n_served, lease.n_refused + 1
         self.was_own = False
         if before is not None:
             n_served, n_refused = lease.n_served - before[0], lease.n_refused - before[1]
             is_served = not n_refused if of_tokens else n_served >= n_refused
             self.was_own = is_served and bool(n_served or self.n_own)
         self.n_own += self.was_own
+        self._counts[lease.lane] = lease.n_served, lease.n_refused + (not self.was_own)
         return self.was_own
 
 
@@ -78,23 +78,27 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     Attributes:
         max_attempts: Failures of the request's own (transport, time-out, 5xx, malformed) per turn
-            before the case is `infra`, >= 1. With 1 nothing is tried again, not even after 429.
+            before the case is `infra`, >= 1. With 1 nothing is tried again, not even after 429, but
+            for what may be the fault of one key.
     """
 
     max_attempts: int = 3
 
-    def decide(self, failure: Failure, failed: Sequence[LeaseOutcome]) -> Verdict:
+    def decide(
+        self, failure: Failure, failed: Sequence[LeaseOutcome], *, is_doubted: bool = False
+    ) -> Verdict:
         """What to do after a failed attempt.
 
         Args:
             failure: What became of it.
             failed: How the attempts of this turn ended so far, this one included.
+            is_doubted: Whether another key may answer, and a probe is to decide about this one.
         """
         outcome = failure.outcome
         if outcome in {"refused", "bad_request"}:
             return outcome
         its_class = CLASSES[outcome]
-        if self.max_attempts == 1 or its_class.again == "never":
+        if its_class.again == "never" or (self.max_attempts == 1 and not is_doubted):
             return "give_up"
         # A server that does not want to see it again speaks for itself, not for another account.
         if failure.is_final and its_class.removes is None:
@@ -110,7 +114,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """Seconds that a request waits by itself before it asks again, if it is to."""
         if CLASSES[failure.outcome].costs_attempt:
             return backoff_s(self.n_counted(tries.failed), rng)
-        if failure.outcome in LIMITED and tries.was_own:
+        if failure.outcome in OWN and tries.was_own:
             # Its lane does not pause for it.
             return max(failure.retry_after_s or 0.0, backoff_s(tries.n_own, rng))
         return 0.0

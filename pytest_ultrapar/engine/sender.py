@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, is_doubted
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, OWN, is_doubted
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.apis.state import state_made, state_named
@@ -46,7 +47,7 @@ from pytest_ultrapar.engine.conversation import Conversation
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.gateway import Gateway
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.probe import send_probe
+from pytest_ultrapar.engine.lane_check import send_check
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
@@ -150,6 +151,7 @@ class Sender:
         case_id: The case.
         conversation: What becomes of requests is noted there.
         sends: What the episode is sending.
+        since_s: When the episode began, monotonic seconds.
     """
 
     def __init__(
@@ -185,7 +187,8 @@ class Sender:
             parts.conversation() if case is None else case.conversation
         )
         self.sends: Sends = Sends() if case is None else case.sends
-        self._since_s, self._until_s = parts.clock.now_s(), until_s
+        self.since_s: float = parts.clock.now_s() if case is None else case.since_s
+        self._until_s = until_s
         self.case_id = case_id
         self._group = group
         self._seed = seed
@@ -316,14 +319,14 @@ class Sender:
             lease = await self._lease(request, tries, after, bound)
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
+            if lease.is_check:
+                await self._check_lane(lease)
+                continue
             if lease.lane in tries.refused_by:
-                # A probe is to decide about the lane, or it has, while this waited for that.
-                if lease.is_trial:
-                    await self._try_lane(lease)
-                else:
-                    self.parts.port.release(lease, "unsent")
-                    # A broker in this process answers at once: let the loop go round.
-                    await asyncio.sleep(0)
+                # The lane was checked while this waited for it, and is well.
+                self.parts.port.release(lease, "unsent")
+                # A broker in this process answers at once: let the loop go round.
+                await sleep(0)
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
@@ -374,10 +377,11 @@ class Sender:
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
         tries.failed.append(failure.outcome)
-        patience_s = self._until_s - self._since_s
-        if is_doubted(failure.outcome, failure.retry_after_s, patience_s):
+        patience_s = self._until_s - self.since_s
+        doubted = is_doubted(failure.outcome, failure.retry_after_s, patience_s)
+        if doubted:
             tries.refused_by.append(lease.lane)
-        verdict = retry.decide(failure, tries.failed)
+        verdict = retry.decide(failure, tries.failed, is_doubted=doubted)
         if verdict == "again" and (
             tries.is_hopeless or (request.pieces is not None and request.pieces.has_begun)
         ):
@@ -418,12 +422,12 @@ class Sender:
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
-    async def _try_lane(self, lease: Lease) -> None:
-        """Have a probe decide about a lane that refused a request."""
+    async def _check_lane(self, lease: Lease) -> None:
+        """Have a check decide about a lane that refused requests."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
-            await send_probe(parts.port, parts.exchange, parts.clock, endpoint, lease)
+            await send_check(parts.port, parts.exchange, parts.clock, endpoint, lease)
 
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
@@ -563,7 +567,7 @@ class Sender:
             feedback = feedback_from(result, endpoint, answer, late_s)
             # A connection is nobody's own.
             if (
-                outcome in LIMITED
+                outcome in OWN
                 and isinstance(answer, Answer)
                 and tries.is_own(lease, of_tokens=feedback.exceeded == "tokens")
             ):
@@ -629,7 +633,7 @@ class Sender:
         """
         if t_end_s <= self._until_s - _CLOCK_STEP_S:
             return False
-        enough_s = min(timeout_s, self._until_s - self._since_s) / 2
+        enough_s = min(timeout_s, self._until_s - self.since_s) / 2
         return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
@@ -643,7 +647,7 @@ class Sender:
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
             self.conversation.backoff_s += seconds
-            await asyncio.sleep(seconds)
+            await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
         """What is wrong with a request, as who asked is told.

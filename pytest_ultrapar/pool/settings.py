@@ -388,8 +388,8 @@ class Options:
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
         "Tries of one request before its case is 'infra'; time-outs and unreadable answers are "
-        "retried at most once, 429 and dead keys do not count. With 1 nothing is ever sent again, "
-        "not even after 429",
+        "retried at most once, 429 and dead keys do not count. With 1 nothing is sent again, not "
+        "even after 429; only a refusal that may be the fault of one key still goes to another one",
         default=3,
         between=Bounds(at_least=1, at_most=100),
     )

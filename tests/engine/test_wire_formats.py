@@ -95,7 +95,8 @@ def test_text_usage_and_limits(tmp_path, api, streams):
 @pytest.mark.parametrize(
     ("status", "error", "raised", "kind"),
     [
-        (401, shapes.WRONG_KEY, InfraError, "auth"),
+        # One refusal is about the request.
+        (401, shapes.WRONG_KEY, InfraError, "refusal_of_request"),
         (429, shapes.TOO_FAST, InfraError, "rate"),
         (500, shapes.BROKEN, InfraError, "overload"),
         (400, shapes.TOO_LONG, PromptRefused, "context_length"),

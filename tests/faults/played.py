@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.engine.probe import MESSAGES
+from pytest_ultrapar.engine.lane_check import MESSAGES
 from tests.faults.request_log import RequestLog
 from tests.plugin.conftest import CANARY, Project
 from tests.plugin.test_secrets import leaks

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ultrapar.coordinator.check import pool_check
 from pytest_ultrapar.coordinator.claims.key_lock import Holder
-from pytest_ultrapar.engine.probe import MESSAGES
+from pytest_ultrapar.engine.lane_check import MESSAGES
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.faults.byte_faults import refuse

@@ -33,10 +33,11 @@ class Asked:
 class World(BrokerPlay):
     """Requests that are all there from the start, on keys and instances of which some are dead."""
 
-    def __init__(self, keys, instances, *, dead_keys, dead_instances, bad, n, seats, seed):
+    def __init__(self, keys, instances, *, dead_keys, dead_instances, bad, n, seats, at_once, seed):
         names = [(f"i{i}", f"k{k}") for i in range(instances) for k in range(keys)]
         limits = [Limit(f"k{k}", "key", workers=seats) for k in range(keys)]
-        lanes = [lane(i, k, k, request_s=60.0) for i, k in names]
+        limits.append(Limit("all", "pool", workers=at_once))
+        lanes = [lane(i, k, "all", k, request_s=60.0) for i, k in names]
         super().__init__(LaneBroker(pool(lanes, *limits), seed=seed))
         self.outcome_of = {
             f"p/{i}/{k}": "auth" if k in dead_keys else "not_found" if i in dead_instances else "ok"
@@ -48,7 +49,7 @@ class World(BrokerPlay):
         self.refusals = dict.fromkeys(self.outcome_of, 0)
         self.in_flight = dict.fromkeys(self.outcome_of, 0)
         self.first_in_flight: dict[str, int] = {}
-        self.n_probes = 0
+        self.checked: set[str] = set()
         self.asked = [Asked(number, number in bad) for number in range(n)]
         self.connect("main")
         for one in self.asked:
@@ -72,7 +73,7 @@ class World(BrokerPlay):
             one = self._of.pop(action.request_id)
             if not isinstance(action, Grant):
                 if action.kind == "no_lane" and one.refused_by and action.reason != one.said:
-                    # As the engine does: a probe may have removed what it waited for.
+                    # As the engine does: a check may have removed what it waited for.
                     one.said = action.reason
                     self.later(0.0, self._ask, one)
                 else:
@@ -80,12 +81,12 @@ class World(BrokerPlay):
                 continue
             at = action.lease.lane
             self.in_flight[at] += 1
-            if at in one.refused_by and not action.lease.is_trial:
+            if at in one.refused_by and not action.lease.is_check:
                 self.later(0.0, self._unsent, one, action.lease)
                 continue
             outcome = self.outcome_of[at]
-            if action.lease.is_trial:
-                self.n_probes += 1
+            if action.lease.is_check:
+                self.checked.add(at)
             else:
                 one.tried_on.append(at)
                 outcome = "forbidden" if outcome == "ok" and one.is_bad else outcome
@@ -104,7 +105,7 @@ class World(BrokerPlay):
             self.first_in_flight.setdefault(lease.lane, self.in_flight[lease.lane])
             self.refusals[lease.lane] += 1
         self.release("main", lease.lease_id, outcome)
-        if lease.is_trial:
+        if lease.is_check:
             self._ask(one)
         elif outcome == "ok":
             one.ended = "ok"
@@ -128,6 +129,7 @@ def test_the_dead_are_removed_the_good_are_not_and_each_request_gets_its_due(dat
         bad=data.draw(st.sets(st.integers(0, n - 1), max_size=5)),
         n=n,
         seats=seats,
+        at_once=data.draw(st.integers(1, 30)),
         seed=data.draw(st.integers(0, 1000)),
     )
     alive = [at for at, outcome in world.outcome_of.items() if outcome == "ok"]
@@ -143,9 +145,10 @@ def test_the_dead_are_removed_the_good_are_not_and_each_request_gets_its_due(dat
             assert 1 <= len(on_alive) <= 2
         else:
             assert one.ended == "ok", one
+    if len(alive) == len(states) and not any(one.is_bad for one in world.asked):
+        assert world.checked == set()
+    assert all(states[at] == "out" for at in world.checked if at not in alive)
     for at, refusals in world.refusals.items():
-        if at not in alive and not (dead_keys and dead_instances):
-            # What was in flight at the first one, those that bring it under suspicion, a probe, and
-            # what waits for the probes of others.
-            n_bad = sum(one.is_bad for one in world.asked)
-            assert refusals <= world.first_in_flight.get(at, 0) + TELLING + 1 + n_bad
+        if at not in alive:
+            # What was in flight at the first one, those that bring it under suspicion, and a check.
+            assert refusals <= world.first_in_flight.get(at, 0) + TELLING + 1

@@ -46,16 +46,13 @@ class LlamaServer:
 
     def start(self) -> None:
         """Start it; it loads its model for some seconds after that."""
-        log = (self.folder / f"llama-{self.port}.log").open("ab")
-        self._process = subprocess.Popen(
-            [
-                *(str(binary()), "-m", str(model()), "--port", str(self.port)),
-                *("-np", str(self.seats), "-c", str(self.seats * self.context), "--threads", "2"),
-                *("--temp", "0", "--jinja", "--metrics"),
-            ],
-            stdout=log,
-            stderr=log,
-        )
+        command = [
+            *(str(binary()), "-m", str(model()), "--port", str(self.port)),
+            *("-np", str(self.seats), "-c", str(self.seats * self.context), "--threads", "2"),
+            *("--temp", "0", "--jinja", "--metrics"),
+        ]
+        with (self.folder / f"llama-{self.port}.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End it as a crash does."""

@@ -22,7 +22,7 @@ from pytest_ultrapar.coordinator.check.asking import Seen
 from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.probe import smallest_body, what_is_wrong
+from pytest_ultrapar.engine.lane_check import smallest_body, what_is_wrong
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.redact import Redactor

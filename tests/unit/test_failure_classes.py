@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, DOUBTED
 from pytest_ultrapar.broker.protocol import LeaseOutcome
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
@@ -37,7 +37,7 @@ HEADER = (
 
 def row(outcome, each):
     if each.removes is not None:
-        lane = LANE[each.removes]
+        lane = f"{'doubted, then ' * (outcome in DOUBTED)}{LANE[each.removes]}"
     elif each.breaker is not None:
         lane = f"breaker, after {each.breaker.after}"
     else:
@@ -48,7 +48,7 @@ def row(outcome, each):
     return (
         f"`{outcome}`",
         lane,
-        TRIES[each.again],
+        "once elsewhere" if outcome in DOUBTED else TRIES[each.again],
         same,
         "no" if each.again == "never" else "yes",
         said(each.costs_attempt),

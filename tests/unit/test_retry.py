@@ -132,6 +132,8 @@ def test_retry_with_one_attempt_never_tries_again():
     policy = RetryPolicy(max_attempts=1)
     retried = [outcome for outcome, its in CLASSES.items() if its.again != "never"]
     assert {policy.decide(Failure(outcome, "why"), [outcome]) for outcome in retried} == {"give_up"}
+    # What may be the fault of its key goes to another one all the same, and a probe decides.
+    assert policy.decide(Failure("auth", "why"), ["auth"], is_doubted=True) == "again"
 
 
 def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
@@ -159,9 +161,27 @@ def test_request_that_is_refused_among_others_that_are_served_is_refused_for_its
 ):
     # FoundationAgents/OpenManus#746, lobehub/lobehub#4239: one prompt above all tokens of a minute
     tries = Tries()
+    n_refused = 0
     for n in range(MOST_OWN + 1):
-        lease = Lease(
-            n, "p/m/k", 0.0, 1.0, 0.0, 0.0, 1, n_served=n * served, n_refused=n * (refused + 1)
+        assert tries.is_own(leased(n * served, n_refused), of_tokens=of_tokens) == (
+            is_own and n > 0
         )
-        assert tries.is_own(lease, of_tokens=of_tokens) == (is_own and n > 0)
+        # The broker counts no refusal that is a request's own.
+        n_refused += refused + (not tries.was_own)
     assert tries.is_hopeless == is_own
+
+
+def test_requests_that_are_refused_for_ever_do_not_speak_for_each_other():
+    hopeless = [Tries() for _ in range(5)]
+    n_served = n_refused = n_rounds = 0
+    while not all(tries.is_hopeless for tries in hopeless):
+        for tries in hopeless:
+            n_refused += not tries.is_own(leased(n_served, n_refused))
+        n_rounds += 1
+        # Then all others are done.
+        n_served += 5 if n_rounds < 3 else 0
+        assert n_rounds <= MOST_OWN + 3
+
+
+def leased(n_served, n_refused):
+    return Lease(0, "p/m/k", 0.0, 1.0, 0.0, 0.0, 1, n_served=n_served, n_refused=n_refused)

@@ -377,6 +377,22 @@ BESIDE_THE_ANSWER = [
     Seen("no report", response({**TEXT, "phase": 5}, id=7), FINE, "openai-responses"),
 ]
 CALLS = [
+    # A new id with each piece.
+    Seen(
+        "BerriAI/litellm#28223",
+        calling(
+            call("sky", "", index=0, id="a"),
+            call(None, X[:3], index=0, id="b"),
+            call(None, X[3:], index=0, id="c"),
+        ),
+        {"calls": SKY_SEA[:1], "ids": ["a"]},
+    ),
+    # The name once more, and nothing else.
+    Seen(
+        "no report",
+        calling(call("sky", X, index=0, id="a"), call("sky", "", index=0, id="")),
+        {"calls": SKY_SEA[:1], "ids": ["a"]},
+    ),
     Seen(
         "anomalyco/opencode#19947",
         chat(None, finish="tool_calls", message={"tool_calls": [call("sky", X, id=123)]}),

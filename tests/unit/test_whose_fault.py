@@ -1,4 +1,4 @@
-"""Whose fault a refusal is, in the broker: where the request goes, and when a lane is tried."""
+"""Whose fault a refusal is, in the broker: where the request goes, and when a lane is checked."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def serve(play, *lanes):
         play.back(request)
 
 
-def is_trial(play, request):
-    return play.leases[request].is_trial
+def is_check(play, request):
+    return play.leases[request].is_check
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
@@ -43,12 +43,12 @@ def test_refusal_of_one_request_goes_once_to_another_lane_and_nothing_is_removed
     serve(play, A, B)
     play.back(ask(play, "bad", lane=A), *refusal)
     again = ask(play, "bad", [A], lane=A)
-    assert (play.lane(again), is_trial(play, again)) == (B, False)
+    assert (play.lane(again), is_check(play, again)) == (B, False)
     play.back(again)
     assert play.status(A).state == play.status(B).state == "up"
 
 
-def test_refusal_by_two_lanes_stands_after_a_probe_of_each():
+def test_refusal_by_two_lanes_stands_after_a_check_of_each():
     play = play_on(A, B, C)
     serve(play, A, B, C)
     play.back(ask(play, "bad", lane=A), "forbidden")
@@ -56,7 +56,7 @@ def test_refusal_by_two_lanes_stands_after_a_probe_of_each():
     play.back(ask(play, "bad", [A]), "forbidden")
     tried = []
     while (request := ask(play, "bad", [A, B])) in play.leases:
-        assert is_trial(play, request)
+        assert is_check(play, request)
         tried.append(play.lane(request))
         play.back(request)
     assert tried == [A, B]
@@ -74,40 +74,74 @@ def test_refusal_where_there_is_no_other_lane_stands_at_once():
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_first_word_of_a_lane_is_no_verdict_but_a_probe_is(refusal):
+def test_first_word_of_a_lane_is_no_verdict_but_a_check_is(refusal):
     play = play_on(A, APART)
     play.back(ask(play, "one", lane=A), *refusal)
-    probe = ask(play, "one", [A], lane=A)
-    assert (play.lane(probe), is_trial(play, probe)) == (A, True)
+    assert play.lane(ask(play, "one", [A], lane=A)) == APART
+    check = ask(play, "two", lane=A)
+    assert (play.lane(check), is_check(play, check)) == (A, True)
     # Nothing else goes there until it is back.
-    assert play.lane(ask(play, "two", lane=A)) == APART
-    play.back(probe, *refusal)
+    assert play.lane(ask(play, "three", lane=A)) == APART
+    play.back(check, *refusal)
     assert play.status(A).state == "out"
     assert play.status(A).outcomes == {refusal[0]: 2}
-    assert play.lane(ask(play, "one", [A])) == APART
 
 
-def test_probe_that_is_answered_clears_the_lane():
+def test_check_that_is_answered_clears_the_lane():
     play = play_on(A)
     play.back(ask(play, "bad", lane=A), "forbidden")
-    probe = ask(play, "bad", [A])
-    assert is_trial(play, probe)
-    play.back(probe)
+    check = ask(play, "bad", [A])
+    assert is_check(play, check)
+    play.back(check)
     assert ask(play, "bad", [A]) in play.refused
     serve(play, A)
 
 
-def test_lane_that_worked_is_tried_when_two_requests_in_a_row_are_refused():
+def test_lane_that_worked_is_checked_when_two_requests_in_a_row_are_refused():
     play = play_on(A, B)
     serve(play, A, B)
-    play.back(ask(play, "one", lane=A), "auth")
-    assert play.lane(ask(play, "one", [A])) == B
-    play.back(ask(play, "two", lane=A), "auth")
-    probe = ask(play, "two", [A], lane=A)
-    assert is_trial(play, probe)
-    play.back(probe, "auth")
+    for case in ("one", "two"):
+        play.back(ask(play, case, lane=A), "auth")
+        assert play.lane(ask(play, case, [A])) == B
+    check = ask(play, "three", lane=A)
+    assert is_check(play, check)
+    # A key that is dead may be so in other words.
+    play.back(check, "forbidden")
     assert play.status(A).state == "out"
-    assert play.status(A).outcomes["auth"] == 3
+    assert play.status(A).outcomes["auth"] == 2
+
+
+def test_dead_lane_refuses_no_more_than_is_in_flight_and_its_check():
+    play = play_on(A, workers=4)
+    serve(play, A)
+    asked = [ask(play, f"case {n}", lane=A) for n in range(20)]
+    for request in asked:
+        if request in play.leases:
+            play.back(request, "auth")
+    assert play.status(A).state == "out"
+    # Four at once, of which the second refusal brings the suspicion; then one is the check.
+    assert play.status(A).outcomes["auth"] <= 4 + 3
+
+
+def test_request_that_is_refused_waits_for_no_lane_whose_server_is_away():
+    play = play_on(A, B)
+    serve(play, A)
+    play.back(ask(play, "early", lane=B), "connect")
+    play.back(ask(play, "bad", lane=A), "forbidden")
+    assert ask(play, "bad", [A]) in play.refused
+    assert play.kinds == {"refusal_of_request"}
+
+
+def test_lanes_alike_wait_for_the_check_of_one_and_go_on_when_it_is_answered():
+    play = play_on(A, B)
+    for lane_id in (A, B):
+        play.back(ask(play, f"first of {lane_id}", lane=lane_id), "not_found")
+    check = ask(play, "next", lane=A)
+    assert is_check(play, check)
+    waiting = [ask(play, f"other {n}", lane=B) for n in range(3)]
+    assert play.waiting == {*waiting}
+    play.back(check)
+    assert play.waiting == set()
 
 
 def test_answers_between_refusals_keep_a_lane_out_of_suspicion():
@@ -119,52 +153,52 @@ def test_answers_between_refusals_keep_a_lane_out_of_suspicion():
         serve(play, A)
 
 
-def test_request_waits_for_the_probe_of_its_only_lane_and_is_asked_again():
+def test_request_waits_for_the_check_of_its_only_lane_and_is_asked_again():
     play = play_on(A)
     first, second = ask(play, "one", lane=A), ask(play, "two", lane=A)
     play.back(first, "auth")
     play.back(second, "auth")
-    probe = ask(play, "one", [A])
+    check = ask(play, "one", [A])
     waits = ask(play, "two", [A])
-    assert is_trial(play, probe)
+    assert is_check(play, check)
     assert waits in play.waiting
-    play.back(probe)
-    assert (play.lane(waits), is_trial(play, waits)) == (A, False)
+    play.back(check)
+    assert (play.lane(waits), is_check(play, waits)) == (A, False)
 
 
-def test_requests_refused_by_a_dead_lane_go_to_the_others_when_it_is_removed():
+def test_requests_that_wait_for_a_dead_lane_go_to_the_others_when_it_is_removed():
     play = play_on(A, B, workers=1)
     play.back(ask(play, "one", lane=A), "auth")
     seat = ask(play, "well", lane=B)
-    waiting = [ask(play, "one", [A], lane=A), ask(play, "two", lane=A)]
+    waiting = [ask(play, "two", lane=A), ask(play, "three", lane=A)]
     play.back(seat)
-    assert is_trial(play, waiting[0])
+    assert is_check(play, waiting[0])
     play.back(waiting[0], "auth")
     assert play.lane(waiting[1]) == B
 
 
 @pytest.mark.parametrize("end", ["leave", "unsent", "late"])
-def test_probe_that_never_comes_back_leaves_the_lane_to_the_next(end):
+def test_check_that_never_comes_back_leaves_the_lane_to_the_next(end):
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "auth")
-    probe = ask(play, "one", [A])
-    assert is_trial(play, probe)
+    check = ask(play, "one", [A])
+    assert is_check(play, check)
     if end == "leave":
         play.leave("gw0")
         play.wait(1000.0)
     elif end == "unsent":
-        play.back(probe, "unsent")
+        play.back(check, "unsent")
     else:
         play.wait(1000.0)
     assert play.lane(ask(play, "two", lane=A)) == A
 
 
-def test_probe_that_fails_otherwise_is_no_verdict():
+def test_check_that_fails_otherwise_is_no_verdict():
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "auth")
     play.back(ask(play, "one", [A]), "overload")
     assert play.status(A).state == "up"
-    # A probe would follow a probe for as long as it fails.
+    # A check would follow a check for as long as it fails.
     assert ask(play, "one", [A]) in play.refused
 
 
@@ -174,47 +208,63 @@ def test_refused_requests_of_no_case_remove_as_ever():
     assert play.status(A).state == "out"
 
 
-def test_answer_while_a_probe_is_out_ends_the_suspicion_and_nothing_goes_round_in_circles():
+def test_answer_while_a_check_is_out_ends_the_suspicion_and_nothing_goes_round_in_circles():
     play = play_on(A)
     serve(play, A)
     early = ask(play, "early", lane=A)
     for case in ("one", "two"):
         play.back(ask(play, case, lane=A), "auth")
-    probe = ask(play, "two", [A])
-    assert is_trial(play, probe)
+    check = ask(play, "two", [A])
+    assert is_check(play, check)
     play.back(early)
-    # Not granted for nothing, again and again, until the probe is back.
+    # Not granted for nothing, again and again, until the check is back.
     assert ask(play, "one", [A]) in play.refused
-    play.back(probe)
+    play.back(check)
     serve(play, A)
 
 
-def test_breaker_that_opens_while_a_probe_is_out_stays_open():
+def test_breaker_that_opens_while_a_check_is_out_stays_open():
     play = play_on(A)
     early = ask(play, "early", lane=A)
     play.back(ask(play, "one", lane=A), "not_found")
-    probe = ask(play, "one", [A])
-    assert is_trial(play, probe)
+    check = ask(play, "one", [A])
+    assert is_check(play, check)
     play.back(early, "connect")
-    play.back(probe)
+    play.back(check)
     assert play.status(A).state == "paused"
     play.wait(2.0)
     serve(play, A)
 
 
-def test_lane_is_removed_where_no_request_asks_for_its_probe():
-    play = play_on(A, B)
-    play.back(ask(play, "one", lane=A), "auth")
-    play.wait(1.1)
-    play.back(ask(play, "two", lane=A), "auth")
-    assert play.status(A).state == "out"
+def test_lane_that_two_requests_doubt_is_not_removed_while_they_have_others_checked():
+    keys = ["k0", "k1", "k2"]
+    limits = [Limit(key, "key", workers=4) for key in keys]
+    play = Play(pool([lane("a", key, key, request_s=60.0) for key in keys], *limits))
+    k0, k1, k2 = lanes = [f"p/a/{key}" for key in keys]
+    serve(play, *lanes)
+    play.back(ask(play, "one", lane=k0), "forbidden")
+    play.back(ask(play, "two", lane=k1), "forbidden")
+    for busy in (k0, k1):
+        for n in range(3):
+            ask(play, f"busy {n}", lane=busy)
+    for refused in [ask(play, "one", [k0], lane=k0), ask(play, "two", [k1], lane=k1)]:
+        assert play.lane(refused) == k2
+        play.back(refused, "forbidden")
+    # The checks of the lanes that refused them first take their time.
+    ask(play, "one", [k0, k2], lane=k2)
+    ask(play, "two", [k1, k2], lane=k2)
+    play.wait(1.5)
+    third = ask(play, "three", lane=k2)
+    assert is_check(play, third)
+    play.back(third)
+    assert play.status(k2).state == "up"
 
 
-def test_probe_that_is_refused_in_another_way_removes_nothing():
+def test_check_that_is_refused_in_another_way_removes_nothing():
     play = play_on(A)
     play.back(ask(play, "one", lane=A), "forbidden")
-    probe = ask(play, "one", [A])
-    assert is_trial(play, probe)
+    check = ask(play, "one", [A])
+    assert is_check(play, check)
     # A server without chat completions, say.
-    play.back(probe, "not_found")
+    play.back(check, "not_found")
     assert play.status(A).state == "up"

@@ -98,7 +98,7 @@ class AdaptiveController:
         self._refusal_s = 0.0
         self._wary_s = -math.inf
         # Of a storm, if it is one: what was known before, when it began, whether it shows.
-        self._before: tuple[SeatSearch, PaceSearch] | None = None
+        self._before: tuple[SeatSearch, PaceSearch, PlateauSearch, QueueSearch] | None = None
         self._storm_s = self._refused_s = self.forgiven_s = -math.inf
         self._is_storm = False
         self._cut_s = self._load_s = -math.inf
@@ -206,7 +206,7 @@ class AdaptiveController:
             self._before = None
             if self._is_storm and self._refused_s - self._storm_s < STORM_S:
                 self.forgiven_s = seen.now_s
-                self.seats, self.pace = before
+                self.seats, self.pace, self.plateau, self.queue = before
                 self._wary_s, self._refusal_s = -math.inf, 0.0
                 return "storm over"
         if seen.granted_s >= self._wary_s:
@@ -232,7 +232,8 @@ class AdaptiveController:
 
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
-            self._before = copy.copy(self.seats), copy.copy(self.pace)
+            search, pace, queue = copy.copy(self.seats), copy.copy(self.pace), copy.copy(self.queue)
+            self._before = search, pace, self.plateau, queue
             is_calm = seen.granted_s - self.forgiven_s >= CALM_S
             may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
             self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False

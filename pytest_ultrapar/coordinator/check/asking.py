@@ -19,7 +19,7 @@ from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import TooLateError
 from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.probe import MESSAGES, send_probe, smallest
+from pytest_ultrapar.engine.lane_check import MESSAGES, send_check, smallest
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.pool.model import Lane
@@ -165,7 +165,7 @@ class Asking:
                 return seen or Seen(lane, None, None, self._clock.now_s(), unsent=error)
             sent_s = self._clock.now_s()
             try:
-                failure = await send_probe(self._port, self._http, self._clock, endpoint, lease)
+                failure = await send_check(self._port, self._http, self._clock, endpoint, lease)
             except TooLateError:
                 continue
             finally:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.broker.port import may_send
-from pytest_ultrapar.engine.answers import Answer, as_awaited, feedback_from, read_answer
+from pytest_ultrapar.engine.answers import (
+    Answer,
+    TooLateError,
+    as_awaited,
+    feedback_from,
+    read_answer,
+)
 from pytest_ultrapar.engine.endpoints import request_body
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
     return result
 
 
-async def send_probe(
+async def send_check(
     port: BrokerPort, http: HttpClient, clock: Clock, endpoint: Endpoint, lease: Lease
 ) -> Failure | None:
     """Send it on a lease, and give that back.
@@ -59,7 +66,8 @@ async def send_probe(
         return may_send(port, lease, clock.now_s())
 
     sent_s = clock.now_s()
-    outcome: LeaseOutcome = "cancelled"
+    outcome: LeaseOutcome | None = "cancelled"
+    LEFT_OUT.set(set())
     answer: Answer | Failure | None = None
     failure: Failure | None = None
     try:
@@ -69,7 +77,11 @@ async def send_probe(
         failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
         failure = failure and as_awaited(failure, lease)
         outcome = "ok" if failure is None else failure.outcome
+    except TooLateError:
+        outcome = None
+        raise
     finally:
-        late_s = sent_s - lease.granted_s
-        port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
+        if outcome is not None:
+            late_s = sent_s - lease.granted_s
+            port.release(lease, outcome, feedback_from(failure, endpoint, answer, late_s))
     return failure

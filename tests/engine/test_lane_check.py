@@ -1,4 +1,4 @@
-"""The engine's probe of a lane keeps the lease that it is sent on."""
+"""A check of a lane keeps the lease that it is sent on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_ultrapar.broker.protocol import Lease
 from pytest_ultrapar.engine.answers import TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import HttpClient
-from pytest_ultrapar.engine.probe import send_probe
+from pytest_ultrapar.engine.lane_check import send_check
 from tests.raw_server import RawServer, response
 
 
-def test_probe_whose_lease_grew_old_while_it_was_connected_is_not_sent():
+def test_check_whose_lease_grew_old_while_it_was_connected_is_not_sent():
     given_back: list[str] = []
     port = SimpleNamespace(release=lambda lease, outcome, feedback: given_back.append(outcome))
     # Asked as it begins, and once there is a connection.
@@ -31,11 +31,11 @@ def test_probe_whose_lease_grew_old_while_it_was_connected_is_not_sent():
         http = HttpClient([there], max_connections=1)
         lease = Lease(1, "p/i/k", 100.0, 105.0, 0.0, 0.0, 1)
         try:
-            await send_probe(port, http, SimpleNamespace(now_s=lambda: next(times)), there, lease)
+            await send_check(port, http, SimpleNamespace(now_s=lambda: next(times)), there, lease)
         finally:
             await http.close()
 
     with RawServer(answer) as server, pytest.raises(TooLateError):
         asyncio.run(go())
     assert server.requests == []
-    assert given_back[0] == "unsent"
+    assert given_back == ["unsent"]
