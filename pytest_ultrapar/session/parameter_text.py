@@ -1,19 +1,22 @@
 """What a run keeps of parameters: a text or number for people, and a digest of their content.
 
 Both are the same in every process and every run as long as the data are: nothing is in them of
-addresses in memory, of the order of sets, or of what the code of functions does.
+addresses in memory or of the order of sets. Of a function its own code is data, which another
+Python compiles to something else; of what that calls, and of classes, the name.
 """
 
 from __future__ import annotations
 
 import copyreg
 import re
+import sys
 from contextlib import suppress
 from enum import Enum
 from hashlib import blake2b
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from numbers import Number
 from os import PathLike
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,10 +78,13 @@ class ContentDigests:
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value, in hexadecimal digits."""
+        """The digest of a value, in hexadecimal digits; with the Python first where it has code."""
         if id(value) not in self._done:
             self._parts.clear()
-            self._done[id(value)] = self._digest(value).hex()
+            digest = self._digest(value).hex()
+            has_code = any(type(part) is CodeType for part, _ in self._parts.values())
+            python = f"{sys.implementation.cache_tag}:" if has_code else ""
+            self._done[id(value)] = python + digest
         return self._done[id(value)]
 
     def key(self, value: object) -> Scalar:
@@ -94,7 +100,7 @@ class ContentDigests:
             # It may run the suite's code, and some things cannot be pickled, such as a socket.
             # Nor is anything looked at that lies deep: how deep is possible, the stack would say.
             with suppress(Exception):
-                parts += [*self._of(value)] if self._depth <= DEEPEST else []
+                parts += self._of(value) if self._depth <= DEEPEST else ()
             self._depth -= 1
             text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
             self._parts[id(value)] = value, blake2b(text, digest_size=8).digest()
@@ -119,11 +125,15 @@ class ContentDigests:
 def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
     """What tells an object from others of its type."""
     if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
-        # What a checker was made with is data, what it does is none.
-        cells = getattr(value, "__closure__", None) or ()
         yield value.__name__
-        yield getattr(value, "__defaults__", None)
-        yield [cell.cell_contents for cell in cells]
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            yield getattr(value, part, None)
+        yield [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    elif isinstance(value, CodeType):
+        # Neither files nor lines, and of its flags what else nothing tells.
+        yield from (value.co_code, value.co_exceptiontable, value.co_consts, value.co_names)
+        yield from (value.co_varnames, value.co_argcount, value.co_posonlyargcount)
+        yield from (value.co_kwonlyargcount, value.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
     elif isinstance(value, Enum):
         yield from (value.name, value.value)
     else:

@@ -131,12 +131,15 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     """A clause about cases of both plans whose data are others now; None where none are."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
-    changed = [(case.nodeid, name) for case, name in found if name is not None]
+    changed = [(case, name) for case, name in found if name is not None]
     if not changed:
         return None
     more = f" (the first of {len(changed):,} such cases)" if len(changed) > 1 else ""
-    nodeid, name = changed[0]
-    return f"the data of {_shortened(nodeid)} are others now: parameter {name!r}{more}"
+    case, name = changed[0]
+    pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
+    if all(pythons) and pythons[0] != pythons[1]:
+        more = f" has code, which {' and '.join(pythons)} tell differently{more}"
+    return f"the data of {_shortened(case.nodeid)} are others now: parameter {name!r}{more}"
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:

@@ -277,6 +277,28 @@ def write_data(project, *questions: str) -> None:
     (project.pytester.path / "data").write_text(json.dumps(items))
 
 
+SAID_BY_FUNCTION = """
+@prefetch
+async def said(llm, function) -> str:
+    return (await llm.chat([{{"role": "user", "content": f"say {{function(3)}}"}}])).text
+
+@pytest.mark.parametrize("function", [{}])
+def test_it(said, function, grade):
+    grade(said == str(function(3)))
+"""
+
+
+def test_functions_that_changed_places_are_data_that_changed(project):
+    project.suite(SAID_BY_FUNCTION.format("lambda x: x + 27, lambda x: x * 11"))
+    assert project.run("-n0").ret == 0
+    project.suite("\n\n" + SAID_BY_FUNCTION.format("lambda x: x + 27, lambda x: x * 11"))
+    assert project.run("-n0", "--ultrapar-resume=latest").ret == 0
+    project.suite(SAID_BY_FUNCTION.format("lambda x: x * 11, lambda x: x + 27"))
+    said = refused(project.run("-n0", "--ultrapar-resume=latest"))
+    assert "parameter 'function' (the first of 2 such cases)" in said
+    assert len(project.server.prompts) == 2
+
+
 CHANGED = "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter"
 
 

@@ -64,6 +64,20 @@ def checker(right: str, least: float = 0.5):
     return lambda said: (said == right, least)
 
 
+def made(text: str, lines: int = 0):
+    """A function as one from another file and line has it."""
+    names: dict[str, object] = {}
+    exec(compile("\n" * lines + text, f"file{lines}.py", "exec"), names)  # noqa: S102
+    return names["f"]
+
+
+def unset():
+    """A function that closes over what has no value yet."""
+    if sys is None:
+        late = 1
+    return lambda: late
+
+
 def digest(value: object) -> str:
     return ContentDigests().of(value)
 
@@ -117,6 +131,8 @@ ALIKE = {
     "checker": lambda: checker("4"),
     "partial": lambda: functools.partial(checker, "4"),
     "pattern": lambda: re.compile("x+"),
+    "function": lambda: made("def f(x):\n  return [y in {'a', 'b', x} for y in x]"),
+    "unset": unset,
     "lock": threading.Lock,
     "path": lambda: pathlib.Path("a/b"),
     "order of a dict": lambda: {"a": 1, "b": 2},
@@ -170,6 +186,33 @@ def test_one_value_is_looked_at_once_for_all_its_tests():
     assert digests.of(item) == digests.of(item) == digests.of(item)
     assert len(asked) == 1
     assert digests.key("plain") == "plain"
+
+
+CODES = [
+    "f = lambda x: x + 27", "f = lambda x: x * 11", "f = lambda x: x + 28", "f = lambda x: y + 27",
+    "f = lambda x, *, y: x", "f = lambda x, y: x", "f = lambda x, /, y: x", "f = lambda *x: x",
+    "f = lambda **x: x", "f = lambda x: x", "f = lambda x=1: x", "f = lambda *, x=1: x",
+    "f = lambda *, x=2: x", "f = lambda x: lambda: x + 1", "f = lambda x: lambda: x + 2",
+    "def f(x): return x", "def g(x): return x\nf = g", "async def f(x): return x",
+    "def f(x): 'Says x.'; return x", "def f(x): 'Tells x.'; return x",
+    "def f(x): return [y + 1 for y in x]", "def f(x): return [y + 2 for y in x]",
+    "def f(x):\n try:\n  a(); b()\n except E: pass",
+    "def f(x):\n try:\n  a()\n except E: pass\n else: b()",
+]  # fmt: skip
+
+
+def test_function_is_told_by_its_code_and_not_by_where_it_stands():
+    found = [digest(made(text)) for text in CODES]
+    assert len(set(found)) == len(CODES)
+    assert found == [digest(made(text, lines=7)) for text in CODES]
+    assert digest([made(CODES[0])]) != digest([made(CODES[1])])
+
+
+def test_code_is_called_that_of_one_python():
+    tag = f"{sys.implementation.cache_tag}:"
+    assert digest(made(CODES[0])).startswith(tag)
+    assert digest({"check": functools.partial(checker, "4")}).startswith(tag)
+    assert not digest([Plain(1), len, Plain, threading]).startswith(tag)
 
 
 PRINT = """
