@@ -94,16 +94,18 @@ class FailureClass:
 CLASSES: dict[str, FailureClass] = {
     "rate": FailureClass("free", why="the rate limit is reached", pauses=True, controller="cut"),
     "quota": FailureClass(
-        "free", removes="key", why="{key} has no quota left (402, or 429 that says so){back}"
+        "free", removes="key", why="{key} has no quota left (402, or words that say so){back}"
     ),
     "daily_quota": FailureClass(
         "free", removes="key_model", why="{key} has used up its quota of the day for {model}{back}"
     ),
     "auth": FailureClass(
-        "free", removes="key", why="{key} was refused (401, or a 400 that rejects the key)"
+        "free", removes="key", why="{key} was refused (401, or words that reject the key)"
     ),
     "forbidden": FailureClass(
-        "free", removes="key_model", why="{key} may not use the model {model} (403)"
+        "free",
+        removes="key_model",
+        why="{key} may not use the model {model}, or there is no such model",
     ),
     "not_found": FailureClass(
         "free", removes="instance", why="{instance} was not found (404), or does not serve {model}"

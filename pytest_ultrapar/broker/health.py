@@ -94,6 +94,7 @@ class LaneHealth:
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         wait_for_servers_s: float = 0.0,
         has_answered: Callable[[], bool] = _never,
+        base_url: str = "",
     ) -> None:
         """Start healthy.
 
@@ -106,8 +107,11 @@ class LaneHealth:
             wait_for_servers_s: How long a server is waited for that is not there, or loads its
                 model; 0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
             has_answered: Whether the lane's instance has ever answered.
+            base_url: Of the lane's instance, for reasons; empty where none is known.
         """
         self._lane = lane
+        # Without the scheme: a report breaks what looks like a link.
+        self._address = base_url.partition("//")[2]
         self._rng = rng
         self._episode_timeout_s = episode_timeout_s
         self._wait_s = wait_for_servers_s
@@ -128,9 +132,11 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """What is wrong with a server that is waited for; empty: none is."""
-        is_away = self._breaker.state != "closed" and self._breaker.rule is NOBODY_LISTENS
-        return self._why(self._failing) if is_away else ""
+        """What is wrong with a server that is waited for, and how long; empty: none is."""
+        if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
+            return ""
+        option = " (--ultrapar-wait-for-servers)" if self._wait_s else ""
+        return f"{self._why(self._failing)}, up to {self._bound_s():g} s{option}"
 
     def decide(
         self,
@@ -263,7 +269,8 @@ class LaneHealth:
     def _why(self, outcome: str, back: str = "") -> str:
         lane = self._lane
         key = f"key {lane.provider}/{lane.key}"
-        instance = f"instance {lane.provider}/{lane.instance}"
+        where = f" ({self._address})" if self._address else ""
+        instance = f"instance {lane.provider}/{lane.instance}{where}"
         return CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back=back)
 
     def _limited(

@@ -194,6 +194,7 @@ class LaneTable:
         adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
         paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
         self._estimated: list[LimitState] = []
+        self._urls = pool.urls
         for lane in pool.lanes:
             path = paths[lane.lane_id]
             counts = (one for one in reversed(path) if not _is_the_runs_own(pool.limits[one.name]))
@@ -746,6 +747,7 @@ class LaneTable:
             episode_timeout_s=self.episode_timeout_s,
             wait_for_servers_s=self.wait_for_servers_s,
             has_answered=instance.has_answered,
+            base_url=self._urls.get((lane.provider, lane.instance), ""),
         )
         state = LaneState(lane, model, tuple(path), instance, health)
         state.counted = counted

@@ -164,7 +164,8 @@ class StoredAnswers:
         told = list(unified_diff(old[cut], new[cut], "stored", "now", n=2, lineterm=""))
         shown = [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}..." for one in told]
         if len(shown) > _MOST_SHOWN:
-            shown[_MOST_SHOWN:] = [f"... and {len(told) - _MOST_SHOWN:,} more lines"]
+            n_more = len(told) - _MOST_SHOWN
+            shown[_MOST_SHOWN:] = [f"... and {n_more:,} more line{'s' if n_more > 1 else ''}"]
         return "\n".join(shown)
 
 

@@ -95,17 +95,12 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
     """
     providers = {one.name: one for one in pool.providers if not one.is_simulated}
     variables = {(p.name, key.name): key.env for p in providers.values() for key in p.keys}
-    hosts = {
-        (provider.name, instance.name): host_of(instance.base_url)
-        for provider in providers.values()
-        for model in provider.models
-        for instance in model.instances
-    }
+    urls = pool.urls
     sent: dict[tuple[str, str], dict[str, None]] = {}
     for lane in lanes:
         if variable := variables.get((lane.provider, lane.key)):
             to = sent.setdefault((lane.provider, variable), {})
-            to[hosts[lane.provider, lane.instance]] = None
+            to[host_of(urls[lane.provider, lane.instance])] = None
     together: dict[tuple[str, str], list[str]] = {}
     for (provider, variable), to in sent.items():
         together.setdefault((provider, ", ".join(to)), []).append(variable)

@@ -370,6 +370,16 @@ class Pool:
         """Whether anything bounds what a run may spend."""
         return any(limit.budget is not None for limit in self.limits.values())
 
+    @property
+    def urls(self) -> dict[tuple[str, str], str]:
+        """The base URL of each instance, by the names of its provider and its own."""
+        return {
+            (provider.name, instance.name): instance.base_url
+            for provider in self.providers
+            for model in provider.models
+            for instance in model.instances
+        }
+
     def lanes_of(self, model: str) -> tuple[Lane, ...]:
         """The lanes that can answer for `model`, in the order of the file."""
         return tuple(lane for lane in self.lanes if lane.model == model)

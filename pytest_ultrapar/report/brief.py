@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
+    LAST_TRY,
     SIMULATED,
     cost_lines,
     lane_lines,
@@ -111,7 +112,7 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=max(most_lines, _MOST_FOLDS if sentence.startswith(_WARNINGS) else 1),
+            max_lines=max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1),
             placeholder=" ...",
             break_on_hyphens=False,
         )
@@ -119,11 +120,15 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     return lines
 
 
+def _must_be_read(sentence: str) -> bool:
+    return sentence.startswith(_WARNINGS) or LAST_TRY in sentence
+
+
 def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     found = list(sentences)
     shown = found[:_MOST_OF_A_KIND]
     n_more = len(found) - len(shown)
-    more = [f"... and {n_more:,} more lines"] if n_more else []
+    more = [f"... and {counted(n_more, 'more line')}"] if n_more else []
     return _folded([*shown, *more], width, most_lines)
 
 

@@ -238,6 +238,9 @@ _RANKS = (
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
     """One line of at most `width` characters; what matters least is left out first."""
     facts = said(state, now_s)
+    room = width - len(facts["step"]) - 2
+    if len(facts.get("waits", "")) > max(room, 0):
+        facts["waits"] = f"{facts['waits'][: max(0, room - 3)]}..."
     return _fitted([(_RANKS.index(name), text) for name, text in facts.items()], width)
 
 

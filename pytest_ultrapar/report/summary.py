@@ -41,6 +41,8 @@ MOST_LANES = 24
 _MOST_NAMES = 5
 _LONGEST = 200
 _OUT = ": removed for the rest of the run"
+_LEFT = " is left: "
+LAST_TRY = "; the last try: "
 _FAILURES = frozenset(CLASSES) - ANSWERED
 """Outcomes that are the lane's, and not of what was asked."""
 
@@ -51,10 +53,10 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     Lanes that were removed for the same reason, such as all of one key, share a line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
-    yield from _first(lines, "lines of lanes, all in the manifest")
+    yield from _first(lines, "of lanes, all in the manifest")
     limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
     shown = [one for one in limits.values() if one.n_cuts or not one.declared]
-    yield from _first([*map(_estimate_line, shown)], "estimated limits; `limits` has all of them")
+    yield from _first([*map(_estimate_line, shown)], "of estimated limits; `limits` has all")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
             f"sends on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after refusals"
@@ -87,7 +89,7 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 def _first(lines: Sequence[str], more: str) -> Iterator[str]:
     yield from lines[:MOST_LANES]
     if len(lines) > MOST_LANES:
-        yield f"... and {len(lines) - MOST_LANES:,} more {more}"
+        yield f"... and {counted(len(lines) - MOST_LANES, 'more line')} {more}"
 
 
 def _estimate_line(estimate: EstimatedLimit) -> str:
@@ -613,11 +615,19 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     """Why cases have no grade."""
     alike: dict[tuple[str, str], list[str]] = {}
+    said_last: dict[tuple[str, str], str] = {}
     for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
+        front, told, words = reason.partition(LAST_TRY)
+        if front.endswith(_OUT):
+            # Why lanes were removed is said of the lanes; what their servers said, here and once.
+            reason, found = front, f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"
+            if told:
+                said_last.setdefault((note.outcome, front), found)
         alike.setdefault((note.outcome, reason), []).append(note.nodeid)
     shown = list(alike.items())[:MOST_SHOWN]
-    for (outcome, reason), nodeids in shown:
+    for (outcome, front), nodeids in shown:
+        reason = said_last.get((outcome, front), front)
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
         why = f": {shortened(reason, _MOST_SHOWN)}" if reason else ""
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"

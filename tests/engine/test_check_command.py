@@ -176,14 +176,14 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
         assert found[0] == word
         assert found[1].startswith(why)
     dead = (
-        "key lab/key1 (environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key): "
+        "key lab/key1 (environment CHECK_KEY_1) was refused (401, or words that reject the key): "
     )
     for model in ("fine", "gone", "busy", "broken"):
         assert said_of(lines, f"lab/{model}/key1")[1].startswith(dead)
     assert lines[-3:] == [
         "1 of 10 lanes ok: 4 auth, 1 connect, 1 malformed, 1 not_found, 1 rate, 1 timeout",
         "failed: lab/broken/key1, lab/busy/key1, lab/fine/key1, lab/gone/key1: key lab/key1 "
-        "(environment CHECK_KEY_1) was refused (401, or a 400 that rejects the key): HTTP 401: "
+        "(environment CHECK_KEY_1) was refused (401, or words that reject the key): HTTP 401: "
         '{"error":{"message":"Incorrect or no API key provided","type":"invalid_request_error",'
         '"param":null,"code":"invalid_api_key"}}',
         "no lane is ok for the models gone, busy, broken, slow and 1 more",
@@ -298,6 +298,18 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
         "unsure",
         "there was no whole answer in time: no answer within 0.5 s",
     )
+
+
+def test_server_that_is_waited_for_is_named_and_how_long(tmp_path, check, monkeypatch):
+    monkeypatch.setattr(pool_check, "_QUIET_S", 0.1)
+    port = closed_port()
+    write_pool(tmp_path, ONE, f"http://127.0.0.1:{port}/v1")
+    code, lines = check("--wait-for-servers", "1")
+    assert code == 1
+    assert (
+        "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1): cannot connect: nothing "
+        f"listens on 127.0.0.1:{port}, up to 1 s (--wait-for-servers)"
+    ) in lines
 
 
 @pytest.mark.parametrize(

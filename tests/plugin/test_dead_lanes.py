@@ -22,8 +22,9 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     result = project.run("-n0")
     assert result.ret == 1
     assert project.kinds() == {("solved", None): 40, ("infra", "no_lane"): 40}
-    key1 = f"key p/key1 was refused (401, or a 400 that rejects the key): {REMOVED}"
-    model_n = f"instance p/n was not found (404), or does not serve n: {REMOVED}"
+    key1 = f"key p/key1 was refused (401, or words that reject the key): {REMOVED}"
+    where = f"127.0.0.1:{project.server.port}/v1"
+    model_n = f"instance p/n ({where}) was not found (404), or does not serve n: {REMOVED}"
     found = project.reasons()
     assert {lane: found[lane] for lane in ("p/m/key0", "p/m/key1", "p/m/key2")} == {
         "p/m/key0": "",
@@ -50,7 +51,8 @@ def test_wrong_keys_end_the_run(project):
     assert result.ret == 1
     assert project.kinds() == {("infra", "no_lane"): 40}
     assert project.reasons() == {
-        f"p/m/key{n}": f"key p/key{n} may not use the model m (403): {REMOVED}" for n in range(3)
+        f"p/m/key{n}": f"key p/key{n} may not use the model m, or there is no such model: {REMOVED}"
+        for n in range(3)
     }
     # What was in flight, and a probe for each key.
     assert len(project.server.prompts) <= 3 * 4 + 3

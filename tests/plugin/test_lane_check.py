@@ -40,8 +40,8 @@ def test_dead_key_ends_the_run_before_any_case(project):
     assert (
         "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
         "and no case was sent:\n"
-        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or a 400 that "
-        "rejects the key): HTTP 401: "
+        "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or words that "
+        "reject the key): HTTP 401: "
     ) in said
     assert "--ultrapar-check=warn goes on without" in said
     assert sorted(project.server.prompts) == [QUESTION] * 3
@@ -58,14 +58,14 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
         [
             "ultrapar: check: 1 of 2 lanes ok: 1 forbidden",
             "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use "
-            "the model m (403): HTTP 403: *wrong key*",
+            "the model m, or there is no such model: HTTP 403: *wrong key*",
             "ultrapar: check: the run goes on without p/m/key1",
         ]
     )
     project.report.fnmatch_lines(
         [
-            "key p/key1 (environment TEST*KEY*1) may not use the model m (403), "
-            "before the run: removed for the rest of the run (*)",
+            "key p/key1 (environment TEST*KEY*1) may not use the model m, or there is no such "
+            "model, before the run: removed for the rest of the run (*)",
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}

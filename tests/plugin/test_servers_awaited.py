@@ -68,7 +68,11 @@ def test_port_that_opens_later_is_waited_for(project, workers, check):
     assert project.kinds() == {("solved", None): 20}
     asked = [one for one in server.log.requests if one.prompt.startswith("say")]
     assert len(asked) == 20
-    assert "instance p/m cannot be reached" in said or check
+    where = f"127.0.0.1:{port}"
+    if check:
+        assert f"nothing listens on {where}, up to 120 s (--ultrapar-wait-for-servers)" in said
+    else:
+        assert f"instance p/m ({where}/v1) cannot be reached, up to 120 s (--ultra" in said
 
 
 @pytest.mark.parametrize("whose", LOADING)
@@ -80,7 +84,7 @@ def test_model_that_loads_is_waited_for_and_costs_no_try(project, whose, workers
     result = project.run(workers, "--ultrapar-max-attempts=2")
     assert result.ret == 0
     assert project.kinds() == {("solved", None): 20}
-    assert "instance p/m is loading its model" in result.stdout.str()
+    assert "/v1) is loading its model, up to 120 s" in result.stdout.str()
     # One at a time, every second or two.
     assert len(project.server.prompts) <= 20 + 12
     assert set(project.reasons().values()) == {""}
@@ -140,7 +144,7 @@ def test_server_that_starts_again_is_asked_and_said_within_two_seconds(project, 
     try:
         assert project.kinds() == {("solved", None): 60}
         assert second.log.requests[0].t_s - ready_s <= 2.0 + 1.0  # a busy machine
-        assert "waiting: instance p/m cannot be reached" in result.stdout.str()
+        assert ") cannot be reached, up to " in result.stdout.str()
     finally:
         second.__exit__(None, None, None)
 
@@ -166,7 +170,7 @@ def ends_at_once(project, url):
 
 def test_unknown_host_ends_at_once(project):
     reason = ends_at_once(project, "https://no-such-host.invalid/v1")
-    assert reason.startswith("instance p/m has an unknown host name")
+    assert reason.startswith("instance p/m (no-such-host.invalid/v1) has an unknown host name")
 
 
 def test_server_without_tls_ends_at_once(project):

@@ -191,7 +191,10 @@ def test_missing_model_is_said_once(project, status, message, workers):
     assert project.kinds() == {("infra", "no_lane"): 30}
     seats = 12
     assert len(project.server.prompts) <= 3 + seats
-    assert "instance p/m was not found (404), or does not serve m" in project.report.str()
+    where = f"instance p/m (127.0.0.1:{project.server.port}/v1)"
+    assert f"{where} was not found (404), or does not serve m" in project.report.str()
+    # The server's own words, on the terminal and once.
+    assert " ".join(result.stdout.str().split()).count(message) == 1
     assert any(message in row["error"] for row in project.rows())
 
 

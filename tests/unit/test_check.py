@@ -98,7 +98,7 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
 @pytest.mark.parametrize(
     ("said", "word", "why"),
     [
-        (answered(401, "wrong key"), "failed", f"{KEY} was refused (401, or a 400 that rejects"),
+        (answered(401, "wrong key"), "failed", f"{KEY} was refused (401, or words that reject"),
         (
             answered(404, "<html>"),
             "failed",
@@ -149,7 +149,7 @@ def test_run_is_told_what_is_dead_and_what_pauses(load):
     assert known is not None
     assert (known.lane_id, known.at_s) == ("lab/a/key0", 100.0)
     assert known.removed == (
-        f"{KEY} was refused (401, or a 400 that rejects the key), before the run"
+        f"{KEY} was refused (401, or words that reject the key), before the run"
     )
     assert answer_of(lane, SLOW_DOWN).known == KnownLane("lab/a/key0", 100.0, retry_after_s=20.0)
     # A request that the suite does not send is not accepted; its own ones may be.

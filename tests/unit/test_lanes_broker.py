@@ -91,7 +91,7 @@ def test_last_lane_out_refuses_all_that_wait_and_all_that_come():
     later = play.ask()
     assert set(play.refused) == {waiting, turn, later}
     why = (
-        "key p/k0 was refused (401, or a 400 that rejects the key): removed for the rest of the run"
+        "key p/k0 was refused (401, or words that reject the key): removed for the rest of the run"
     )
     assert set(play.refused.values()) == {f"no lane of the model 'm' is left: {why}"}
     assert play.broker.status(play.now_s).waiting == 0

@@ -212,5 +212,5 @@ def test_only_request_that_is_refused_a_connection_finds_a_server_gone_not_busy(
         play.ask()
     refused = Feedback(is_wordless=True, exceeded="in_flight")
     play.answer(play.ask(), "congestion", refused)
-    awaits = "" if n_others else "instance p/a cannot be reached"
+    awaits = "" if n_others else "instance p/a cannot be reached, up to 120 s"
     assert play.status(A).awaits == awaits

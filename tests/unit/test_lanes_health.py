@@ -8,6 +8,8 @@ import pytest
 from pytest_ultrapar.broker.health import LaneHealth, Pause, Removal, Resume
 from tests.pools import lane
 
+URL = "http://127.0.0.1:8000/v1"
+WHERE = "127.0.0.1:8000/v1"
 UNTRUSTED = "that failed verification, or no TLS at all (a private CA goes into ca_file)"
 
 
@@ -113,8 +115,8 @@ def test_an_answer_resets_the_back_off(answer):
 @pytest.mark.parametrize(
     ("outcome", "scope", "why"),
     [
-        ("auth", "key", "key p/key0 was refused (401, or a 400 that rejects the key)"),
-        ("forbidden", "key_model", "key p/key0 may not use the model m (403)"),
+        ("auth", "key", "key p/key0 was refused (401, or words that reject the key)"),
+        ("forbidden", "key_model", "key p/key0 may not use the model m, or there is no such model"),
         ("not_found", "instance", "instance p/dep-1 was not found (404), or does not serve m"),
         ("tls", "instance", f"instance p/dep-1 presented a certificate {UNTRUSTED}"),
     ],
@@ -122,6 +124,25 @@ def test_an_answer_resets_the_back_off(answer):
 def test_what_is_dead_is_out_once_and_for_all(outcome, scope, why):
     removal = Removal(scope, f"{why}: removed for the rest of the run")
     assert health().decide(outcome, None, 0.0, 0.0) == removal
+
+
+def test_server_that_is_missed_is_named_with_its_address():
+    one = LaneHealth(lane("dep-1", "key0"), random.Random(1), base_url=URL)
+    removal = one.decide("not_found", None, 0.0, 0.0)
+    assert f"instance p/dep-1 ({WHERE}) was not found (404)" in removal.reason
+
+
+def test_wait_for_a_server_names_its_address_its_end_and_the_option():
+    one = LaneHealth(lane("dep-1", "key0"), random.Random(1), base_url=URL, wait_for_servers_s=90.0)
+    assert not one.awaits
+    one.decide("connect", None, 0.0, 0.0)
+    assert one.awaits == (
+        f"instance p/dep-1 ({WHERE}) cannot be reached, up to 90 s (--ultrapar-wait-for-servers)"
+    )
+    assert one.wake(1.0) is None
+    one.probe(1.0, 60.0)
+    one.decide("ok", None, 1.0, 2.0)
+    assert not one.awaits
 
 
 def test_quota_takes_the_key_out_and_says_when_it_comes_back():

@@ -145,6 +145,6 @@ def test_changed_cases_are_counted_and_new_ones_are_no_change():
 def test_code_of_another_python_is_said_to_be():
     then, now = (with_content(0, f"cpython-31{n}:aa", p="f") for n in (1, 2))
     assert changed_message([then], [now]) == (
-        "the data of t.py::test_it[0] are others now: parameter 'p' has code, which cpython-311 and "
-        "cpython-312 tell differently"
+        "the data of t.py::test_it[0] are others now: parameter 'p' has code, which "
+        "cpython-311 and cpython-312 tell differently"
     )

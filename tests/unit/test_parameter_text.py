@@ -67,7 +67,7 @@ def checker(right: str, least: float = 0.5):
 def made(text: str, lines: int = 0):
     """A function as one from another file and line has it."""
     names: dict[str, object] = {}
-    exec(compile("\n" * lines + text, f"file{lines}.py", "exec"), names)  # noqa: S102
+    exec(compile("\n" * lines + text, f"file{lines}.py", "exec"), names)
     return names["f"]
 
 

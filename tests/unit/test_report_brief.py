@@ -104,6 +104,32 @@ def test_limits_of_a_run_are_said_before_the_sentence_is_cut():
     assert line.endswith((", ...", "; ...")), line
 
 
+def test_servers_own_words_are_shown_once_and_whole():
+    words = 'HTTP 404: {"error": {"message": "The model `gtp-4o` does not exist."}}'
+    front = "no lane of the model 'm' is left: key p/k may not: removed for the rest of the run"
+    reasons = [front, f"{front}; the last try: {words}", f"{front}; the last try: {words}", front]
+    notes = [
+        CaseNote(f"t.py::test[{n}]", "infra", "no_lane", reason) for n, reason in enumerate(reasons)
+    ]
+    told = " ".join(
+        " ".join(brief(msgspec.structs.replace(SUMMARY, notes=notes), width=80)).split()
+    )
+    assert (
+        f"t.py::test[0] and 3 more: no lane of the model 'm' is left; the last try: {words}" in told
+    )
+    assert told.count("gtp-4o") == 1
+    assert "may not" not in told
+
+
+@pytest.mark.parametrize(("n", "more"), [(4, "1 more line"), (5, "2 more lines")])
+def test_lines_that_are_left_out_are_counted(n, more):
+    lanes = [
+        msgspec.structs.replace(lane(), lane=f"p/m{one}/k", outcomes={"timeout": 3})
+        for one in range(n)
+    ]
+    assert f"... and {more}" in brief(lanes=lanes)
+
+
 def test_host_that_ran_nothing_is_not_covered_by_100_percent():
     nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
     summary = msgspec.structs.replace(SUMMARY, statistics=nothing)

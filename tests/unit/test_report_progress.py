@@ -59,6 +59,15 @@ def test_progress_line_fits_any_width(width, done, more, seconds):
     assert len(tables_line(done, done + more, seconds, width)) <= width
 
 
+@given(st.integers(0, 200))
+def test_what_is_waited_for_is_cut_and_not_left_out(width):
+    state = replace(after((0.0, 0), (9.0, 0)), waits="waiting: instance lab/m cannot be reached")
+    line = progress_line(state, 9.0, width)
+    assert len(line) <= width
+    assert "waiting: " in line or width < 45
+    assert "be reached" in line or width < 80
+
+
 def test_progress_says_no_rate_and_no_end_before_anything_is_known():
     state = after((0.0, 0), (3.0, 0), counts={}, eta=None)
     line = progress_line(state, 3.0, 200)

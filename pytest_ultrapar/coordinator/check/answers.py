@@ -85,14 +85,18 @@ def lane_answer(
     said = failure.message
     if failure.retry_after_s is not None:
         said = f"(come back in {duration(failure.retry_after_s)}) {said}"
-    # A server may spread a secret over what becomes one blank, or steer a terminal with it.
-    said = shortened(" ".join(redact(said).split()), _SHOWN_CHARACTERS)
+    said = in_short(redact(said))
     known = None
     if word == "limited":
         known = KnownLane(lane.lane_id, seen.at_s, retry_after_s=failure.retry_after_s)
     elif word == "failed" and outcome not in ANSWERED:
         known = KnownLane(lane.lane_id, seen.at_s, removed=f"{redact(why)}, before the run")
     return LaneAnswer(lane, word, seen.latency_s, outcome, cause, said, known)
+
+
+def in_short(redacted: str) -> str:
+    """What a server said, in a line; redacted before, as a secret may hold what becomes a blank."""
+    return shortened(" ".join(redacted.split()), _SHOWN_CHARACTERS)
 
 
 def _word(failure: Failure) -> Word:

@@ -61,6 +61,9 @@ class Asking:
 
     Ctrl-C raises on the main thread. In the loop it could cut off any step, such as the closing of
     a connection.
+
+    Attributes:
+        away: By lane, what was wrong last with a server that is waited for.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Asking:
             wait_s: How long servers are waited for that are not there.
         """
         self._wait_s = wait_s
+        self.away: dict[LaneId, str] = {}
         self._pool = pool
         self._days = days
         self._endpoints = endpoints
@@ -172,6 +176,8 @@ class Asking:
                 self._port.episode_ended(lane.lane_id)
             at_s = self._clock.now_s()
             seen = Seen(lane, failure, at_s - sent_s, at_s)
+            if failure and failure.outcome in AWAITED:
+                self.away[name] = failure.message
         return seen
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.coordinator.check.answers import (
     first_line,
+    in_short,
     lane_answer,
     lane_line,
     summary_lines,
@@ -54,6 +55,7 @@ def lane_answers(
     *,
     wait_s: float,
     timeout_s: float = math.inf,
+    option: str = "--wait-for-servers",
 ) -> Generator[LaneAnswer]:
     """The answers of all lanes of a pool, as they are known.
 
@@ -66,6 +68,7 @@ def lane_answers(
         days: What counts per day.
         wait_s: How long servers are waited for that are not there.
         timeout_s: Deadline of one request, where the pool's own is longer.
+        option: That which says `wait_s`.
 
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
@@ -87,7 +90,11 @@ def lane_answers(
             seen = asking.next(_QUIET_S)
             if seen is None:
                 waited_s = boot_s() - began_s
-                line.say(counted(len(waiting), "lane"), f" ({listed(waiting)})", waited_s)
+                away = [asking.away[name] for name in waiting if name in asking.away]
+                more = f" ({listed(waiting)})"
+                if away:
+                    more += f": {in_short(redact(away[0]))}, up to {wait_s:g} s ({option})"
+                line.say(counted(len(waiting), "lane"), more, waited_s)
                 continue
             line.end()
             lane = seen.lane

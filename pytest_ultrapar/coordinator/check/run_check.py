@@ -87,7 +87,9 @@ def check_lanes(
     began_s = clock.now_s()
     found: list[LaneAnswer] = []
     try:
-        with closing(lane_answers(pool, base_urls, line, days, wait_s=wait_s)) as answers:
+        option = "--ultrapar-wait-for-servers"
+        asked = lane_answers(pool, base_urls, line, days, wait_s=wait_s, option=option)
+        with closing(asked) as answers:
             found.extend(answers)
     except KeyboardInterrupt:
         line.end()

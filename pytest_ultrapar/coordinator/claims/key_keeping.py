@@ -84,12 +84,7 @@ def key_identities(
     """
     secrets = read_secrets(pool, environ, {lane.model for lane in lanes})
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
-    url_of = {
-        (provider.name, instance.name): instance.base_url
-        for provider in pool.providers
-        for model in provider.models
-        for instance in model.instances
-    }
+    url_of = pool.urls
     found: dict[LaneId, str] = {}
     for lane in lanes:
         if lane.provider not in simulated:
