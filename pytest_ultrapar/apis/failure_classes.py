@@ -185,6 +185,9 @@ AWAITED: frozenset[str] = frozenset(
 )
 """Outcomes by which a server is not there yet, or not any more."""
 
+COUNTED: frozenset[str] = frozenset(word for word, one in CLASSES.items() if one.costs_attempt)
+"""Outcomes after which a request waits by itself before it is tried again."""
+
 LIMITED: frozenset[str] = frozenset(
     word for word, one in CLASSES.items() if one.controller == "cut"
 )

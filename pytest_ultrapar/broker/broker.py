@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, LIMITED, OWN
+from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, COUNTED, LIMITED, OWN
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
@@ -222,6 +222,7 @@ class LaneBroker:
         if request.request_id in state.waiting or request.request_id in state.parked:
             msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
             raise ValueError(msg)
+        state.trying.discard(request.case_id)
         if not state.has_spoken:
             state.has_spoken = True
             self._homes.arrived(worker, now_s)
@@ -270,10 +271,13 @@ class LaneBroker:
         Sends already counted against a rate stay counted, whatever the outcome.
         """
         now_s = self._advance(now_s)
-        held = self._worker(worker).leases.pop(lease_id, None)
+        state = self._worker(worker)
+        held = state.leases.pop(lease_id, None)
         if held is None:
             return self._finish(now_s)
         lane = held.lane
+        if (feedback.is_own or outcome in COUNTED) and held.request.case_id in state.open_cases:
+            state.trying.add(held.request.case_id)
         lane.terms.end(lease_id)
         lane.outcomes[outcome] += 1
         lane.left_out.update(feedback.left_out)
@@ -548,6 +552,7 @@ class LaneBroker:
             ended_episodes=len(self._groups.ended),
             lanes=[lane.status(now_s, seconds) for lane, seconds in under_way_s.items()],
             waiting=sum(len(one.waiting) + len(one.parked) for one in self._workers.values()),
+            trying=sum(len(one.trying) for one in self._workers.values()),
             models=self._table.progress.status(held, now_s),
             room=self._table.room() if self._table.shared else None,
             trouble=self.trouble,
@@ -821,6 +826,7 @@ class LaneBroker:
 
     def _close_episode(self, worker: WorkerState, case_id: str, now_s: float) -> None:
         group = worker.open_cases.pop(case_id, None)
+        worker.trying.discard(case_id)
         if group is not None:
             group.n_open -= 1
             self._groups.refresh(group, now_s)

@@ -318,6 +318,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
         waiting: Requests without a lease yet, those of groups that may not start included.
+        trying: Episodes of which a request waits by itself, after a refusal or a failure.
         models: How it went so far with each model that was asked.
         room: Where hosts share limits, by model: requests that could be in flight beside those that
             are, on lanes of which this host has a part; `NO_PART` where it has none.
@@ -335,6 +336,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     ended_episodes: int
     lanes: list[LaneStatus]
     waiting: int = 0
+    trying: int = 0
     models: list[ModelProgress] = []
     room: dict[str, int] | None = None
     trouble: str = ""

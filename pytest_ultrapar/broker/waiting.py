@@ -263,6 +263,7 @@ class WorkerState:
         opening_lines: Its lines of opening requests, by lane set and group.
         linked: Those of them that may be served now, by model.
         open_cases: Cases whose episodes have had a first lease and are not over, with their group.
+        trying: Those of them of which a request waits by itself, after a refusal or a failure.
         has_spoken: Whether it has asked for a lease.
     """
 
@@ -275,6 +276,7 @@ class WorkerState:
     linked: dict[ModelState, dict[Line, None]] = field(default_factory=dict)
     opening_lines: dict[tuple[LaneSet, GroupState | None], Line] = field(default_factory=dict)
     open_cases: dict[str, GroupState | None] = field(default_factory=dict)
+    trying: set[str] = field(default_factory=set)
 
     def open(self, case_id: str, group: GroupState | None) -> None:
         """Count an episode that gets its first lease, once; one of no case is not counted."""

@@ -25,12 +25,12 @@ from pytest_ultrapar.report.live_view import (
 from pytest_ultrapar.report.progress import (
     LINE_S,
     ProgressState,
+    awaited,
     collecting_line,
     next_line_s,
     observe,
     observe_whole,
     progress_line,
-    servers_awaited,
     tables_line,
 )
 from pytest_ultrapar.report.whole_run import share_words, waits_words
@@ -312,7 +312,7 @@ class _Asking:
         if status is None:
             return False
         before = self._state.waits
-        awaited = servers_awaited(status)
+        waits = awaited(status)
         self._looks = self._looks.then(status)
         self._kept = lately(self._kept, status)
         self._state = observe(
@@ -322,7 +322,7 @@ class _Asking:
             in_flight=status.in_flight,
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
-            waits=awaited,
+            waits=waits,
         )
         whole = self._whole()
         if whole is not None:
@@ -330,10 +330,10 @@ class _Asking:
                 self._state,
                 whole,
                 share=share_words(status.shares, self._limits),
-                waits=waits_words(whole, status, self._to_ask.lanes) or awaited,
+                waits=waits_words(whole, status, self._to_ask.lanes) or waits,
                 now_s=now_s,
             )
-        if not awaited or awaited == before or now_s < self._next_word_s:
+        if not waits or waits == before or now_s < self._next_word_s:
             return False
         self._next_word_s = now_s + LINE_S
         return True
@@ -365,9 +365,10 @@ class _Asking:
 
     def _estimate(self, status: BrokerStatus, now_s: float) -> None:
         # What one host has before it depends on what the others take: all of them are looked at.
-        if now_s < self._next_estimate_s or self._state.whole is not None:
+        is_stuck = bool(self._state.waits) and not status.in_flight
+        if self._state.whole is not None or (now_s < self._next_estimate_s and not is_stuck):
             return
-        eta = estimate(self._to_ask, status, self._looks.since)
+        eta = None if is_stuck else estimate(self._to_ask, status, self._looks.since)
         self._state = replace(self._state, eta=eta, eta_at_s=now_s)
         self._interval = None
         if eta is not None:

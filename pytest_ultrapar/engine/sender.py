@@ -402,8 +402,13 @@ class Sender:
         if verdict == "bad_request":
             return self._wrong(BadRequestError(failure.message)), 0.0
         if verdict == "give_up":
-            kind = OF_REQUEST if tries.is_hopeless else failure.outcome
-            self._fail(InfraError(kind, failure.message), None)
+            kind: str = failure.outcome
+            said = failure.message
+            if tries.is_hopeless:
+                n = sum(outcome in OWN for outcome in tries.failed)
+                kind = OF_REQUEST
+                said = f"this request alone was refused {n} times while others were served: {said}"
+            self._fail(InfraError(kind, said), None)
         return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:

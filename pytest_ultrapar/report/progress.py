@@ -93,11 +93,15 @@ def observe(
     )
 
 
-def servers_awaited(status: BrokerStatus) -> str:
-    """Which servers a run waits for and why, in words; empty for none."""
+def awaited(status: BrokerStatus) -> str:
+    """Which servers a run waits for and why, or that only tries are left; empty for neither."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
-    return f"waiting: {said[0]}{more}" if said else ""
+    if said:
+        return f"waiting: {said[0]}{more}"
+    n = 0 if status.in_flight or status.waiting else status.trying
+    verb = "waits" if n == 1 else "wait"
+    return f"{counted(n, 'case')} {verb} after refusals or failures" if n else ""
 
 
 def observe_whole(

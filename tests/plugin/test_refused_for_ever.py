@@ -67,4 +67,6 @@ def test_others_are_done_in_time_and_the_one_is_named(project, way, keys, worker
     # Not 1.5 times: that is measured elsewhere, on a quiet machine, and this one may be busy.
     assert with_s <= 3.0 * without_s + 1.1 * PAUSE_S
     n = project.server.prompts.count("bad one")
+    (said,) = [row["error"] for row in project.rows() if row["outcome"] == "infra"]
+    assert said.startswith(f"this request alone was refused {n} times while others were served: ")
     assert 10 < n <= 10 + 2 * keys + 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -121,3 +122,18 @@ def test_broker_status_counts_leases_episodes_and_waiting_requests():
     status = play.broker.status(play.now_s)
     assert (status.in_flight, status.peak_in_flight, status.waiting) == (2, 2, 1)
     assert (status.open_episodes, status.ended_episodes) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_own", "n"),
+    [("rate", True, 1), ("refused", False, 0), ("overload", False, 1), ("ok", False, 0)],
+)
+def test_broker_status_counts_cases_that_wait_by_themselves(outcome, is_own, n):
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 2)))
+    for case in "ab":
+        play.answer(play.ask(case_id=case), outcome, Feedback(is_own=is_own))
+    assert play.broker.status(play.now_s).trying == 2 * n
+    play.end("a")
+    assert play.broker.status(play.now_s).trying == n
+    play.ask(case_id="b", opens=False)
+    assert play.broker.status(play.now_s).trying == 0

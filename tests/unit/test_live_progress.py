@@ -147,6 +147,20 @@ def asking(monkeypatch, eta, took_s=0.0, **to_do):
     return view, times_s
 
 
+def test_no_end_is_told_while_cases_only_wait_to_try_again(monkeypatch):
+    monkeypatch.setattr(live, "estimate", lambda *_: Eta(0.29, "lab/key0 (workers)"))
+    looks = [BrokerStatus(1.0, n, 3, 1, 19, [], trying=1) for n in (1, 0)]
+    found = live._Asking(
+        to_ask(), {"m": 20}, lambda: looks.pop(0), live.Tally(), is_simulated=False
+    )
+    found.look(1000.0)
+    assert "ETA 0.29 s, slowest: lab/key0 (workers)" in found.line(1000.0, 200)
+    found.look(1000.1)
+    line = found.line(1000.1, 200)
+    assert "1 case waits after refusals or failures" in line
+    assert "ETA" not in line
+
+
 def test_interval_goes_by_what_ended_in_this_session(monkeypatch):
     whole, _ = asking(monkeypatch, Eta(100.0, ""))
     resumed, _ = asking(monkeypatch, Eta(100.0, ""), n_recovered=5)

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.plan.eta import Eta
+from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
     answered_per_s,
+    awaited,
     collecting_line,
     graded_per_s,
     next_line_s,
@@ -66,6 +68,23 @@ def test_what_is_waited_for_is_cut_and_not_left_out(width):
     assert len(line) <= width
     assert "waiting: " in line or width < 45
     assert "be reached" in line or width < 80
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "waiting", "trying", "said"),
+    [
+        (0, 0, 1, "1 case waits after refusals or failures"),
+        (0, 0, 2, "2 cases wait after refusals or failures"),
+        (1, 0, 1, ""),
+        (0, 1, 1, ""),
+        (0, 0, 0, ""),
+    ],
+)
+def test_progress_says_that_only_cases_are_left_that_wait_after_refusals(
+    in_flight, waiting, trying, said
+):
+    status = BrokerStatus(1.0, in_flight, 4, 2, 28, [], waiting=waiting, trying=trying)
+    assert awaited(status) == said
 
 
 def test_progress_says_no_rate_and_no_end_before_anything_is_known():
