@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.run_gate import Judgement, RunGate  # noqa: TC004 - no field is read
 
 
+_GO_ON = "go on with"
 _GOOD, _BAD = 0.8, 0.4
 """Shares of solved cases from which they are green, and below which they are red."""
 
@@ -41,7 +42,15 @@ def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> 
     if finished.summary is not None:
         for line in _summary_lines(run, finished, finished.summary, reporter):
             reporter.write_line(line)
-        for line in left_after(run, finished.summary):
+        lines = [*left_after(run, finished.summary)]
+        n = finished.summary.statistics.counts["infra"]
+        # Who was stopped, or found no quota or money, is told how to go on.
+        if n and run.source.sends and not (finished.stopped or any(_GO_ON in one for one in lines)):
+            lines.append(
+                f"{counted(n, 'case')} ended without an answer (infra): {_GO_ON} "
+                f"{run.how_to_ask_again()}, which asks {'it' if n == 1 else 'them'} again"
+            )
+        for line in lines:
             reporter.write_line(line)
     for label in run.services.unused_faults():
         said = f'the simulated provider: fault "{label}" matched no request'
@@ -161,7 +170,7 @@ def finish(
         said, judged = None, None
         if stopped and summary.n_without_grade:
             how = run.how_to_resume(at_failure=at_failure)
-            said = f"{stopped_early(summary)}; go on with {how}"
+            said = f"{stopped_early(summary)}; {_GO_ON} {how}"
         else:
             found = failures(summary, run.options.coverage)
             if gate is not None and judge is not None:
@@ -221,7 +230,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
             ", which comes later than --ultrapar-episode-timeout "
             f"({run.options.episode_timeout_s:g} s) lets a case wait; then"
         )
-        how = f"go on with {run.how_to_ask_again()}"
+        how = f"{_GO_ON} {run.how_to_ask_again()}"
         yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
 
 

@@ -40,6 +40,10 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert output.count(key1) >= 1
     assert output.count(model_n) >= 1
     assert CANARY not in output
+    assert (
+        "\n40 cases ended without an answer (infra): go on with the same command and "
+        f"--ultrapar-resume {project.directory.resolve().name}, which asks them again\n"
+    ) in result.stdout.str()
 
 
 @pytest.mark.slow
