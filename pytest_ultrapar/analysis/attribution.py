@@ -184,9 +184,7 @@ def _last_episode(
 
 
 def _most_used(
-    occupancy: Occupancy,
-    parts: Iterable[Resource],
-    found: dict[_Name, Parts],
+    occupancy: Occupancy, parts: Iterable[Resource], found: dict[_Name, Parts]
 ) -> dict[_Name, list[str]]:
     lanes: dict[_Name, list[str]] = {}
     for lane in occupancy.busy_lanes():

@@ -116,12 +116,7 @@ def benchmark_json(
         entry["extra_info"]["simulated"] = manifest.simulated
     speeds = (part_speed(*scope, one) for scope, one in found.items())
     parts = [one for one in speeds if one is not None]
-    run = {
-        "run_id": manifest.run_id,
-        "mode": mode,
-        "simulated": manifest.simulated,
-        **whole,
-    }
+    run = {"run_id": manifest.run_id, "mode": mode, "simulated": manifest.simulated, **whole}
     return {
         "machine_info": machine_info(),
         "commit_info": commit_info(),
@@ -147,11 +142,7 @@ def _cost(statistics: RunStatistics, currency: str) -> dict[str, Any]:
 
 
 def _entries(
-    suite: str,
-    mode: str,
-    model: str | None,
-    statistics: RunStatistics,
-    more: dict[str, Any],
+    suite: str, mode: str, model: str | None, statistics: RunStatistics, more: dict[str, Any]
 ) -> Iterator[Entry]:
     if statistics.makespan_s is not None:
         extra = {
@@ -220,11 +211,7 @@ def _group(suite: str, model: str | None) -> str:
 
 
 def _entry(
-    suite: str,
-    mode: str,
-    model: str | None,
-    samples_s: Sequence[float],
-    extra_info: dict[str, Any],
+    suite: str, mode: str, model: str | None, samples_s: Sequence[float], extra_info: dict[str, Any]
 ) -> Entry:
     stats = Stats()  # type: ignore[no-untyped-call]
     stats.data.extend(samples_s)

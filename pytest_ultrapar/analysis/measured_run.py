@@ -65,10 +65,7 @@ class CaseRow(NamedTuple):
 
 
 _TAKEN = ("case_id", "suite", "model", "outcome", "tokens_in", "tokens_out", "worker")
-_COLUMNS = (
-    *_TAKEN,
-    *("run_id", "n_attempts", "service_s", "duration_s", "started_at", "ended_at"),
-)
+_COLUMNS = (*_TAKEN, *("run_id", "n_attempts", "service_s", "duration_s", "started_at", "ended_at"))
 _SCORE = "score."
 
 

@@ -457,10 +457,7 @@ class CellChange(NamedTuple):
 
 
 def cell_change(
-    figure: str,
-    pairs: Sequence[tuple[Repetition, Repetition]],
-    *,
-    confidence: float = CONFIDENCE,
+    figure: str, pairs: Sequence[tuple[Repetition, Repetition]], *, confidence: float = CONFIDENCE
 ) -> CellChange | None:
     """How a figure of cells changed between two runs; see `cell_share`.
 

@@ -389,11 +389,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
 
 def run_statistics(
-    run: Measures,
-    *,
-    n_planned: int,
-    mode: str,
-    chosen: Callable[[Kind], bool] = lambda _: True,
+    run: Measures, *, n_planned: int, mode: str, chosen: Callable[[Kind], bool] = lambda _: True
 ) -> RunStatistics:
     """The statistics of a run, or of some of its cases.
 
@@ -450,10 +446,7 @@ def without_pace(statistics: RunStatistics) -> RunStatistics:
 
 
 def _serial(
-    timed: Measures,
-    makespan_s: float | None,
-    sample: SerialSample | None,
-    mode: str,
+    timed: Measures, makespan_s: float | None, sample: SerialSample | None, mode: str
 ) -> tuple[Basis, float | None]:
     if mode == "serial":
         return "full", makespan_s

@@ -17,12 +17,7 @@ from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session.selection import Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
-from pytest_ultrapar.store.manifest import (
-    Manifest,
-    answers_differ,
-    read_manifest,
-    settings_differ,
-)
+from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
 from pytest_ultrapar.store.run_directory import DEFAULT_PARENT, LATEST, resolve_run
 
 if TYPE_CHECKING:

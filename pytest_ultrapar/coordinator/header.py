@@ -173,11 +173,7 @@ def assignment_lines(
         )
     else:
         loads = process_loads(
-            run.config,
-            lanes=run.lanes,
-            cases=cases,
-            assignment=assignment,
-            mode=run.options.mode,
+            run.config, lanes=run.lanes, cases=cases, assignment=assignment, mode=run.options.mode
         )
         if loads:
             from pytest_ultrapar.report.plan_report import key_lines  # noqa: PLC0415 - rare
@@ -278,11 +274,9 @@ def _short_days(run: Run, cases: Sequence[Case]) -> Iterator[str]:
 def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
     """Which suites share answers of others instead of asking."""
     for one in shared:
-        whose = (
-            "shared with other suites of this run" if one.here else "reused from the earlier run"
-        )
+        how = "shared with other suites of this run" if one.here else "reused from the earlier run"
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not asked, {whose}"
+        yield f"{one.suite}: {counted(n, 'case')} not asked, {how}"
 
 
 class Looking(collection.CollectOnly):

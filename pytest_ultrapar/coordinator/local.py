@@ -80,10 +80,7 @@ class LocalSession:
 
         run = self._coordinator.run
         self._port = LocalBroker(
-            run.broker_settings(),
-            MonotonicClock(),
-            asyncio.get_running_loop(),
-            worker=WORKER,
+            run.broker_settings(), MonotonicClock(), asyncio.get_running_loop(), worker=WORKER
         )
         await self._port.assign(self._coordinator.run.assignment)
         return self._port

@@ -134,11 +134,7 @@ class Planning(collection.CollectOnly):
         services = known_services(hints, expected)
         lanes = run_config.lanes(config)
         refused = contradictions(
-            pool,
-            lanes,
-            expected,
-            services,
-            episode_timeout_s=self._options.episode_timeout_s,
+            pool, lanes, expected, services, episode_timeout_s=self._options.episode_timeout_s
         )
         if refused:
             raise ConfigError("\n".join(f"--ultrapar-plan: {one}" for one in refused))

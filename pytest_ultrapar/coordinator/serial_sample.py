@@ -54,10 +54,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
 
 
 def with_serial_sample(
-    assignment: Assignment,
-    cases: Sequence[Case],
-    lanes: Sequence[Lane],
-    sample: Collection[str],
+    assignment: Assignment, cases: Sequence[Case], lanes: Sequence[Lane], sample: Collection[str]
 ) -> Assignment:
     """The assignment with the sample in front: one episode at a time, as mode `serial` runs it.
 

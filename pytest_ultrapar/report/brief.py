@@ -108,20 +108,17 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
     """Lines of sentences, so many for each at most; what is cut off stands in the report."""
     lines: list[str] = []
     for sentence in sentences:
+        must_be_read = sentence.startswith(_WARNINGS) or LAST_TRY in sentence
         lines += textwrap.wrap(
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1),
+            max_lines=max(most_lines, _MOST_FOLDS if must_be_read else 1),
             placeholder=" ...",
             break_on_hyphens=False,
         )
         lines[-1:] = [_HALF_A_CLAUSE.sub(r"\1 ...", line) for line in lines[-1:]]
     return lines
-
-
-def _must_be_read(sentence: str) -> bool:
-    return sentence.startswith(_WARNINGS) or LAST_TRY in sentence
 
 
 def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:

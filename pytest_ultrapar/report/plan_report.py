@@ -211,11 +211,8 @@ def _processes(plan: RunPlan) -> Iterator[str]:
             on_keys = [load for load in one.limits if load.level == "key"]
             if on_keys:
                 first = one.limits[0]
-                other = (
-                    ""
-                    if first.level == "key"
-                    else f"; of all limits {binding(one.limits)} binds, {duration(first.alone_s)}"
-                )
+                other = f"; of all limits {binding(one.limits)} binds, {duration(first.alone_s)}"
+                other = "" if first.level == "key" else other
                 yield (
                     f"  binding key: {binding(on_keys)}, which alone needs "
                     f"{duration(on_keys[0].alone_s)}{other}"

@@ -106,10 +106,7 @@ def _fitted(section: Section, most_bytes: int) -> str | None:
     """A section with as many of its rows as fit; None where not even some do."""
     n_rows, n_notes = len(section.rows), len(section.notes)
     while True:
-        hidden = (
-            (len(section.rows) - n_rows, "rows"),
-            (len(section.notes) - n_notes, "sentences"),
-        )
+        hidden = ((len(section.rows) - n_rows, "rows"), (len(section.notes) - n_notes, "sentences"))
         more = [f"{n:,} more {what} are left out for their size" for n, what in hidden if n]
         notes = (*(_cut(note, _LONGEST_NOTE) for note in section.notes[:n_notes]), *more)
         shown = replace(section, rows=section.rows[:n_rows], notes=notes)

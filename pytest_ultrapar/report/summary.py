@@ -621,9 +621,10 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         front, told, words = reason.partition(LAST_TRY)
         if front.endswith(_OUT):
             # Why lanes were removed is said of the lanes; what their servers said, here and once.
-            reason, found = front, f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"
+            reason = front
             if told:
-                said_last.setdefault((note.outcome, front), found)
+                said = f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"
+                said_last.setdefault((note.outcome, front), said)
         alike.setdefault((note.outcome, reason), []).append(note.nodeid)
     shown = list(alike.items())[:MOST_SHOWN]
     for (outcome, front), nodeids in shown:

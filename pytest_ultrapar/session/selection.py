@@ -339,10 +339,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
 def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
     """The question that an item asks, as if it were one of `suite`."""
     return _question(
-        suite,
-        str(parameter(item, "model")),
-        repetition(item, repeats),
-        params_of(item) | content,
+        suite, str(parameter(item, "model")), repetition(item, repeats), params_of(item) | content
     )
 
 

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_repeats, parse_shard, settle
-from pytest_ultrapar.pool.settings import (
-    ONE_AT_A_TIME,
-    PHASE,
-    SETTINGS,
-    Mode,
-    Options,
-    Repeats,
-)
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
@@ -274,11 +267,7 @@ def read_offered(answers: Iterable[object]) -> list[str]:
 
 
 def selected_models(
-    pool: Pool,
-    patterns: Sequence[str],
-    among: Sequence[str],
-    *,
-    option: str = "--ultrapar-model",
+    pool: Pool, patterns: Sequence[str], among: Sequence[str], *, option: str = "--ultrapar-model"
 ) -> tuple[str, ...]:
     """The models that match a pattern, in their order; all without a pattern.
 

@@ -18,12 +18,7 @@ from pytest_ultrapar.analysis.plan.expectations import (
     without_roles,
 )
 from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forecast
-from pytest_ultrapar.analysis.plan.load import (
-    KeyLoad,
-    LimitLoad,
-    limit_loads,
-    longest,
-)
+from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, limit_loads, longest
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
 from pytest_ultrapar.analysis.statistics import Z_95
@@ -448,11 +443,7 @@ def _sums(
 
 
 def _predict(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    expected: Sequence[Expected],
-    earlier: EarlierRun,
-    way: Way,
+    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], earlier: EarlierRun, way: Way
 ) -> Prediction:
     if way.assignment is None:
         return Prediction(way)

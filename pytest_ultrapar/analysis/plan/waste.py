@@ -118,10 +118,7 @@ _SHOWN = 3
 
 
 def waste(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    n_cases: Mapping[str, int],
-    services: Mapping[str, Service],
+    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int], services: Mapping[str, Service]
 ) -> tuple[str, ...]:
     """A sentence for each kind of waste.
 

@@ -237,10 +237,7 @@ class KeyLocks:
 
 
 def take_all(
-    directory: Path,
-    names: Collection[str],
-    holder: Holder,
-    group: KeyGroup | None = None,
+    directory: Path, names: Collection[str], holder: Holder, group: KeyGroup | None = None
 ) -> KeyLocks | Taken:
     """Take all keys or none; never waits.
 

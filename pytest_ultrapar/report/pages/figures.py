@@ -200,7 +200,10 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     # Plans and tables are large, and needed one after the other.
-    cells, clusters, questions = _planned(run_dir)
+    planned = read_cases(run_dir)
+    clusters = {case.case_id: case.cluster for case in planned}
+    cells, questions = cells_of(planned), questions_of(planned)
+    planned.clear()
     held = held_up(read_rows(run_dir, "attempts", TIMES))
     columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
     results = read_rows(run_dir, "results", columns, beginning=_PARAM)
@@ -259,15 +262,6 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         limit_uses(attempts, manifest),
         limit_lines(changes, attempts),
     )
-
-
-def _planned(
-    run_dir: Path,
-) -> tuple[dict[str, str], dict[str, str | None], dict[str, tuple[int, int]]]:
-    """The cell, the cluster and the question of each case, by case id."""
-    planned = read_cases(run_dir)
-    clusters = {case.case_id: case.cluster for case in planned}
-    return cells_of(planned), clusters, questions_of(planned)
 
 
 def _line(

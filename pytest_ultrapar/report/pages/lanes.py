@@ -157,12 +157,10 @@ def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[L
         for kind, amount in limit.rows:
             if not own or kind.is_daily:
                 continue
-            if kind.counts == "tokens":
-                used = _sent_until(own, ends, _tokens) - _sent_until(
-                    own, ends - kind.window_s, _tokens
-                )
-            elif kind.is_rate:
-                used = _sent_until(own, ends) - _sent_until(own, ends - kind.window_s)
+            if kind.is_rate:
+                weight = _tokens if kind.counts == "tokens" else _one
+                before = _sent_until(own, ends - kind.window_s, weight)
+                used = _sent_until(own, ends, weight) - before
             else:
                 used = _in_flight(own, start_s, slice_s)
             shares = [round(float(one), 4) for one in used / amount]
@@ -172,6 +170,10 @@ def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[L
     return sorted(most_used, key=lambda one: one.limit)
 
 
+def _one(row: dict[str, Any]) -> int:
+    return 1
+
+
 def _tokens(row: dict[str, Any]) -> int:
     return (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
 
@@ -179,7 +181,7 @@ def _tokens(row: dict[str, Any]) -> int:
 def _sent_until(
     rows: Sequence[dict[str, Any]],
     ends: Any,  # noqa: ANN401 - an array
-    weight: Callable[[dict[str, Any]], int] = lambda _row: 1,
+    weight: Callable[[dict[str, Any]], int],
 ) -> Any:  # noqa: ANN401 - an array
     """Up to each end, the sum of the weights of what was sent."""
     ordered = sorted(rows, key=lambda row: row["t_send_s"])

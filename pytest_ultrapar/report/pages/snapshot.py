@@ -33,14 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LOWEST = 19
-_SMALL_FILES = (
-    LOCK_NAME,
-    MANIFEST_NAME,
-    *PLAN_NAMES,
-    RECOVERED_NAME,
-    LIMITS_FILE,
-    PAUSES_FILE,
-)
+_SMALL_FILES = (LOCK_NAME, MANIFEST_NAME, *PLAN_NAMES, RECOVERED_NAME, LIMITS_FILE, PAUSES_FILE)
 
 
 class Readable(NamedTuple):
