@@ -64,7 +64,8 @@ def test_unknown_token_is_a_401_that_does_not_repeat_it(post, headers):
 def test_unreadable_request_is_a_400_that_says_why(post, body, says):
     response = post(body)
     assert response.status_code == 400
-    assert says in response.json()["error"]["message"]
+    # Releases of msgspec spell it in two ways.
+    assert says in response.json()["error"]["message"].lower()
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
