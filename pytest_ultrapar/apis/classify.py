@@ -236,7 +236,7 @@ def classify_status(
 
 
 def _hint(error: ErrorSaid) -> str:
-    """What can be done about words that nobody knows."""
+    """What can be done about words that are not known."""
     if _NO_PARAMETER.search(error.text):
         return _RENAME
     is_named = error.param not in _PROMPT or _NAMED.search(error.text)

@@ -59,7 +59,7 @@ FAILURES = BreakerRule(after=5, base_s=5.0, cap_s=120.0)
 minutes, so that a server which comes back is found within that."""
 NOBODY_LISTENS = BreakerRule(after=1, base_s=0.25, cap_s=1.5)
 """A refused connection, or a server that loads its model, leaves no doubt, and the next try costs
-nobody anything: one that is ready is found within 2 s."""
+nothing: one that is ready is found within 2 s."""
 
 
 @dataclass(frozen=True, slots=True)

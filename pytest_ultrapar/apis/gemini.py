@@ -314,7 +314,7 @@ class ContentStream(EventStream["_Response"]):
             if (candidate.index or 0) != self._index:
                 continue
             if (reason := bytes(candidate.finish_reason)) not in EMPTY:
-                # One that is no word is one that nobody knows.
+                # One that is no word is not known either.
                 word = part_of(reason, str, "candidates.finishReason")
                 self._stop_reason = body_text(reason) if word is None else word
             for part in (candidate.content or _Content()).parts or ():

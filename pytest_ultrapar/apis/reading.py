@@ -178,7 +178,7 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""Their owners' pages name them. A word that nobody knows says nothing of the answer."""
+"""Their owners' pages name them. An unknown word says nothing of the answer."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:

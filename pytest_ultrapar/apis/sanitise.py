@@ -18,7 +18,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
-"""Of whoever reads answers and wants to say what was left out: fields, each with what it held."""
+"""What was left out of answers, where that is to be said: fields, each with what it held."""
 
 
 def _note(field: str, error: Exception) -> None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
-"""Where servers are not waited for: a lane that once answered is removed when nobody has listened
-there for so long, and one whose instance has never answered anything."""
+"""Where servers are not waited for: a lane that once answered is removed when it has taken no
+connection for so long, and so is one whose instance has never answered anything."""
 NEVER_ANSWERED_S = 60.0
 """The same for other failures of an instance that has never answered."""
 _LATE_S = 5.0

@@ -264,7 +264,7 @@ class Run:
         """Compare the cases with those of the run that is to be finished or graded anew.
 
         Raises:
-            ConfigError: Some are missing now, or their data changed and nobody said that their
+            ConfigError: Some are missing now, or their data changed and no option said that their
                 answers shall be kept.
         """
         if self.regraded is None and self.resumed is None:

@@ -236,7 +236,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
         return replace(found, body=body_text(answer.body))
-    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - loaded by whoever failed
+    from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed for failures only
 
     return as_taught(found, endpoint.patterns)
 

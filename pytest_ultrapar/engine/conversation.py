@@ -110,7 +110,7 @@ class Conversation(msgspec.Struct):
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
             is_of_request = result.outcome in _OF_THE_REQUEST
-            # Nobody will ask for the page of a server that is down; for half an answer they may.
+            # The page of a server that is down is of no use; half an answer may be.
             if answer.stream is not None or not (is_of_request or result.came):
                 half = None if is_of_request else result.came
                 answer = replace(answer, body=b"" if half is None else as_one_body(half))

@@ -79,7 +79,7 @@ class Stored(NamedTuple):
         came: The answer's body.
         is_stream: Whether that is a stream of events.
         attempt: The last try; None where it was never sent.
-        is_unasked: Whether nobody had asked for that stream, and it was handed on as one body.
+        is_unasked: Whether that stream was not asked for, and was handed on as one body.
     """
 
     asked: Wording

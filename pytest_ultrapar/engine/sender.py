@@ -570,7 +570,7 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # A connection is nobody's own.
+            # A refused connection is about no request.
             if (
                 outcome in OWN
                 and isinstance(answer, Answer)

@@ -1,4 +1,4 @@
-"""Plugins that run tests in processes of their own, where nobody has their answers.
+"""Plugins that run tests in processes of their own, where their answers are missing.
 
 Such a process has no engine, and what it grades is gone with it: everything paid for would be lost.
 """

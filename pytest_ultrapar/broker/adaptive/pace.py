@@ -120,7 +120,7 @@ behind where nothing is refused."""
 
 
 LEAST_IN_STORM = 0.5
-"""Sends per second while nobody knows whether all that is refused is a storm."""
+"""Sends per second while it is not known whether all that is refused is a storm."""
 
 
 class PaceSearch:
