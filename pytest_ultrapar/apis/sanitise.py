@@ -115,9 +115,10 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
 def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
     """What `understood` makes of plain data that came as JSON."""
     try:
-        return msgspec.convert(plain, decoder.type)
+        found: T = msgspec.convert(plain, decoder.type)
     except msgspec.ValidationError:
         return understood(msgspec.json.encode(plain), decoder)
+    return found
 
 
 def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
