@@ -97,4 +97,5 @@ def test_date_to_wait_for_from_servers_with_another_clock_hangs_nobody(project):
     played = run(project, prompts)
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 30}
-    assert sum(seen.key == "key0" for seen in project.server.log.requests) <= SEATS
+    # What was in flight, and a check.
+    assert sum(seen.key == "key0" for seen in project.server.log.requests) <= SEATS + 1
