@@ -258,13 +258,17 @@ async def _body(
     stream: Stream | None = None
     came: list[bytes] = []
     begin = b""
+    kind = answer.headers.get("content-type", "").lower()
+    is_named = endpoint.stream and kind.startswith("text/event-stream")
     async with aclosing(_pieces(answer, largest_bytes)) as pieces:
         async for piece in pieces:
             came.append(piece)
             new = piece
             if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
                 begin = (begin + piece).lstrip(_BLANK)
-                if _EVENTS.match(begin):
+                # What its header names a stream is one, in its API's own form, unless it is JSON.
+                is_other = is_named and begin and begin[:1] not in b"{["
+                if is_other or _EVENTS.match(begin):
                     stream, new = endpoint.reader.stream(), b"".join(came)
             if stream is None:
                 continue
