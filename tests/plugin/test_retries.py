@@ -183,7 +183,6 @@ def test_server_that_starts_again_costs_neither_case_nor_lane(project):
     lane = read_manifest(project.directory).lanes[0]
     assert lane.state == "up"
     assert lane.outcomes["congestion"] >= 1
-    # Nobody lowers a rate because connections were refused.
-    assert lane.estimated is not None
-    assert lane.estimated.qps is None
+    # A server that is gone says nothing of a rate.
+    assert lane.estimated is None or lane.estimated.qps is None
     project.report.fnmatch_lines(["lane p/m/key0: *failed request* (* congestion*"])
