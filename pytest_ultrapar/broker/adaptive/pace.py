@@ -98,13 +98,17 @@ class AcceptedRate:
 
     def _mean(self, now_s: float, span_s: float) -> float:
         assert self._first_s is not None
-        known_s = now_s - max(self._first_s, int(now_s - span_s) + 1)
+        known_s = now_s - max(self._first_s, _begin_s(now_s, span_s))
         return self._within(now_s, span_s) / max(1.0, known_s)
 
     def _within(self, now_s: float, span_s: float) -> float:
-        # The first whole second within the span: sends are counted by those.
-        begin_s = int(now_s - span_s) + 1
+        begin_s = _begin_s(now_s, span_s)
         return sum(count for second, count in self._counts if second >= begin_s)
+
+
+def _begin_s(now_s: float, span_s: float) -> int:
+    """The first whole second within a span: sends are counted by those."""
+    return int(now_s - span_s) + 1
 
 
 CUT = 0.95
@@ -172,10 +176,10 @@ class PaceSearch:
         """
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
-        before = self.rate
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
             # A rate that nobody uses is not shown to be borne.
             return False
+        before = self.rate
         if not self._curve.is_over(seen.now_s):
             self.rate = max(self.rate, self._curve.at(seen.now_s))
         elif seen.now_s - self._raised_s >= max(STEP_S, 5.0 / self.rate):
