@@ -185,6 +185,9 @@ AWAITED: frozenset[str] = frozenset(
 )
 """Outcomes by which a server is not there yet, or not any more."""
 
+OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
+"""Those of a way that a host goes: its names and certificates are its own."""
+
 COUNTED: frozenset[str] = frozenset(word for word, one in CLASSES.items() if one.costs_attempt)
 """Outcomes after which a request waits by itself before it is tried again."""
 

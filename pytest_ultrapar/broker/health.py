@@ -14,6 +14,7 @@ from pytest_ultrapar.apis.failure_classes import (
     CLASSES,
     MAX_RETRY_AFTER_S,
     NOBODY_LISTENS,
+    OF_HOST,
     Scope,
     backoff_s,
     is_doubted,
@@ -173,7 +174,7 @@ class LaneHealth:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
             return self.resume(now_s) if self.suspicion.answered() or is_back else None
-        if outcome in {"no_host", "tls"} and self._has_answered():
+        if outcome in OF_HOST and self._has_answered():
             # It was there before, so that it is the way to it which fails.
             outcome = "connect"
         its_class = CLASSES.get(outcome)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, Scope
+from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, OF_HOST, Scope
 from pytest_ultrapar.broker.health import Pause, Removal
 from pytest_ultrapar.pool.model import LaneId
 
@@ -67,8 +67,7 @@ class NewsBook:
         """A lease that came back has a verdict; to be said before that is carried out."""
         lane_id = lane.lane.lane_id
         if isinstance(verdict, Removal):
-            # A host's names and certificates are its own.
-            is_told = said not in {"no_host", "tls"} and CLASSES[said].removes is not None
+            is_told = said not in OF_HOST and CLASSES[said].removes is not None
             is_told = is_told or feedback.retry_after_s is not None
             if is_told and not lane.is_removed:
                 self._removals[News(lane_id, verdict.scope, verdict.reason)] = -math.inf
