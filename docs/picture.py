@@ -75,7 +75,7 @@ def svg(run: Path) -> str:
     title = (
         f"{'SIMULATED: ' if simulated else ''}{len(cases)} conversations, "
         f"{len(attempts)} requests in {length:.1f} s; "
-        f"one after the other some {one_by_one:.0f} s (estimated)"
+        f"one after the other some {one_by_one:.0f} s (their times added up)"
     )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 20} {y + 12}" '

@@ -104,7 +104,7 @@ class LimitPlay(BrokerPlay):
             n_requests: The play ends when so many are over.
             qps: Rate that the pool declares, over all lanes; None for none.
         """
-        self.pool = _pool(ceiling, n_lanes, rate_mode, qps)
+        self.pool = _pool(ceiling, n_lanes, rate_mode, qps, provider.timeout_s)
         super().__init__(LaneBroker(self.pool, seed=seed))
         self._provider = provider
         self._ceiling = ceiling
@@ -154,7 +154,6 @@ class LimitPlay(BrokerPlay):
         if is_wordless and lease.is_answering:
             outcome = "congestion"
         if outcome == "ok":
-            self.serving.in_flight -= 1
             self.served_s.append(came_s)
         elif is_wordless or outcome == "rate":
             self.n_refused += 1
@@ -205,9 +204,16 @@ class LimitPlay(BrokerPlay):
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
             outcome = self.serving.judge(self.now_s)
-            took_s = self.serving.takes_s() if outcome == "ok" else self._provider.refused_after_s
-            came_s = self.now_s + took_s
-            self.later(took_s, self._end, came_s, job, action.lease, outcome)
+            took_s = self._provider.refused_after_s
+            if outcome == "ok":
+                took_s = self.serving.takes_s(self.now_s)
+                self.later(took_s, self._worked)
+            if took_s > self._provider.timeout_s:
+                took_s, outcome = self._provider.timeout_s, "timeout"
+            self.later(took_s, self._end, self.now_s + took_s, job, action.lease, outcome)
+
+    def _worked(self) -> None:
+        self.serving.in_flight -= 1
 
     def _outcome(self) -> Outcome:
         times = sorted(self.served_s)
@@ -248,7 +254,9 @@ class LimitPlay(BrokerPlay):
         return math.inf
 
 
-def _pool(ceiling: int, n_lanes: int, rate_mode: RateMode, qps: float | None) -> Pool:
+def _pool(
+    ceiling: int, n_lanes: int, rate_mode: RateMode, qps: float | None, request_s: float
+) -> Pool:
     lanes = []
     limits = {}
     for i in range(n_lanes):
@@ -260,7 +268,16 @@ def _pool(ceiling: int, n_lanes: int, rate_mode: RateMode, qps: float | None) ->
             qps=None if qps is None else qps / n_lanes,
         )
         lanes.append(
-            Lane(lane_id, "p", _MODEL, f"i{i}", "k", (f"p/i{i}",), orphan_grace_s=0, request_s=600)
+            Lane(
+                lane_id,
+                "p",
+                _MODEL,
+                f"i{i}",
+                "k",
+                (f"p/i{i}",),
+                orphan_grace_s=0,
+                request_s=request_s,
+            )
         )
     instances = tuple(Instance(f"i{i}", "m", "") for i in range(n_lanes))
     provider = Provider(

@@ -20,6 +20,7 @@ class Bears:
         burst: The bucket's size, at least one request; None for a second's.
         per_minute: Requests in each minute of the clock, all of them at once if they come so.
         refuses: Whether it refuses everything.
+        knee: As the provider's, from then on; None: as that says.
     """
 
     from_s: float = 0.0
@@ -28,6 +29,7 @@ class Bears:
     burst: float | None = None
     per_minute: float = math.inf
     refuses: bool = False
+    knee: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Provider:
             refused or not, as with HAProxy's `http_req_rate`.
         refused_after_s: How long a refusal takes, a round trip.
         retry_after_s: Seconds to wait that a refusal asks for; None where it names none.
+        timeout_s: Its client gives up after so long; it works on, all the same.
     """
 
     bears: tuple[Bears, ...] = (Bears(),)
@@ -61,6 +64,7 @@ class Provider:
     counts_refused: bool = False
     refused_after_s: float = 0.05
     retry_after_s: float | None = None
+    timeout_s: float = 600.0
 
     @property
     def mean_s(self) -> float:
@@ -79,8 +83,13 @@ class Provider:
         return min(
             bears.rate,
             bears.per_minute / 60.0,
-            min(bears.seats, self.knee, most_seats) / self.mean_s,
+            min(bears.seats, self.knee_at(now_s), most_seats) / self.mean_s,
         )
+
+    def knee_at(self, now_s: float) -> float:
+        """Requests at once up to which an answer takes its own time, at `now_s`."""
+        knee = self.at(now_s).knee
+        return self.knee if knee is None else knee
 
 
 @dataclass(slots=True)
@@ -128,7 +137,7 @@ class Serving:
         self.peak = max(self.peak, self.in_flight)
         return "ok"
 
-    def takes_s(self) -> float:
+    def takes_s(self, now_s: float) -> float:
         """How long the answer to a request that was just let in takes."""
         provider = self.provider
         if provider.slow and self.rng.random() < provider.slow:
@@ -136,4 +145,4 @@ class Serving:
         else:
             sigma = provider.sigma
             took_s = provider.typical_s * self.rng.lognormvariate(-sigma * sigma / 2, sigma)
-        return took_s * max(1.0, self.in_flight / provider.knee)
+        return took_s * max(1.0, self.in_flight / provider.knee_at(now_s))

@@ -68,10 +68,10 @@ def benchmark_json(
     """The whole file as plain values; None when no episode completed: a sample must not be empty.
 
     Entries: `<suite>[<mode>]`, `<suite>[<mode>-<model>]`, `<suite>/latency[<mode>]`, and unless
-    that is the mode, `<suite>[serial]` and `<suite>[serial-<model>]` (the basis is a serial sample
-    or an estimate). None names a worker, a lane, a host or what else was selected, so that names
-    stay comparable. All but latencies have one round, the seconds per case, so that whatever a
-    reader compares of two of them is the ratio of their rates.
+    that is the mode, `<suite>[serial]` and `<suite>[serial-<model>]` (by a serial sample, or by own
+    service times added up). None names a worker, a lane, a host or what else was selected, so that
+    names stay comparable. All but latencies have one round, the seconds per case, so that whatever
+    a reader compares of two of them is the ratio of their rates.
 
     Under `ultrapar` stands what is of the whole run, as `run_speeds` reads it. A run of one suite
     has it in the entry of all its cases, too.
@@ -94,7 +94,7 @@ def benchmark_json(
             found[scope] = statistics
         else:
             found[scope] = found.get(alike) or run_statistics(
-                measures, n_planned=n, mode=mode, chosen=in_scope(scope)
+                measures, n_planned=n, mode=mode, alone=performance.alone, chosen=in_scope(scope)
             )
     entries: list[Entry] = []
     for suite in suites:
@@ -141,25 +141,19 @@ def _cost(statistics: RunStatistics, currency: str) -> dict[str, Any]:
     return {} if statistics.cost is None else {"cost": statistics.cost, "currency": currency}
 
 
+_SAID = (
+    *("n_planned", "n_graded", "coverage", "counts", "makespan_s", "throughput", "serial_s"),
+    *("speedup", "speedup_interval", "basis", "n_attempts", "tokens_in", "tokens_out"),
+)
+
+
 def _entries(
     suite: str, mode: str, model: str | None, statistics: RunStatistics, more: dict[str, Any]
 ) -> Iterator[Entry]:
     if statistics.makespan_s is not None:
         extra = {
             "n": statistics.n_timed,
-            "n_planned": statistics.n_planned,
-            "n_graded": statistics.n_graded,
-            "coverage": statistics.coverage,
-            "counts": statistics.counts,
-            "makespan_s": statistics.makespan_s,
-            "throughput": statistics.throughput,
-            "serial_s": statistics.serial_s,
-            "speedup": statistics.speedup,
-            "speedup_interval": statistics.speedup_interval,
-            "basis": statistics.basis,
-            "n_attempts": statistics.n_attempts,
-            "tokens_in": statistics.tokens_in,
-            "tokens_out": statistics.tokens_out,
+            **{name: getattr(statistics, name) for name in _SAID},
             "scores": {name: score.mean for name, score in statistics.scores.items()},
             **more,
         }
@@ -190,7 +184,7 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
     serial_s = max(serial_s, RESOLUTION_S)
     extra = {
         "n": n,
-        "basis": "sampled" if sample is not None else "estimated",
+        "basis": "sampled" if sample is not None else "at_most",
         "makespan_s": serial_s,
         "throughput": n / serial_s,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from pytest_ultrapar.analysis.run_summary import (
     read_summary,
 )
 from pytest_ultrapar.analysis.statistics import (
+    PACE,
     keep_serial_times,
     run_statistics,
     whole_span,
@@ -82,6 +84,7 @@ def compact(
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
     """
+    began_s = time.monotonic()
     with (
         _alone(run_dir),
         closing(_taken_up(run_dir, begun)) as taken,
@@ -98,7 +101,9 @@ def compact(
             made, bound = performance(log, manifest, span, history.engines)
             # Of a million cases it is 100 MB that nothing below asks for.
             del log
-            statistics = run_statistics(measures, n_planned=n_cases, mode=manifest.mode)
+            statistics = run_statistics(
+                measures, n_planned=n_cases, mode=manifest.mode, alone=made.alone
+            )
             benchmark = None
             if manifest.asked_by_others:
                 statistics = without_pace(statistics)
@@ -130,6 +135,8 @@ def compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
+    if made.start_s is not None:
+        made = msgspec.structs.replace(made, tables_s=time.monotonic() - began_s)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -224,17 +231,7 @@ def _saying(
     return lambda n: written(min(n_before + n, n_cases), n_cases)
 
 
-_SPEED = (
-    "n_timed",
-    "makespan_s",
-    "throughput",
-    "serial_s",
-    "basis",
-    "speedup",
-    "speedup_interval",
-    "sample",
-    "latency",
-)
+_SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _earlier_summary(run_dir: Path) -> RunSummary | None:

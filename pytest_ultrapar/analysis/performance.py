@@ -13,6 +13,7 @@ import msgspec
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
+from pytest_ultrapar.analysis.stretch import Stretch, stretch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,11 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
         client_bound: Why the client and not the pool was what held the run up; empty if it was not.
         audit: What fell on each limit at most, by our own records.
         first_token: Seconds from sending to the first token, over all streams; None without any.
+        start_s: Seconds from the run's beginning to its first send; like the next two None where
+            not all was one run of one host.
+        behind_s: From the end of the last episode to that of the last test.
+        tables_s: Making of the tables and of all figures, once the run was over.
+        stretch: How much longer answers took where more was in flight; None where nobody knows.
     """
 
     peak_in_flight: int = 0
@@ -50,6 +56,15 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     client_bound: str = ""
     audit: tuple[LimitAudit, ...] = ()
     first_token: Latency | None = None
+    stretch: Stretch | None = None
+    start_s: float | None = None
+    behind_s: float | None = None
+    tables_s: float | None = None
+
+    @property
+    def alone(self) -> float | None:
+        """As `Stretch` has it."""
+        return self.stretch.alone if self.stretch is not None else None
 
 
 def performance(
@@ -67,7 +82,18 @@ def performance(
         peak_in_flight=peak_in_flight(log),
         audit=audit(log, manifest.pool_limits, error_s=_clock_error_s(manifest)),
         first_token=latency_of(log.first_token_s),
+        stretch=stretch(log),
     )
+    is_one = not manifest.resumed and manifest.merged is None and not manifest.asked_by_others
+    if span is not None and manifest.ended_at is not None and is_one and len(log):
+        columns = log.columns()
+        first_s = float(columns.sent_at_s.min())
+        last_s = first_s + span.end_s - float(columns.sent_s.min())
+        known = msgspec.structs.replace(
+            known,
+            start_s=max(0.0, first_s - manifest.started_at.timestamp()),
+            behind_s=max(0.0, manifest.ended_at.timestamp() - last_s),
+        )
     if span is None or manifest.rate_mode != "fixed" or manifest.asked_by_others:
         return known, None
     start_s, end_s = span

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
+from pytest_ultrapar.analysis.statistics import BY_OWN_TIMES, Basis, RunStatistics
 from pytest_ultrapar.pool.settings import MODES, Mode
 from pytest_ultrapar.system.files import read_whole
 
@@ -134,7 +134,7 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
         A sentence; empty if one was.
     """
     modes = [run.mode for run in runs]
-    if judged_run(runs).basis != "estimated" and modes != ["serial"]:
+    if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:
         return ""
     return (
         f"{where} has no measured speed-up: it needs a mode with one case under way at a time and "

@@ -316,8 +316,13 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     return PartTime(measures, shares_s, max(seconds, RESOLUTION_S))
 
 
-Basis = Literal["estimated", "sampled", "full"]
-"""Where the serial time comes from: the run's own service times, a serial sample, a serial run."""
+Basis = Literal["at_most", "estimated", "sampled", "full"]
+"""Where the serial time comes from: the run's own service times, a serial sample, a serial run.
+
+Service times say how many requests were in flight on average, and so what a speed-up is at most:
+beside others they may be longer. Earlier versions called that "estimated", without "at most".
+"""
+BY_OWN_TIMES = ("at_most", "estimated")
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -361,7 +366,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
         tokens_in: Sum over their answers; None when no answer said so.
         scores: Over the graded cases, by name.
         speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
-            `serial`, and with fewer than 3 cases.
+            `serial`, and with fewer than 3 cases. From 0 on where `speedup` is only what it is at
+            most.
         sample: The serial sample that `basis` "sampled" stands on; None without one.
         cost: Of the graded episodes whose cost is known, in the manifest's currency; None where it
             is of none.
@@ -387,9 +393,19 @@ class RunStatistics(msgspec.Struct, frozen=True):
     sample: SerialSample | None = None
     cost: float | None = None
 
+    @property
+    def is_at_most(self) -> bool:
+        """Whether nobody knows how much less than `speedup` it was."""
+        return self.basis == "at_most" and not (self.speedup_interval or (0.0,))[0]
+
 
 def run_statistics(
-    run: Measures, *, n_planned: int, mode: str, chosen: Callable[[Kind], bool] = lambda _: True
+    run: Measures,
+    *,
+    n_planned: int,
+    mode: str,
+    alone: float | None = None,
+    chosen: Callable[[Kind], bool] = lambda _: True,
 ) -> RunStatistics:
     """The statistics of a run, or of some of its cases.
 
@@ -397,6 +413,7 @@ def run_statistics(
         run: One for each case of the run with a final grade.
         n_planned: Chosen cases that were to run, those without a grade among them.
         mode: The mode that ran; the makespan of `serial` is its own serial time.
+        alone: As `Stretch` has it.
         chosen: Which cases.
     """
     measures = run.of(run.told(chosen))
@@ -408,6 +425,11 @@ def run_statistics(
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
     units = measures.total("cost")
+    interval = None
+    if took is not None and basis != "full":
+        interval = _interval(took, serial_times(measures))
+    if interval is not None and basis == "at_most":
+        interval = interval[0] / alone if alone else 0.0, interval[1]
     return RunStatistics(
         n_planned=n_planned,
         n_final=len(measures),
@@ -425,24 +447,18 @@ def run_statistics(
         tokens_in=measures.total("tokens_in"),
         tokens_out=measures.total("tokens_out"),
         scores=mean_scores(measures),
-        speedup_interval=_interval(took, serial_times(measures))
-        if took is not None and basis != "full"
-        else None,
+        speedup_interval=interval,
         sample=sample,
         cost=amount_of(units) if units is not None else None,
     )
 
 
+PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
+
+
 def without_pace(statistics: RunStatistics) -> RunStatistics:
     """The same without what the pauses of others would be in: makespan and all that hangs on it."""
-    return msgspec.structs.replace(
-        statistics,
-        makespan_s=None,
-        throughput=None,
-        serial_s=None,
-        speedup=None,
-        speedup_interval=None,
-    )
+    return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
 def _serial(
@@ -452,7 +468,7 @@ def _serial(
         return "full", makespan_s
     if sample is not None:
         return "sampled", len(timed) * sample.duration_s / sample.n if timed else None
-    return "estimated", math.fsum(timed["service_s"]) if timed else None
+    return "at_most", math.fsum(timed["service_s"]) if timed else None
 
 
 def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] | None:

@@ -161,6 +161,8 @@ _BY_STATUS: dict[int, FailedOutcome] = {
     409: "overload",
     413: "too_large",
     429: "rate",
+    501: "bad_request",
+    505: "bad_request",
     529: "rate",
 }
 _BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
@@ -206,7 +208,7 @@ def classify_status(
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Failure("malformed", f"HTTP {status}: {_led(headers)}", is_final=True)
     asked_s = retry_after_s or error.back_s
-    # Another 2xx cannot be read; every other 4xx is our own fault.
+    # Another 2xx cannot be read; every other 4xx is our own fault, and what no server here can do.
     outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
     if status == HTTPStatus.SERVICE_UNAVAILABLE and asked_s is not None:
         outcome = "rate"

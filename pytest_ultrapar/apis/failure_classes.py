@@ -147,7 +147,9 @@ CLASSES: dict[str, FailureClass] = {
     ),
     "refused": FailureClass("never", why="the prompt was refused"),
     "too_large": FailureClass("never", why="the request alone is larger than its limit"),
-    "bad_request": FailureClass("never", why="the server refuses the request"),
+    "bad_request": FailureClass(
+        "never", removes="instance", why="{instance} refuses even the shortest request for {model}"
+    ),
 }
 """By outcome; docs/reference/faults.md has all of it as a table, with what ends with each. `ok`,
 `unsent` and `cancelled` are no failures and stand for nothing here.
@@ -174,6 +176,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
     return rng.uniform(0.0, min(_CAP_S, _BASE_S * 2.0 ** min(n - 1, 16)))
 
 
+# `bad_request` removes only where an instance has never said anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
 """Refusals of a key, model or instance that may be one request's own: `broker.suspicion`."""
 

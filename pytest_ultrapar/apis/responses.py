@@ -166,11 +166,7 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
             return {"type": "input_text", **more}
         case {"type": "image_url"}:
             image = _translate.image(part, place)
-            return {
-                "type": "input_image",
-                "image_url": image.url,
-                "detail": image.detail or "auto",
-            }
+            return {"type": "input_image", "image_url": image.url, "detail": image.detail or "auto"}
         case {"type": "file", "file": Mapping() as file}:
             return {"type": "input_file", **file}
         case {"type": kind} if kind in _FOREIGN_PARTS:

@@ -292,7 +292,7 @@ class LaneBroker:
         said = outcome
         if held.is_check:
             self._table.end_check(lane, now_s)
-            said = lane.health.suspicion.checked(outcome)
+            said = lane.health.suspicion.checked(outcome, feedback.words)
         lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
         is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
@@ -310,6 +310,7 @@ class LaneBroker:
             pending,
             pause_s=pause_s,
             request=None if held.is_check or not held.request.case_id else held.request,
+            words=feedback.words,
         )
         if verdict is not None:
             self._news.decided(lane, verdict, said, feedback)
@@ -649,8 +650,11 @@ class LaneBroker:
             self._table.estimate_anew(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
+        timeout_s = lane.lane.request_s
         controller.observe(
-            Observation(outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback)
+            Observation(
+                outcome, held.granted_s, now_s, in_flight, held.at_grant, feedback, timeout_s
+            )
         )
         is_over = controller.forgiven_s == now_s
         if is_over:

@@ -149,6 +149,7 @@ class LaneHealth:
         *,
         pause_s: float | None = None,
         request: LeaseRequest | None = None,
+        words: int = 0,
     ) -> Verdict | None:
         """What the outcome of a lease does to the lane.
 
@@ -163,6 +164,7 @@ class LaneHealth:
                 pause, since its limit was lowered; None for a back-off.
             request: What was asked, where a refusal may be its own; None: it is a probe, or of no
                 case.
+            words: As in `Feedback`.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
@@ -170,7 +172,9 @@ class LaneHealth:
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
-        if outcome in ANSWERED:
+        doubt = self.suspicion
+        is_first = outcome == "bad_request" and request is not None and doubt.is_new
+        if outcome in ANSWERED and not is_first and not doubt.is_deaf:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
             return self.resume(now_s) if self.suspicion.answered() or is_back else None
@@ -181,10 +185,12 @@ class LaneHealth:
         if its_class is None:
             # Not sent, given up or lost: it says nothing of the lane.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
-        if request is not None and is_doubted(outcome, retry_after_s, self._episode_timeout_s):
+        if request is not None and (
+            is_first or is_doubted(outcome, retry_after_s, self._episode_timeout_s)
+        ):
             # A server that refuses is at work.
             is_back = self._breaker.answered(granted_s, now_s)
-            self.suspicion.refused(request.case_id, outcome)
+            self.suspicion.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
             return Removal(its_class.removes, self._farewell(outcome, retry_after_s))

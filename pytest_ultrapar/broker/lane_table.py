@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
 from pytest_ultrapar.broker.adaptive.seats import START
+from pytest_ultrapar.broker.adaptive.server_load import servers_asked
 from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
@@ -192,6 +193,11 @@ class LaneTable:
         self.removed: list[LaneState] = []
         self.in_flight = self.peak = 0
         adaptive = {p.name for p in pool.providers if p.rate_mode == "adaptive"}
+        real = [provider for provider in pool.providers if not provider.is_simulated]
+        whole = {(one.name, model.name) for one in real for model in one.models if not model.stream}
+        unheard = {
+            (one.name, server.name) for one in pool.providers for server in servers_asked(one)
+        }
         paths = {lane.lane_id: [self._limits[name] for name in lane.limits] for lane in pool.lanes}
         self._estimated: list[LimitState] = []
         self._urls = pool.urls
@@ -201,6 +207,8 @@ class LaneTable:
             self._add(lane, path, next(counts, None), rng)
         for lane_state in self.lanes.values():
             lane_state.is_declared = lane_state.lane.provider not in adaptive
+            lane_state.is_whole = (lane_state.lane.provider, lane_state.lane.model) in whole
+            lane_state.is_unheard = (lane_state.lane.provider, lane_state.lane.instance) in unheard
             if lane_state.is_declared:
                 continue
             limit = self._counted(lane_state)
@@ -444,7 +452,7 @@ class LaneTable:
         """
         suspicion = lane.health.suspicion
         suspicion.is_being_checked = True
-        alike = [one for one in self._with(lane, suspicion.scope) if not one.n_served]
+        alike = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
         self._held[lane] = [lane, *(one for one in alike if one is not lane)]
         for one in self._held[lane]:
             self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)
@@ -562,6 +570,8 @@ class LaneTable:
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
         """Let the limits of one instance alone hear what its server says."""
+        for lane in self.lanes.values():
+            lane.is_unheard &= (lane.lane.provider, lane.lane.instance) != (provider, instance)
         for limit in self._estimated:
             its = {(lane.lane.provider, lane.lane.instance) for lane in limit.lanes}
             if its != {(provider, instance)} or limit.controller is None:

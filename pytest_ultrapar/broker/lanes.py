@@ -130,6 +130,7 @@ class LaneState(Wake):
         started_s: When it was first granted a lease; infinity before.
         service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
         busy_s: Seconds that leases were out which came back.
+        is_whole: As in `LaneStatus`; `is_unheard` also.
     """
 
     lane: Lane
@@ -140,6 +141,8 @@ class LaneState(Wake):
     counted: LimitState | None = None
     tariff: Tariff | None = None
     is_declared: bool = True
+    is_whole: bool = False
+    is_unheard: bool = False
     seats: tuple[Seats, ...] = ()
     rated: tuple[LimitState, ...] = ()
     metered: tuple[LimitState, ...] = ()
@@ -328,6 +331,8 @@ class LaneState(Wake):
             widened=tuple(limit.name for limit in self.rated if limit.is_widened),
             awaits="" if self.is_removed else self.health.awaits,
             left_out=tuple(sorted(self.left_out)),
+            is_whole=self.is_whole,
+            is_unheard=self.is_unheard,
         )
 
     def _estimate(self) -> EstimatedLimit | None:

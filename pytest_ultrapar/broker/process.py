@@ -196,11 +196,7 @@ class BrokerProcess:
 
     @classmethod
     def start(
-        cls,
-        settings: BrokerSettings,
-        directory: BrokerDirectory,
-        *,
-        inherited: Sequence[int] = (),
+        cls, settings: BrokerSettings, directory: BrokerDirectory, *, inherited: Sequence[int] = ()
     ) -> BrokerProcess:
         """Start the process and wait until it listens.
 

@@ -52,6 +52,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         cache_write_tokens: Of the prompt's tokens, those that were written to a cache.
         is_own: Whether the request is refused for its own sake, while its lane serves others.
         left_out: Fields beside the answer that are not understood, each with what it held.
+        words: Stands for what the server said of a `bad_request`: the same for the same words.
     """
 
     retry_after_s: float | None = None
@@ -66,6 +67,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     cache_write_tokens: int = 0
     is_own: bool = False
     left_out: tuple[str, ...] = ()
+    words: int = 0
 
 
 NO_FEEDBACK = Feedback()
@@ -106,7 +108,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         most: What it may cost, where a budget counts that. Nobody knows it of an episode's first
             request before the episode begins: that is paid when it is known
             (`port.BrokerPort.pay`).
-        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
+        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`);
+            twice where it shall go to no other.
         is_again: Whether it was refused as too much before: it stands behind all who wait.
     """
 
@@ -214,6 +217,9 @@ class LaneStatus(msgspec.Struct, frozen=True):
             refused that kept to the declared rate (`headroom`).
         awaits: What is wrong with its server, which is waited for; empty: it is not.
         left_out: Fields of its answers that are not understood, each with what it held.
+        is_whole: Whether answers of a real server are asked for whole: it may not notice that a
+            request is given up.
+        is_unheard: Whether its server has a `metrics_url` that has told nothing known.
     """
 
     # Manifests of earlier runs have `out`, and the older names of fields given below.
@@ -239,6 +245,8 @@ class LaneStatus(msgspec.Struct, frozen=True):
     widened: tuple[str, ...] = ()
     awaits: str = ""
     left_out: tuple[str, ...] = ()
+    is_whole: bool = False
+    is_unheard: bool = False
 
     @property
     def is_removed(self) -> bool:

@@ -12,14 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
-from pytest_ultrapar.broker.protocol import (
-    DAILY_QUOTA,
-    NO_LANE,
-    Action,
-    Grant,
-    Lease,
-    Refusal,
-)
+from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
 from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
@@ -44,10 +37,7 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        table: LaneTable,
-        groups: GroupBook,
-        rotation: OrderedDict[str, WorkerState],
+        self, table: LaneTable, groups: GroupBook, rotation: OrderedDict[str, WorkerState]
     ) -> None:
         self._table = table
         self._groups = groups

@@ -54,11 +54,7 @@ class BrokerServer:
         """
         self._token = config.token.encode()
         self._host = BrokerHost(
-            config.settings,
-            clock,
-            loop,
-            carry_out=self._tell,
-            on_broken=lambda _: on_broken(),
+            config.settings, clock, loop, carry_out=self._tell, on_broken=lambda _: on_broken()
         )
         self._broker = self._host.broker
         self._connections: dict[str, Connection] = {}

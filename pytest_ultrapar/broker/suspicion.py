@@ -5,6 +5,10 @@ request that is refused goes once to another lane. A lane that comes under suspi
 its next lease is for a request of the run's own, as `ultrapar check` sends, and until that is back
 there is no other. A check that is answered clears the lane; one that is refused removes what its
 refusal names. Nothing here costs a run without refusals a request.
+
+So it is with a `bad_request`, but only where it is the first word of a lane: then it may be all
+that its instance says, and a check that is refused in the same words shows that. It is not sent to
+another lane, and stands where the check is not refused alike.
 """
 
 from __future__ import annotations
@@ -30,15 +34,16 @@ class Suspicion:
     """Which requests a lane refused since its last answer, and whether it is being checked. Pure.
 
     Attributes:
+        is_new: The lane has never answered.
         is_being_checked: A check is out.
+        is_deaf: The check was refused as the request was, and neither was understood.
     """
 
     def __init__(self) -> None:
-        # By case, how it was refused.
-        self._refused: dict[str, str] = {}
-        self._is_new = True
-        self._is_doubted = False
-        self.is_being_checked = False
+        # By case, how it was refused, and in which words.
+        self._refused: dict[str, tuple[str, int]] = {}
+        self.is_new = True
+        self._is_doubted = self.is_being_checked = self.is_deaf = False
 
     @property
     def is_suspect(self) -> bool:
@@ -47,17 +52,17 @@ class Suspicion:
         It is after two refusals in a row, and after one of the first that it ever answered or of a
         request that another lane refused, too.
         """
-        is_enough = self._is_new or self._is_doubted or len(self._refused) >= TELLING
+        is_enough = self.is_new or self._is_doubted or len(self._refused) >= TELLING
         return bool(self._refused) and is_enough
 
     @property
     def scope(self) -> Scope | None:
         """What of the lane would be removed, by its first refusal; None: the lane alone."""
-        return next((CLASSES[one].removes for one in self._refused.values()), None)
+        return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
-    def refused(self, case_id: str, outcome: str) -> None:
+    def refused(self, case_id: str, outcome: str, words: int) -> None:
         """The lane's key, model or instance refused a request of a case."""
-        self._refused[case_id] = outcome
+        self._refused[case_id] = outcome, words
 
     def doubt(self, case_id: str) -> None:
         """Another lane refused the request of that case, too."""
@@ -69,7 +74,7 @@ class Suspicion:
         Returns:
             Whether it was a suspect.
         """
-        was_suspect, self._is_new = self.is_suspect, False
+        was_suspect, self.is_new = self.is_suspect, False
         self.cleared()
         return was_suspect
 
@@ -78,7 +83,7 @@ class Suspicion:
         self._refused.clear()
         self._is_doubted = self.is_being_checked = False
 
-    def checked(self, outcome: LeaseOutcome) -> LeaseOutcome:
+    def checked(self, outcome: LeaseOutcome, words: int) -> LeaseOutcome:
         """A check is over.
 
         Returns:
@@ -86,10 +91,13 @@ class Suspicion:
             answered meanwhile, or where the check alone asks for what is not there.
         """
         is_told = self.is_being_checked and (
-            outcome != "not_found" or outcome in self._refused.values()
+            outcome not in {"not_found", "bad_request"}
+            or (outcome, words) in self._refused.values()
         )
         self.is_being_checked = False
+        self.is_deaf = is_told and outcome == "bad_request"
         if outcome in DOUBTED and not is_told:
+            self.is_new = False
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:

@@ -30,6 +30,7 @@ from pytest_ultrapar.analysis.repetitions import (
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import part_speed
 from pytest_ultrapar.analysis.statistics import (
+    BY_OWN_TIMES,
     LEAST_CASES,
     Part,
     makespan_shares,
@@ -248,7 +249,7 @@ def _speedup_of(speeds: RunSpeeds, filters: Mapping[str, str]) -> Figure:
     if part is None:
         raise NoFigureError(UNTIMED)
     if part.basis != speeds.basis:
-        msg = "none of its cases ran serially, so its speed-up is only estimated"
+        msg = "none of its cases ran serially, so its speed-up was not measured"
         raise NoFigureError(msg)
     return _factor(part, is_base=speeds.mode == part.over)
 
@@ -526,6 +527,7 @@ CELL_FIGURES = (
     " all of its repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
+    "at_most": "its own service times added up: it is at most that",
     "estimated": "serial times estimated from its own service times, usually too high",
     "sampled": "its serial sample",
     "full": "a {over} run of the same cases",
@@ -539,10 +541,10 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
         if basis is not None:
             times = _SERIAL_TIMES[basis].format(over=runs[name].over)
             yield f"the speed-up of {name} stands on {times}"
-    if "estimated" in bases.values():
+    if {*BY_OWN_TIMES} & {*bases.values()}:
         yield (
-            "an estimated speed-up does not show a regression: it rises when the provider gets "
-            "slower; use throughput and service"
+            "a speed-up that was not measured does not show a regression: it rises when the "
+            "provider gets slower; use throughput and service"
         )
 
 

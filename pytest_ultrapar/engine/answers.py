@@ -6,6 +6,8 @@ Suites load it with `Llm`: without the HTTP client (0.1 s), which nobody needs t
 from __future__ import annotations
 
 import asyncio
+import re
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -275,6 +277,7 @@ def feedback_from(
             is_wordless=result.is_wordless,
             is_too_many=status == HTTPStatus.TOO_MANY_REQUESTS,
             maybe_billed=result.maybe_billed,
+            words=_words(result) if result.outcome == "bad_request" else 0,
         )
     if result is None:
         return told
@@ -286,3 +289,8 @@ def feedback_from(
     return replaced(
         told, tokens=tokens or None, tokens_out=result.tokens_out, cache_write_tokens=written
     )
+
+
+def _words(failure: Failure) -> int:
+    """The same number for the same words; what has digits is left out, as ids of requests do."""
+    return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

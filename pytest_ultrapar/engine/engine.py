@@ -24,13 +24,7 @@ from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.records import (
-    Ending,
-    EngineSpent,
-    EpisodeEnded,
-    EpisodeStarted,
-    JournalRecord,
-)
+from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
 from pytest_ultrapar.system.clock import utc_now_us
 
 HEARTBEAT_S = 0.005

@@ -62,12 +62,7 @@ class _End(msgspec.Struct, frozen=True):
 
 
 async def run_episode(
-    work: Work,
-    lease: Lease | None,
-    parts: EngineParts,
-    *,
-    timeout_s: float,
-    worker: str,
+    work: Work, lease: Lease | None, parts: EngineParts, *, timeout_s: float, worker: str
 ) -> EpisodeEnded:
     """Run an episode to its end, whatever happens inside it, and return its record.
 

@@ -29,12 +29,7 @@ POOL_KEY = "pool"
 HOME = "https://pool.invalid"
 """The address that an SDK is given, which no request ever goes to."""
 PUBLIC_HOMES = frozenset(
-    {
-        "api.openai.com",
-        "api.anthropic.com",
-        "generativelanguage.googleapis.com",
-        "api.mistral.ai",
-    }
+    {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai"}
 )
 """Where SDKs send to when they are told nothing: their owners meant no address of their own."""
 LARGEST_REQUEST_BYTES = 100_000_000

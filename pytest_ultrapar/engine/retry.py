@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, backoff_s
+from pytest_ultrapar.errors import BadRequestError
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
+    from pytest_ultrapar.engine.answers import Answer, Pieces
     from pytest_ultrapar.pool.model import LaneId
 
 Verdict = Literal["again", "give_up", "refused", "bad_request"]
@@ -38,13 +40,16 @@ class Tries:
 
     Attributes:
         failed: How its tries ended, in their order.
-        refused_by: The lanes whose key, model or instance refused it.
+        refused_by: As in `LeaseRequest`.
+        wrong: What is wrong with it, and the answer that says so, where a check is to show whether
+            that is its own.
         n_own: How often it was refused as too much for its own sake; `was_own`: the last time, too.
     """
 
     def __init__(self) -> None:
         self.failed: list[LeaseOutcome] = []
         self.refused_by: list[LaneId] = []
+        self.wrong: tuple[BadRequestError, Answer | Failure] | None = None
         self.n_own = 0
         self.was_own = False
         # By lane, requests that it had served and refused when it last refused this one.
@@ -54,6 +59,25 @@ class Tries:
     def is_hopeless(self) -> bool:
         """Whether it was refused for its own sake so often that it will never be served."""
         return self.was_own and self.n_own >= MOST_OWN
+
+    def doubts(
+        self, wrong: Exception, answer: Answer | Failure, lease: Lease, pieces: Pieces | None
+    ) -> bool:
+        """Whether a request waits for a check that was a bad one, since its lane may say so of all.
+
+        Args:
+            wrong: What is wrong with it.
+            answer: What says so.
+            lease: On which it was sent: one that is the first word of its lane.
+            pieces: What may have been seen of the answer: then it stands.
+        """
+        has_begun = pieces is not None and pieces.has_begun
+        if lease.n_served or has_begun or not isinstance(wrong, BadRequestError):
+            return False
+        self.wrong = wrong, answer
+        # It is not for another lane to say the same.
+        self.refused_by += [lease.lane, lease.lane]
+        return True
 
     def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:
         """Whether a refusal as too much is about this request and not about its lane.

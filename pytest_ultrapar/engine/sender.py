@@ -316,7 +316,12 @@ class Sender:
         # Refusals for too much are tried again without a count: the episode's deadline ends that.
         while True:
             t_ready_s = self.parts.clock.now_s()
-            lease = await self._lease(request, tries, after, bound)
+            try:
+                lease = await self._lease(request, tries, after, bound)
+            except BadRequestError:
+                if tries.wrong is None:
+                    raise
+                return tries.wrong
             # The retry is drawn with its lease: one that is too old to send on draws none again.
             after = None
             if lease.is_check:
@@ -361,7 +366,7 @@ class Sender:
                 return result, answer
             result = replace(result, message=self.parts.shown(result.message))
             wrong, wait_s = self._failed(turn, request, tries, lease, result)
-            if wrong is not None:
+            if wrong is not None and not tries.doubts(wrong, answer, lease, request.pieces):
                 return wrong, answer
             after = lease.lane if CLASSES[result.outcome].budget else None
             await self._back_off(wait_s)
@@ -480,6 +485,8 @@ class Sender:
         try:
             lease = await self._acquire(wish)
         except InfraError as error:
+            if tries.wrong is not None and error.kind != NO_LANE:
+                raise tries.wrong[0] from None
             if bound is not None:
                 why = f"{error}; the request names what only {bound} has"
                 error = NoLaneError(why, error.kind)

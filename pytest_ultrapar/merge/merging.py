@@ -24,12 +24,7 @@ from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
-from pytest_ultrapar.merge.joining import (
-    check,
-    covered_by_others,
-    in_order,
-    merged_manifest,
-)
+from pytest_ultrapar.merge.joining import check, covered_by_others, in_order, merged_manifest
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines

@@ -173,7 +173,7 @@ class Instance:
         api_name: The model or deployment name sent to the API.
         base_url: Where requests go; empty for the simulated provider, whose port is known at run
             time.
-        metrics_url: Where a vLLM server tells how busy it is, if that may be asked.
+        metrics_url: Where a server tells how busy it is, if that may be asked.
     """
 
     name: str

@@ -340,11 +340,7 @@ def build_model(
 
 
 def _note_simulation(
-    label: str,
-    simulation: Simulation,
-    table: ModelTable,
-    provider: ProviderTable,
-    sources: Sources,
+    label: str, simulation: Simulation, table: ModelTable, provider: ProviderTable, sources: Sources
 ) -> None:
     of_latency = "default" if table.latency is None and provider.latency is None else None
     sources.note(f"{label} persona", simulation.persona, None if table.persona else "default")

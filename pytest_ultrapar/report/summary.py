@@ -73,6 +73,14 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
                 f"answers of {where} have fields that are not understood, and are read without "
                 f"them: {what}"
             )
+    unheard = {
+        lane.lane.rpartition("/")[0]: None for lane in lanes if lane.is_unheard and lane.granted
+    }
+    if unheard:
+        yield (
+            f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} told nothing that is known,"
+            " and had no effect: known are vLLM, SGLang, TGI and llama.cpp"
+        )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
@@ -148,6 +156,12 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_moved = sum(lane.n_moved for lane in lanes)
         moved = f", {n_moved:,} tried again on other lanes" if n_moved else ""
         yield f"{counted(failures.total(), 'failed request')} ({kinds}){moved}"
+    n_late = sum(lane.outcomes.get("timeout", 0) for lane in lanes if lane.is_whole)
+    if n_late:
+        yield (
+            f"{counted(n_late, 'request')} timed out: without `stream = true` a server may go on"
+            " computing what was given up"
+        )
     n_pauses = sum(lane.pauses.get("rate", 0) for lane in lanes)
     if n_pauses:
         paused_s = sum(lane.paused_s.get("rate", 0.0) for lane in lanes)
@@ -202,14 +216,18 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         lanes: What became of each lane.
     """
     if summary.bound_s is not None and summary.efficiency is not None:
+        longer = stretch_words(summary)
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
+            f"{longer and f' of these times, and {longer}'}"
         )
     elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
         of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
+    if summary.start_s is not None and summary.statistics.makespan_s is not None:
+        yield _whole(summary, summary.statistics.makespan_s)
     if summary.attribution is not None:
         idle = "client"
         if any(lane.is_removed for lane in lanes):
@@ -228,6 +246,24 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
             f"{summary.n_without_request:,} of {n_graded} asked their model nothing through llm;"
             " what they may have sent by other means than llm is neither limited nor counted"
         )
+
+
+def _whole(summary: RunSummary, asking_s: float) -> str:
+    """The time of all that the run did, in parts."""
+    sample = summary.statistics.sample
+    parts = {
+        "start": summary.start_s or 0.0,
+        "serial sample": sample.duration_s if sample is not None else 0.0,
+        "asking": asking_s,
+        "grading behind": summary.behind_s or 0.0,
+        "tables": summary.tables_s or 0.0,
+    }
+    whole_s = sum(parts.values())
+    said = ", ".join(f"{name} {duration(part_s)}" for name, part_s in parts.items() if part_s)
+    efficiency = ""
+    if summary.bound_s is not None:
+        efficiency = f"; efficiency of the whole {percent(summary.bound_s / whole_s)}"
+    return f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
 
 
 def waits_line(
@@ -337,6 +373,7 @@ _REPETITIONS = (
     " draws anew and k is above half"
 )
 _BASIS: dict[Basis, str] = {
+    "at_most": "by its own answer times, which did not rise with requests in flight",
     "estimated": "estimated, usually too high",
     "sampled": "by that sample",
     "full": "measured",
@@ -497,6 +534,14 @@ def speedup_line(summary: RunSummary) -> str:
         return ""
     if summary.mode == "serial" or statistics.n_timed < 2:  # noqa: PLR2004
         return ""
+    if statistics.is_at_most:
+        longer = stretch_words(summary)
+        return (
+            f"speed-up at most {times(statistics.speedup)} over one after another:"
+            f" {statistics.speedup:,.1f} requests in flight at a time on average"
+            f"{longer and f'; {longer}'};"
+            f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))} measures it"
+        )
     interval = ""
     if statistics.speedup_interval is not None:
         low, high = map(times, statistics.speedup_interval)
@@ -504,6 +549,17 @@ def speedup_line(summary: RunSummary) -> str:
     return (
         f"speed-up {times(statistics.speedup)}{interval} over one after another"
         f" ({duration(statistics.serial_s)}, {_BASIS[statistics.basis]})"
+    )
+
+
+def stretch_words(summary: RunSummary) -> str:
+    """How much longer answers took beside more requests; empty where that was not seen."""
+    found = summary.stretch
+    if found is None or not found.is_seen:
+        return ""
+    return (
+        f"answers took {times(found.factor)} as long with {found.many:,.0f} in flight as with"
+        f" {found.few:,.0f}"
     )
 
 

@@ -1,6 +1,7 @@
 """Plugins that run tests in processes of their own, where their answers are missing.
 
 Such a process has no engine, and what it grades is gone with it: everything paid for would be lost.
+One more runs all tests in a loop of its own, with the same end.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _PLUGINS = {
 """By the name of their modules: options for all tests, and marks of tests."""
 _OFF = {"pytest_isolate": ("--no-isolate", "timeout"), "pytest_isolated": ("--no-isolation",)}
 """Options and names of other plugins with which one leaves all tests where they are."""
+_LOOP = "pytest_asyncio_cooperative"
 
 
 def refuse(config: pytest.Config) -> None:
@@ -36,6 +38,12 @@ def refuse(config: pytest.Config) -> None:
     Raises:
         ConfigError: Naming option and plugin.
     """
+    if _LOOP in _modules(config):
+        msg = (
+            "pytest-asyncio-cooperative cannot be used together with --ultrapar-pool: it runs tests"
+            " in a loop of its own, some of them twice; -p no:asyncio-cooperative leaves it out"
+        )
+        raise ConfigError(msg)
     for name, option in _loaded(config):
         if option.startswith("-") and config.getoption(option, None):
             raise ConfigError(_message(f"{option} ({name.replace('_', '-')})"))
@@ -54,13 +62,16 @@ def mark_faults(item: pytest.Item, marks: list[str]) -> list[str]:
 
 def _loaded(config: pytest.Config) -> Iterator[tuple[str, str]]:
     """The plugins that are there and at work, each with every option and mark that it has."""
-    plugins = config.pluginmanager
-    names = (str(getattr(plugin, "__name__", "")) for plugin in plugins.get_plugins())
-    modules = {name.partition(".")[0] for name in names}
-    for name in sorted(modules & _PLUGINS.keys()):
+    has_plugin = config.pluginmanager.hasplugin
+    for name in sorted(_modules(config) & _PLUGINS.keys()):
         off = _OFF.get(name, ())
-        if not any(config.getoption(one, None) or plugins.hasplugin(one) for one in off):
+        if not any(config.getoption(one, None) or has_plugin(one) for one in off):
             yield from ((name, word) for word in _PLUGINS[name].split())
+
+
+def _modules(config: pytest.Config) -> set[str]:
+    plugins = config.pluginmanager.get_plugins()
+    return {str(getattr(plugin, "__name__", "")).partition(".")[0] for plugin in plugins}
 
 
 def _message(what: str) -> str:

@@ -148,11 +148,7 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def banner(
-    pool: Pool,
-    port: int,
-    environ: Mapping[str, str],
-    log_path: Path | None,
-    script: FaultScript,
+    pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None, script: FaultScript
 ) -> Iterator[str]:
     """What the user is told at the start, line by line; never the value of a variable."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"

@@ -145,15 +145,7 @@ class Gate:
         counts_tokens: Whether a request's tokens must be known to admit it.
     """
 
-    __slots__ = (
-        "_clock",
-        "_day",
-        "_rows",
-        "_workers",
-        "counts_tokens",
-        "in_flight",
-        "name",
-    )
+    __slots__ = ("_clock", "_day", "_rows", "_workers", "counts_tokens", "in_flight", "name")
 
     def __init__(self, limit: Limit, clock: DayClock | None = None) -> None:
         self.name = limit.name

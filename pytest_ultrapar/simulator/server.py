@@ -91,11 +91,7 @@ class Server:
         self.port: int = self._listener.getsockname()[1]
         self._log = _open_log(settings, clock.now_s())
         self._app = Simulator(
-            providers.values(),
-            log=self._log,
-            clock=clock,
-            timeline=timeline,
-            script=script,
+            providers.values(), log=self._log, clock=clock, timeline=timeline, script=script
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:

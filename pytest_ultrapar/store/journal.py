@@ -26,12 +26,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import (
-    NO_VALUE,
-    EpisodeEnded,
-    Exchange,
-    JournalRecord,
-)
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, Exchange, JournalRecord
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file

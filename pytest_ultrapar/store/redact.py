@@ -153,11 +153,7 @@ _GAPS = (
 )
 """In texts whose unseen characters are blanks (`_blanked`). The second, for texts with escapes, is
 not enough for these: what looks like an escape may be the end of a path before a secret."""
-_ESCAPES = {
-    "\\": rf"\\{_AFTER_BACKSLASH}",
-    "%": f"%{_AFTER_PERCENT}",
-    "\x1b": rf"\x1b\[{_COLOUR}",
-}
+_ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
 # One pattern each: a fixed first character is found in a third of the time that any of three takes.
 _ESCAPES_IN_BYTES = tuple(
     (start.encode(), re.compile(escape.encode())) for start, escape in _ESCAPES.items()

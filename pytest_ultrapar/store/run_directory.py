@@ -40,13 +40,7 @@ SUMMARY_FILE = "summary.json"
 """Holds the `RunSummary`; written last of all tables, and as a new file each time."""
 
 
-_UNBEGUN = (
-    *PLAN_NAMES,
-    RECOVERED_NAME,
-    CLOCKS_NAME,
-    MANIFEST_NAME,
-    SPENDING_FILE,
-)
+_UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
 """What a run leaves, beside lock and journal, that never got as far as its first episode."""
 
 

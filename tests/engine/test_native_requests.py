@@ -197,7 +197,10 @@ def test_fault_of_the_request_is_handed_over_as_the_provider_said_it(
         assert told.llm.conversation.failure is None
         assert (await told.ask()).status_code == 200
 
-    play(tmp_path, saying(json_response(said, status=status), json_response(CHATTED)), scene)
+    # It is the first word of the lane, so that a check shows whether it says so of all requests.
+    check = [json_response(CHATTED)] * (fault is BadRequestError)
+    answers = [json_response(said, status=status), *check, json_response(CHATTED)]
+    play(tmp_path, saying(*answers), scene)
 
 
 def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
@@ -209,7 +212,7 @@ def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
         assert answer.status_code == 404
         assert (await told.ask()).status_code == 200
 
-    play(tmp_path, saying(lacking, json_response(CHATTED)), scene)
+    play(tmp_path, saying(lacking, *[json_response(CHATTED)] * 2), scene)
 
 
 def test_final_failure_ends_all_further_requests(tmp_path):

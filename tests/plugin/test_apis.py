@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.plugin.conftest import cases
 from tests.raw_server import RawServer, json_response
 
 SUITE = """
@@ -39,3 +40,11 @@ def test_vllm_run_with_its_own_parameters(project, monkeypatch):
         "guided_choice": ["yes", "no"],
         "chat_template_kwargs": {"enable_thinking": True},
     }
+
+
+def test_metrics_url_that_says_nothing_known_is_said_once(project):
+    adaptive = f'rate_mode = "adaptive"\nmetrics_url = "{project.server.url}/metrics"'
+    project.write_pool(provider=adaptive, keys=2)
+    project.suite(cases(3))
+    assert project.run("-n0").ret == 0
+    assert project.report.str().count("metrics_url of p/m told nothing that is known") == 1

@@ -482,6 +482,21 @@ def test_marks_of_plugins_that_are_not_there_or_switched_off_say_nothing(project
     assert project.run("-n0", "-p", "pytest_isolate", "--isolate", "--no-isolate").ret == 0
 
 
+@pytest.mark.parametrize("option", ["", "--collect-only"])
+def test_plugin_that_runs_all_tests_its_own_way_is_refused_by_name(project, monkeypatch, option):
+    # its loop ran tests twice, or crashed after they were asked
+    monkeypatch.syspath_prepend(project.pytester.path)
+    monkeypatch.delitem(__import__("sys").modules, "pytest_asyncio_cooperative", raising=False)
+    with_plugin(project, "pytest_asyncio_cooperative")
+    project.suite(cases(2))
+    result = project.run("-n0", "-p", "pytest_asyncio_cooperative", *filter(None, [option]))
+    said = project.refusal(result)
+    assert "pytest-asyncio-cooperative cannot be used together with --ultrapar-pool" in said
+    assert "-p no:asyncio-cooperative" in said
+    assert not project.server.prompts
+    assert not project.directory.exists()
+
+
 # -- scores ----------------------------------------------------------------------------------------
 
 

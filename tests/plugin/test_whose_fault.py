@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.faults.byte_faults import bytes_
+from tests.faults.byte_faults import bytes_, refuse
 from tests.plugin.conftest import CANARY, cases
 from tests.raw_server import response
 from tests.scripted_server import refusing
@@ -203,3 +203,64 @@ def test_run_without_refusals_sends_not_one_request_more(project, workers):
     project.suite(cases(30))
     assert project.run(workers).ret == 0
     assert len(project.server.prompts) == 30
+
+
+CHECK = "Reply with OK."
+NOT_HERE = "Chat completions are switched off for this deployment (request 8f3a{})"
+
+
+def refusing_all(status, message, *, but_checks=None):
+    """Weather: everything is refused, a check with other words or, without any, not at all."""
+
+    def weather(asked):
+        words = message if asked.prompt != CHECK else but_checks
+        return refuse(status, message=words.format(asked.number)) if words else None
+
+    return weather
+
+
+@pytest.mark.parametrize("status", [400, 422, 501])
+def test_what_every_first_request_is_refused_with_is_said_once(project, status, workers):
+    project.write_pool(keys=3)
+    project.server.weather = refusing_all(status, NOT_HERE, but_checks=NOT_HERE)
+    project.suite(cases(30))
+    result = project.run(workers)
+    assert result.ret == 1
+    assert project.kinds() == {("infra", "no_lane"): 30}
+    seats = 12
+    assert len(project.server.prompts) <= 3 + seats
+    where = f"instance p/m (127.0.0.1:{project.server.port}/v1)"
+    assert f"{where} refuses even the shortest request for m" in project.report.str()
+    assert " ".join(result.stdout.str().split()).count("are switched off for this") == 1
+    # Once the server is mended, the same command asks all of them.
+    project.server.weather = lambda _: None
+    project.finish(30)
+
+
+@pytest.mark.parametrize(
+    ("status", "check"),
+    [(400, None), (501, None), (400, "no"), (400, "max_tokens: must be 16 or more")],
+)
+def test_what_the_suite_alone_asks_wrongly_is_its_own_error(project, status, check, workers):
+    project.write_pool(keys=3)
+    words = check if check and "max" in check else "temperature: not for this model"
+    project.server.weather = refusing_all(status, words, but_checks=check)
+    project.suite(cases(30))
+    project.run(workers)
+    assert project.kinds() == {("error", "bad_request"): 30}
+    assert all(words in row["error"] for row in project.rows())
+    assert (project.directory / "report.md").read_text().count(words) == 1
+    assert set(project.reasons().values()) == {""}
+    sent = project.server.prompts
+    # A check for each lane at most, and no case twice.
+    assert len(sent) <= 30 + 3
+    assert len(set(sent)) == 31
+
+
+def test_instance_that_refuses_all_costs_no_case_where_another_serves(project, workers):
+    project.write_pool(instances='["m", "deaf"]')
+    project.server.weather = refusing(400, "deaf", message="not switched on")
+    project.suite(cases(30))
+    assert project.run(workers).ret == 0
+    assert project.kinds() == {("solved", None): 30}
+    assert "deaf" in "".join(project.reasons())

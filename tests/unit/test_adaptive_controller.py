@@ -26,9 +26,12 @@ def refused(controller, granted_s, now_s, at_grant, feedback=NO_FEEDBACK):
 def grown(seats=40, ceiling=400):
     """A controller that has doubled without a refusal; its last answer came at 10 s."""
     controller = AdaptiveController("p/k", ceiling)
-    for n in range(seats - 10):
+    n = 0
+    while controller.cap() < seats:
         served(controller, 8.0, 9.0 + n / 1000, controller.cap())
-    assert controller.cap() == seats
+        n += 1
+        # What it has without evidence lets it wait for some.
+        assert n < 3 * seats
     return controller
 
 

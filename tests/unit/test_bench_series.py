@@ -117,4 +117,4 @@ def test_run_without_a_serial_one_has_a_serial_series_for_each_model(tmp_path):
         serial, ultra = entries[f"phase53[serial{part}]"], entries[f"phase53[ultra{part}]"]
         ratio = serial["stats"]["median"] / ultra["stats"]["median"]
         assert ratio == pytest.approx(ultra["extra_info"]["speedup"])
-        assert serial["extra_info"]["basis"] == "estimated"
+        assert serial["extra_info"]["basis"] == "at_most"

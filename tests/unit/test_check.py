@@ -106,7 +106,11 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
         ),
         (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
         (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
-        (answered(400, "'max_tokens'"), "failed", "the server refuses the request (`parameters`"),
+        (
+            answered(400, "'max_tokens'"),
+            "failed",
+            "instance lab/a refuses even the shortest request for m (`parameters`",
+        ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
     ],

@@ -144,7 +144,7 @@ def test_what_has_no_measured_speedup_is_refused_in_one_sentence(refused, benche
 def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_where_it_is_named(gate):
     code, said, _ = gate("unmeasured/ultra", "--rule", "speedup>=3")
     assert code == 0
-    assert "stands on serial times estimated from its own service times" in said
+    assert "stands on its own service times added up: it is at most that" in said
     assert gate("unmeasured", "--rule", "solved_rate>=0.7")[0] == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_ultrapar.broker.protocol import Feedback
@@ -137,3 +139,15 @@ def test_broker_status_counts_cases_that_wait_by_themselves(outcome, is_own, n):
     assert play.broker.status(play.now_s).trying == n
     play.ask(case_id="b", opens=False)
     assert play.broker.status(play.now_s).trying == 0
+
+
+@pytest.mark.parametrize(
+    ("api", "stream", "is_whole"),
+    [("openai", False, True), ("openai", True, False), ("simulated", False, False)],
+)
+def test_lane_of_a_real_server_that_does_not_stream_is_said(api, stream, is_whole):
+    found = pool([lane("a", "k")])
+    (provider,) = found.providers
+    models = tuple(replace(model, stream=stream) for model in provider.models)
+    play = Play(replace(found, providers=(replace(provider, api=api, models=models),)))
+    assert play.status("p/a/k").is_whole is is_whole

@@ -52,7 +52,9 @@ class Ledger:
         now_s = self._clock.now_s()
         send_by_s = now_s - 1 if number in self._too_old else now_s + 60
         late_after_s, ends_s = now_s + 30, now_s + self._ends_s
-        return Lease(number, LANE, now_s, send_by_s, 0.0, 0.0, 1, 0, False, late_after_s, ends_s)
+        times = now_s, send_by_s, 0.0, 0.0, 1, 0, False, late_after_s, ends_s
+        # Of a lane that has answered, so that a bad request is its own.
+        return Lease(number, LANE, *times, n_served=1)
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         self.asked.append(request)

@@ -112,3 +112,8 @@ def test_vllm_pool_follows_the_environment_of_seed004():
     assert ours.seats(ours.lanes) == 1
     assert [lane.instance for lane in single.lanes] == ["qwen2.5-7b-instruct:8001"]
     assert read_secrets(ours, {}) == {}
+
+
+def test_local_servers_hear_when_a_request_is_given_up():
+    (provider,) = example("vllm").providers
+    assert all(model.stream for model in provider.models)

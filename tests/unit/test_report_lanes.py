@@ -22,6 +22,15 @@ def test_lane_whose_requests_failed_has_a_line_with_the_kinds():
     assert lines(failed, lane()) == ["lane p/a/k: 11 failed requests (6 malformed, 5 timeout)"]
 
 
+def test_lane_whose_requests_time_out_says_where_giving_up_does_not_reach_the_server():
+    given_up = lane(outcomes={"ok": 40, "timeout": 5}, is_whole=True)
+    (line,) = lines(given_up, lane(is_whole=True), lane(outcomes={"ok": 9}, is_whole=True))
+    assert line == (
+        "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true` "
+        "a server may go on computing what was given up"
+    )
+
+
 def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
@@ -56,6 +65,14 @@ def test_fields_that_are_not_understood_are_said_once_per_instance():
         "message.reasoning (object), message.refusal (bool)",
         "answers of p/c have fields that are not understood, and are read without them: "
         "message.reasoning (object)",
+    ]
+
+
+def test_metrics_that_told_nothing_are_said_once_per_instance():
+    deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
+    assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
+        "metrics_url of p/a, p/b told nothing that is known, and had no effect: known are vLLM, "
+        "SGLang, TGI and llama.cpp"
     ]
 
 

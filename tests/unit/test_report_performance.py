@@ -30,6 +30,14 @@ def test_bound_is_shown_with_the_parts_beyond_it():
     ]
 
 
+def test_whole_run_is_shown_in_its_parts():
+    whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=7.5, tables_s=0.5)
+    assert lines(whole, lane())[1] == (
+        "the run and its tables took 20.0 s: start 2.00 s, asking 10.0 s, grading behind 7.50 s,"
+        " tables 0.50 s; efficiency of the whole 30.0 %"
+    )
+
+
 def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 

@@ -4,6 +4,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
+from pytest_ultrapar.analysis.stretch import Stretch
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines
@@ -118,6 +119,37 @@ def test_summary_says_what_came_out_with_its_counts():
     assert "\n40 requests, 12,000 tokens in\n" in text
     assert "\n11 requests more, in episodes that do not count (yet)\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
+
+
+def of_own_times(interval, stretch=None):
+    statistics = msgspec.structs.replace(STATISTICS, basis="at_most", speedup_interval=interval)
+    changed = {"statistics": statistics, "stretch": stretch, "bound_s": 8.0, "binding": "p/k (qps)"}
+    return lines(msgspec.structs.replace(SUMMARY, **changed, efficiency=0.8))
+
+
+def test_without_a_sample_the_speedup_is_what_it_is_at_most():
+    most = (
+        "speed-up at most 30.0x over one after another: 30.0 requests in flight at a time on"
+        " average"
+    )
+    measures = "; --ultrapar-baseline=7 measures it"
+    for interval in (None, (0.0, 33.0)):
+        assert f"{most}{measures}" in of_own_times(interval)
+    slow = Stretch(4.2, 39.6, 2.31, 2.1, 2.5, None)
+    took = "answers took 2.3x as long with 40 in flight as with 4"
+    told = of_own_times((0.0, 33.0), slow)
+    assert f"{most}; {took}{measures}" in told
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % of these times, and {took}"
+    assert bound in told
+
+
+def test_speedup_is_claimed_where_answers_took_no_longer_beside_others():
+    told = of_own_times((25.0, 33.0), Stretch(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
+    assert (
+        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over one after another"
+        " (5 min 00 s, by its own answer times, which did not rise with requests in flight)"
+    ) in told
+    assert not [line for line in told if "took" in line]
 
 
 def test_summary_says_which_cases_without_a_grade_were_answered():

@@ -46,7 +46,7 @@ def test_benchmark_json_mean_is_makespan_per_case(benchmark_file, run):
     # 2 + 3 + 1 + 1 + 1 seconds of service.
     assert entries["phase53[serial]"]["extra_info"]["makespan_s"] == pytest.approx(8.0)
     assert extra["speedup"] == pytest.approx(8 / 5)
-    assert extra["basis"] == "estimated"
+    assert extra["basis"] == "at_most"
     assert (extra["bound_s"], extra["binding"]) == (pytest.approx(3.0), "longest episode")
     assert extra["efficiency"] == pytest.approx(3 / 5)
     assert sum(extra["attribution"]["run"].values()) == pytest.approx(5.0)

@@ -114,6 +114,19 @@ def test_prompt_is_to_blame_on_any_status(status):
     assert (long.outcome, long.refused_kind) == ("refused", "context_length")
 
 
+@pytest.mark.parametrize("status", [501, 505])
+def test_what_a_server_cannot_do_at_all_is_the_requests_own(status):
+    # llama.cpp without --embeddings: 501; the next request would be no better
+    unable = said("This server does not support embeddings. Start it with `--embeddings`")
+    assert classify_status(status, unable, None).outcome == "bad_request"
+    assert classify_status(status, unable, None, {"x-should-retry": "true"}).outcome == "overload"
+
+
+def test_stream_that_says_that_it_cannot_is_the_requests_own():
+    body = b'data: {"error": {"message": "no such thing", "status": "UNIMPLEMENTED"}}\n\n'
+    assert read(ENDPOINT, 200, body).outcome == "bad_request"
+
+
 ENDPOINT = Endpoint(LaneId("p/m/k"), "p", "m", "k", "http://127.0.0.1:1", "sk-secret", "m", 5.0)
 TAUGHT = replace(ENDPOINT, patterns={"context_length": ("Will Not FIT",), "quota": ("^broke",)})
 

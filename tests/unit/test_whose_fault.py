@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.apis.failure_classes import DOUBTED
+from pytest_ultrapar.broker.protocol import Feedback
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.pools import lane, pool
@@ -267,4 +268,54 @@ def test_check_that_is_refused_in_another_way_removes_nothing():
     assert is_check(play, check)
     # A server without chat completions, say.
     play.back(check, "not_found")
+    assert play.status(A).state == "up"
+
+
+SAID = Feedback(words=7)
+ELSE = Feedback(words=8)
+
+
+def test_bad_request_that_is_the_first_word_of_an_instance_has_it_checked():
+    play = play_on(A, B)
+    first = ask(play, "one", lane=A), ask(play, "two", lane=A)
+    play.answer(first[0], "bad_request", SAID)
+    check = ask(play, "one", [A, A], lane=A)
+    assert (play.lane(check), is_check(play, check)) == (A, True)
+    # Nor does it go on where the same server answers for another key.
+    assert ask(play, "other", lane=B) in play.waiting
+    play.answer(first[1], "bad_request", SAID)
+    play.answer(check, "bad_request", SAID)
+    assert {play.status(one).state for one in (A, B)} == {"out"}
+    assert "refuses even the shortest request for m" in play.status(A).reason
+
+
+@pytest.mark.parametrize(("outcome", "told"), [("ok", None), ("bad_request", ELSE)])
+def test_bad_request_is_its_own_where_the_check_is_not_refused_alike(outcome, told):
+    play = play_on(A, APART)
+    play.answer(ask(play, "one", lane=A), "bad_request", SAID)
+    check = ask(play, "one", [A, A])
+    play.answer(check, outcome, told or Feedback())
+    # It goes nowhere else: any other lane would say the same.
+    assert ask(play, "one", [A, A]) in play.refused
+    assert play.kinds == {"refusal_of_request"}
+    play.answer(ask(play, "two", lane=A), "bad_request", SAID)
+    assert not is_check(play, ask(play, "three", lane=A))
+
+
+def test_bad_request_to_a_lane_that_has_answered_is_its_own():
+    play = play_on(A)
+    serve(play, A)
+    for case in ("one", "two", "three"):
+        request = ask(play, case, lane=A)
+        assert not is_check(play, request)
+        play.answer(request, "bad_request", SAID)
+    assert play.status(A).state == "up"
+
+
+def test_check_of_a_bad_request_that_asks_for_what_is_not_there_is_the_only_one():
+    play = play_on(A)
+    play.answer(ask(play, "one", lane=A), "bad_request", SAID)
+    play.back(ask(play, "one", [A, A]), "not_found")
+    play.answer(ask(play, "two", lane=A), "bad_request", SAID)
+    assert ask(play, "two", [A, A]) in play.refused
     assert play.status(A).state == "up"

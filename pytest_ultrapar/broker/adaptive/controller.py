@@ -164,6 +164,7 @@ class AdaptiveController:
             reason = self._refused(seen)
         elif seen.is_troubled:
             self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
+            reason = self._compare(seen) if seen.outcome == "timeout" else ""
         cap, rate = self._noted
         if self.cap() != cap or abs(1.0 / self.pace.rate - 1.0 / rate) > WORTH_NOTING / rate:
             self._note(seen.now_s, seen.in_flight, reason)
@@ -222,13 +223,20 @@ class AdaptiveController:
             return "rate grows"
         if self.queue.seats is not None:
             return ""
+        if reason := self._compare(seen):
+            return reason
+        if self.seats.is_doubling and not self.n_cuts and self.seats.limit >= self.plateau.most:
+            return ""
+        return "seats grow" if self.seats.served(seen) else ""
+
+    def _compare(self, seen: Observation) -> str:
+        """Have an answer or a time-out say what so many at once bring."""
         if self.plateau.is_reached:
             self.plateau.served(seen)
             return "plateau"
         # Who refuses does not queue: then longer answers are no plateau.
-        if self.seats.is_doubling and not self.n_cuts and self.plateau.doubles(seen):
-            return "plateau"
-        return "seats grow" if self.seats.served(seen) else ""
+        is_open = self.seats.is_doubling and not self.n_cuts
+        return "plateau" if is_open and self.plateau.doubles(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
         if self._before is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +26,7 @@ class Observation:
         in_flight: Seats taken when it came back, its own included.
         at_grant: Seats taken when it was granted, its own included.
         feedback: What the answer said.
+        timeout_s: How long it may take.
     """
 
     outcome: LeaseOutcome
@@ -33,6 +35,7 @@ class Observation:
     in_flight: int
     at_grant: int
     feedback: Feedback = NO_FEEDBACK
+    timeout_s: float = math.inf
 
     @property
     def is_served(self) -> bool:

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
 
 _LARGEST = 1e9
-_SAMPLE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{.*\})?[ \t]+(\S+)", re.MULTILINE)
+_NAMES = {
+    "vllm:num_requests_running": "running",
+    "vllm:num_requests_waiting": "waiting",
+    "sglang:num_running_reqs": "running",
+    "sglang:num_queue_reqs": "waiting",
+    "tgi_batch_current_size": "running",
+    "tgi_queue_size": "waiting",
+    "llamacpp:requests_processing": "running",
+    "llamacpp:requests_deferred": "waiting",
+}
+_SAMPLE = re.compile(rf"^({'|'.join(_NAMES)})(?:\{{.*\}})?[ \t]+(\S+)", re.MULTILINE)
 
 
 class ServerLoad(NamedTuple):
@@ -35,16 +45,17 @@ class ServerLoad(NamedTuple):
 
 
 def parse_load(text: str) -> ServerLoad | None:
-    """What Prometheus text says of vLLM's queue; None where it does not say both. Never raises.
+    """What Prometheus text says of a server's queue; None where it does not say both. Never raises.
 
-    Source: Prometheus, "Text-based format"; vLLM, "Production Metrics" (`vllm:num_requests_running`
-    and `vllm:num_requests_waiting`, gauges).
+    Source: Prometheus, "Text-based format"; the gauges of vLLM ("Production Metrics"), SGLang
+    ("Production Metrics"), TGI ("Metrics") and llama.cpp's server (its README, `--metrics`).
     """
     sums: dict[str, float] = {}
-    for kind, value in _SAMPLE.findall(text):
+    for name, value in _SAMPLE.findall(text):
         with contextlib.suppress(ValueError):
             n = float(value)
             if 0 <= n <= _LARGEST:
+                kind = _NAMES[name]
                 sums[kind] = sums.get(kind, 0.0) + n
     return ServerLoad(**sums) if len(sums) == len(ServerLoad._fields) else None
 
@@ -117,7 +128,7 @@ def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
     """
     found: dict[Place, Source] = {}
     for index, provider in enumerate(pool.providers):
-        for instance in _asked(provider):
+        for instance in servers_asked(provider):
             url = instance.metrics_url or ""
             route = route_to(provider.network, url, environ, place_of(pool, index))
             found[provider.name, instance.name] = (url, route)
@@ -129,12 +140,13 @@ def watch_variables(pool: Pool) -> set[str]:
     return {
         name
         for provider in pool.providers
-        if any(_asked(provider))
+        if any(servers_asked(provider))
         for name in route_variables(provider.network)
     }
 
 
-def _asked(provider: Provider) -> list[Instance]:
+def servers_asked(provider: Provider) -> list[Instance]:
+    """The instances of a provider whose servers are asked."""
     if provider.rate_mode != "adaptive":
         return []
     return [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import changed, equivalence, graded_pairs
+from pytest_ultrapar.analysis.paired import typical_ratio
+from pytest_ultrapar.analysis.stretch import NOTICED
 from pytest_ultrapar.compare.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -18,6 +21,7 @@ from pytest_ultrapar.report.text import (
     percent,
     rate,
     text_table,
+    times,
     visible,
 )
 
@@ -45,7 +49,7 @@ def report_lines(runs: Sequence[ModeRun], *, width: int) -> list[str]:
     )
     header, rows = columns_of([_row(run, runs) for run in runs])
     lines += ["", *text_table(header, rows, n_names=1, width=width)]
-    return [*lines, "", *_basis(runs), *_bounds(runs), *_answers(runs)]
+    return [*lines, "", *_basis(runs), *_longer(runs), *_bounds(runs), *_answers(runs)]
 
 
 def _row(run: ModeRun, runs: Sequence[ModeRun]) -> dict[str, str]:
@@ -83,8 +87,8 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
     base = base_run(runs)
     if base is None:
         yield (
-            "speed-up over serial: estimated from each run's own service times, usually too high;"
-            " with serial among --modes it is measured"
+            "speed-up over serial: at most that, by each run's own service times added up; with"
+            " serial among --modes it is measured"
         )
     elif len(runs) > 1:
         like_serial = ", which also runs one case at a time"
@@ -93,6 +97,28 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
             " the same cases; interval by bootstrap over cases; for 3 to 7 cases Student's t at "
             "99 %"
         )
+
+
+def _longer(runs: Sequence[ModeRun]) -> Iterator[str]:
+    """By how much the same answers took longer where more was under way, and what to try next."""
+    base = base_run(runs) or runs[0]
+    for run in runs:
+        both = [name for name in run.measures if name in base.measures and run is not base]
+        pairs = [(base.measures[name], run.measures[name]) for name in both]
+        known = [(one.service_s, own.service_s) for one, own in pairs if one.timed and own.timed]
+        found = typical_ratio(*zip(*known, strict=True)) if known else None
+        if found is None or found[0] < NOTICED or found[1].low <= 1:
+            continue
+        yield (
+            f"{run.mode}: the same answers took {times(found[0])} as long as in {base.mode}: the"
+            " servers share something, or are slower the more they do at once"
+        )
+        if run.manifest.rate_mode == "fixed":
+            # The first two are bench's own, as are mode and directory.
+            own_words, rest = ("--ultrapar-mode=", "--ultrapar-out="), run.manifest.arguments[2:]
+            kept = (one for one in rest if not one.startswith(own_words))
+            command = shlex.join(["pytest", *kept, "--ultrapar-rate-mode=adaptive"])
+            yield f"  how much at once is worth it: {visible(command)}"
 
 
 def _bounds(runs: Sequence[ModeRun]) -> Iterator[str]:

@@ -11,12 +11,7 @@ from msgspec import Meta
 from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file, within
 from pytest_ultrapar.pool.model import LIMIT_KINDS
-from pytest_ultrapar.simulator.faults.kinds import (
-    KINDS,
-    FaultTable,
-    PlaceTable,
-    refuse_unknown,
-)
+from pytest_ultrapar.simulator.faults.kinds import KINDS, FaultTable, PlaceTable, refuse_unknown
 from pytest_ultrapar.simulator.faults.script import Fault, FaultScript, Since, When
 from pytest_ultrapar.simulator.faults.timeline import Capacity, Span, Where
 

@@ -1,4 +1,4 @@
-"""vLLM's queue out of Prometheus text."""
+"""A server's queue out of Prometheus text."""
 
 import time
 
@@ -23,6 +23,18 @@ vllm:e2e_request_latency_seconds_bucket{le="1.0",model_name="Qwen/Qwen2.5-7B-Ins
 
 def test_load_is_summed_over_engines_and_models():
     assert parse_load(TEXT) == ServerLoad(115.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sglang:num_running_reqs{model_name="m"} 3.0\nsglang:num_queue_reqs{model_name="m"} 1.0\n',
+        "# TYPE tgi_queue_size gauge\ntgi_queue_size 1\ntgi_batch_current_size 3\n",
+        "llamacpp:requests_processing 3\nllamacpp:requests_deferred 1\n",
+    ],
+)
+def test_servers_have_their_own_words(text):
+    assert parse_load(text) == ServerLoad(3.0, 1.0)
 
 
 def test_sample_needs_no_labels_and_labels_may_hold_braces():

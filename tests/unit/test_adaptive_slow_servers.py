@@ -1,0 +1,65 @@
+"""Adaptive mode on servers that queue: it stops where more at once brings no more.
+
+Whole plays of the production broker in virtual time, for answers of a fifth of a second to twenty.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from benchmarks.adaptive.play import LimitPlay
+from benchmarks.adaptive.provider import Bears, Provider
+
+SEEDS = range(3)
+ANSWERS_S = (0.2, 1.0, 5.0, 20.0)
+
+
+def played(provider, span_s, from_s, seed):
+    """The most at once, and the share of what the provider can do from then on."""
+    play = LimitPlay(provider, ceiling=1_000, seed=seed, span_s=span_s)
+    said = play.run()
+    # Some time out twice while it is found out how many are too many.
+    assert said.n_infra <= 0.002 * said.attempts
+    n_late = sum(from_s <= at_s <= span_s for at_s in play.served_s)
+    return said.peak, n_late / play.best(from_s, span_s)
+
+
+def check(provider, knee, *, span=100.0, since=15.0):
+    """`span` and `since` are times of an answer."""
+    answer_s = provider.typical_s
+    seen = [played(provider, span * answer_s, since * answer_s, seed) for seed in SEEDS]
+    assert max(peak for peak, _ in seen) <= max(4 * knee, 64)
+    assert statistics.median(used for _, used in seen) >= 0.9
+
+
+@pytest.mark.parametrize("answer_s", ANSWERS_S)
+def test_growth_ends_where_it_brings_no_more(answer_s):
+    check(Provider(knee=8, typical_s=answer_s), 8)
+
+
+@pytest.mark.parametrize("answer_s", ANSWERS_S)
+def test_requests_that_time_out_lower_the_seats(answer_s):
+    # The server works on what was given up: at 32 at once all time out, and at 24 nearly all.
+    check(Provider(knee=8, typical_s=answer_s, timeout_s=4 * answer_s), 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer_s", ANSWERS_S)
+@pytest.mark.parametrize("timeout", [4, 1e9])
+def test_larger_server_is_used_and_no_more(answer_s, timeout):
+    check(Provider(knee=64, typical_s=answer_s, timeout_s=timeout * answer_s), 64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer_s", ANSWERS_S)
+@pytest.mark.parametrize(("before", "after", "found"), [(32, 8, 15), (8, 32, 55)])
+def test_server_that_changes_is_followed(answer_s, before, after, found):
+    bears = (Bears(knee=before), Bears(100 * answer_s, knee=after))
+    check(Provider(bears, typical_s=answer_s), 32, span=200.0, since=100.0 + found)
+
+
+@pytest.mark.parametrize("answer_s", ANSWERS_S)
+def test_server_that_refuses_is_found_whatever_its_answers_take(answer_s):
+    check(Provider((Bears(seats=8),), typical_s=answer_s), 8)
