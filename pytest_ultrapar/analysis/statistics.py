@@ -395,7 +395,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def is_at_most(self) -> bool:
-        """Whether nobody knows how much less than `speedup` it was."""
+        """Whether the real speed-up may be any amount below `speedup`."""
         return self.basis == "at_most" and not (self.speedup_interval or (0.0,))[0]
 
 

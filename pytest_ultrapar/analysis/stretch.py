@@ -63,7 +63,7 @@ def stretch(log: RequestLog) -> Stretch | None:
     """The stretch of a run's answers; None where the load was the same all the time, or few came.
 
     A straight line is put through the logarithms of times over those of requests in flight, of all
-    servers together: servers may share what nobody knows of. Each model of each instance has its
+    servers together: servers may share hidden resources. Each model of each instance has its
     own typical time, and where all answers say their tokens, times may grow with these. Counted is
     what is in flight in the typical time after a sending, and not until the answer: a long one
     outlives the others. Neighbours in time may share what else there is, so the error is that of
