@@ -18,7 +18,6 @@ from pytest_ultrapar.report.summary import (
     speedup_line,
     trouble_lines,
     verdict,
-    waits_line,
 )
 from pytest_ultrapar.report.text import GAP, counted, n_cells, shorten, text_table, visible
 
@@ -132,7 +131,6 @@ def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from filter(None, [pace(summary), speedup_line(summary)])
     yield from performance_lines(summary, lanes)
-    yield from filter(None, [waits_line(lanes, 1, summary.audit)])
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:

@@ -266,14 +266,11 @@ def _whole(summary: RunSummary, asking_s: float) -> str:
     return f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
 
 
-def waits_line(
-    lanes: Sequence[LaneStatus], most: int = _MOST_WAITS, audit: Sequence[LimitAudit] = ()
-) -> str:
-    """The `most` things that requests waited for longest; empty if that is not worth saying.
+def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
+    """The things that requests waited for longest; empty if that is not worth saying.
 
     Args:
         lanes: What became of each lane.
-        most: How many things.
         audit: Of the run's limits; those of one provider that allow the same are one thing, so that
             it is named as the bound names it.
     """
@@ -285,7 +282,7 @@ def waits_line(
             waited_s[called] = waited_s.get(called, 0.0) + seconds
     longest = [
         f"{visible(_WAITS.get(name, name))} ({duration(seconds)})"
-        for name, seconds in sorted(waited_s.items(), key=lambda one: -one[1])[:most]
+        for name, seconds in sorted(waited_s.items(), key=lambda one: -one[1])[:_MOST_WAITS]
         if seconds >= _LEAST_WAIT_S
     ]
     return f"all requests together waited longest for {', '.join(longest)}" if longest else ""
@@ -400,7 +397,7 @@ def summary_sections(
         yield _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
-    waited = filter(None, [waits_line(lanes, audit=summary.audit)])
+    waited = filter(None, [waits_line(lanes, summary.audit)])
     speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
         ("Speed and requests", speed),

@@ -72,7 +72,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     drawn = (
         passes_plot(figures.passes),
         costs_plot(figures.costs, manifest.currency),
-        time_plot(summary.attribution, waits_line(manifest.lanes, audit=summary.audit)),
+        time_plot(summary.attribution, waits_line(manifest.lanes, summary.audit)),
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
         limits_plot(figures.limits),
