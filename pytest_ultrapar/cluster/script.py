@@ -11,7 +11,8 @@ from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
 from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
-_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
+_HEAD = msgspec.msgpack.Decoder(Answer)
+"""Without shares and news, which come apart from it."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -65,24 +66,13 @@ def answer_of(reply: object) -> Answer:
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
-        epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
+        answer = _HEAD.decode(head)
         numbers = _NUMBERS.decode(packed)
         shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
-        told = _NEWS.decode(news)
+        return msgspec.structs.replace(answer, shares=shares, news=_NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
         raise ConfigError(problem) from error
-    return Answer(
-        epoch=epoch,
-        stale=stale,
-        now_ms=now_ms,
-        server_ms=server_ms,
-        epoch_age_ms=age_ms,
-        peers=peers,
-        shares=shares,
-        news=told,
-        news_seen=news_seen,
-    )
 
 
 def _share(numbers: list[int]) -> RowShare:
