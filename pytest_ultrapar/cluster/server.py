@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import redis
@@ -367,7 +367,7 @@ class ClusterServer:
         try:
             return ask()
         except redis.RedisError as error:
-            refuse(self.address, error)
+            raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
@@ -557,49 +557,33 @@ def run_prefix(address: ClusterAddress, run: str) -> str:
     return f"{address.key_prefix}run:{run}:"
 
 
-def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
-    """Raise what an error of redis-py means to a user.
-
-    Raises:
-        NoAnswerError: It may work the next time.
-        ConfigError: It will not.
-    """
+def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
+    """What an error of redis-py means to a user: whether it may work the next time, or will not."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
-        msg = f"{where} rejected the user name or password: {said}"
-        raise ConfigError(msg) from None
-    if _is_forbidden(error):
-        msg = (
+        return ConfigError(f"{where} rejected the user name or password: {said}")
+    # In a script it is no error of its own kind.
+    if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
+        return ConfigError(
             f"{where} does not let this user do what is needed ({said}); it needs the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
-        raise ConfigError(msg) from None
     if _TAKES_NO_CALLS.search(str(error)):
-        msg = f"{where} takes no calls for now: {said}"
-        raise NoAnswerError(msg) from None
+        return NoAnswerError(f"{where} takes no calls for now: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
         # A wrong certificate comes as a failed connection, and stays wrong.
         if why := _wrong_certificate(said.lower()):
-            msg = f"{where}: {why} ({said})"
-            raise ConfigError(msg) from None
+            return ConfigError(f"{where}: {why} ({said})")
         hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
-        msg = f"{where} does not answer: {said}{hint}"
-        raise NoAnswerError(msg) from None
+        return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
-        msg = (
+        return ConfigError(
             f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
         )
-        raise ConfigError(msg) from None
-    msg = f"{where} refused a call: {said}"
-    raise ConfigError(msg) from None
-
-
-def _is_forbidden(error: redis.RedisError) -> bool:
-    # In a script it is no error of its own kind.
-    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error)
+    return ConfigError(f"{where} refused a call: {said}")
 
 
 def _wrong_certificate(said: str) -> str:
