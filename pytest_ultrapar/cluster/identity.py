@@ -17,7 +17,7 @@ from pytest_ultrapar.store.cases_file import suite_digest
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
@@ -205,17 +205,17 @@ class NumberedCases:
     @property
     def numbers(self) -> str:
         """Digest of the cases in the order of their numbers."""
-        ids = "\n".join(case.case_id for case in self.cases)
-        return hashlib.sha256(ids.encode()).hexdigest()
+        return _digest(self.cases)
 
     @property
     def order(self) -> str:
         """Digest of the cases as pytest collects them, by model."""
-        by_model: dict[str, list[str]] = {model: [] for model in self.models}
-        for case in sorted(self.cases, key=lambda case: case.index):
-            by_model[case.model].append(case.case_id)
-        ids = "\n".join(case_id for own in by_model.values() for case_id in own)
-        return hashlib.sha256(ids.encode()).hexdigest()
+        place = {model: number for number, model in enumerate(self.models)}
+        return _digest(sorted(self.cases, key=lambda case: (place[case.model], case.index)))
+
+
+def _digest(cases: Iterable[Case]) -> str:
+    return hashlib.sha256("\n".join(case.case_id for case in cases).encode()).hexdigest()
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:

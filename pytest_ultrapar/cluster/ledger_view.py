@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -253,15 +254,13 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
     until_ms = _number(until_ms)
     if not reason or (until_ms != -1 and until_ms <= now_ms):
         return None
-    left_s = 0.0 if until_ms == -1 else (until_ms - now_ms) / 1000
-    try:
+    lane, removes, said = "", "", _text(reason)
+    with suppress(*NOT_THAT_JSON):
         news = told(reason).news
-    except NOT_THAT_JSON:
-        return NoticeView(_text(run), "", "", _text(reason), left_s)
-    if news.removes is not None:
-        # It is told again for as long as hosts of the run are alive.
-        return NoticeView(_text(run), str(news.lane_id), news.removes, news.reason, 0.0)
-    return NoticeView(_text(run), str(news.lane_id), "", news.reason, left_s)
+        lane, removes, said = str(news.lane_id), news.removes or "", news.reason
+    # A removal is told again for as long as hosts of the run are alive.
+    left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000
+    return NoticeView(_text(run), lane, removes, said, left_s)
 
 
 def _number(text: bytes | float) -> float:
@@ -282,9 +281,8 @@ def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str
     Raises:
         ValueError: Somebody else wrote there.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for one in texts:
-        for row, text in one.items():
-            name = msgspec.json.decode(text, type=tuple[str, str])
-            found[row.decode(errors="replace")] = name
-    return found
+    return {
+        row.decode(errors="replace"): msgspec.json.decode(text, type=tuple[str, str])
+        for one in texts
+        for row, text in one.items()
+    }
