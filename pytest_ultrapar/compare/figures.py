@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
-    from pytest_ultrapar.analysis.run_speeds import PartSpeed, RunSpeeds
+    from pytest_ultrapar.analysis.run_speeds import RunSpeeds
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.compare.rules import Form, Rule, Unit
@@ -232,32 +232,22 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    if run.speeds is not None:
-        return _speedup_of(run.speeds, dict(rule.filters))
-    if rule.filters:
+    """That of the whole run, or what its benchmark file has of a model, a suite or both."""
+    speeds = run.speeds
+    if speeds is None and rule.filters:
         msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
         raise NoFigureError(msg)
-    part = part_speed(None, None, run.summary.statistics)
+    whole = part_speed(None, None, run.summary.statistics)
+    part = whole if speeds is None else speeds.part(dict(rule.filters))
     if part is None:
         raise NoFigureError(UNTIMED)
-    return _factor(part, is_base=run.manifest.mode == part.over)
-
-
-def _speedup_of(speeds: RunSpeeds, filters: Mapping[str, str]) -> Figure:
-    """The speed-up that a benchmark file has of a model, a suite, both or the whole run."""
-    part = speeds.part(filters)
-    if part is None:
-        raise NoFigureError(UNTIMED)
-    if part.basis != speeds.basis:
+    if speeds is not None and part.basis != speeds.basis:
         msg = "none of its cases ran serially, so its speed-up was not measured"
         raise NoFigureError(msg)
-    return _factor(part, is_base=speeds.mode == part.over)
-
-
-def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
-    """The base of all speed-ups has no interval of its own; too few cases tell nothing."""
     found = part.speedup_interval
-    if is_base or found is not None:
+    mode = run.manifest.mode if speeds is None else speeds.mode
+    if mode == part.over or found is not None:
+        # The base of all speed-ups has no interval of its own; too few cases tell nothing.
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:

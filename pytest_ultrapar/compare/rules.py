@@ -149,11 +149,6 @@ def find_metric(name: str) -> Metric | None:
     return next((metric for metric in METRICS if metric.name == name), None)
 
 
-def metric_names() -> tuple[str, ...]:
-    """The names that rules may use."""
-    return tuple(metric.name for metric in METRICS)
-
-
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """Of the bound: a figure of the run, its difference to the baseline's, or that in per cent."""
@@ -260,7 +255,7 @@ def parse_rule(text: str) -> Rule:
         form = name[: len(PASS_AT)]
         refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
     if metric is None:
-        refuse(plain, f"{name} is not a metric{_nearest(name, metric_names())}")
+        refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:
         refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
