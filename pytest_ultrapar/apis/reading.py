@@ -154,7 +154,7 @@ class Usage(dict[str, msgspec.Raw]):
         return int(number) if 0 <= number <= MOST_TOKENS else None
 
     def add(self, more: Usage) -> None:
-        """Take counts of a later event, which are totals; zeros, with which some end, say nothing."""
+        """Take a later event's counts, which are totals: zeros, as some end with, say nothing."""
         for name, figure in more.items():
             if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
                 self[name] = figure

@@ -38,8 +38,8 @@ from pytest_ultrapar.analysis.statistics import (
     speedup,
     speedup_interval,
 )
-from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, find_metric, selected
-from pytest_ultrapar.report.text import counted, duration, rate, times
+from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, selected, unit_of
+from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_speeds import RunSpeeds
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.compare.rules import Form, Rule, Unit
+    from pytest_ultrapar.compare.rules import Form, Rule
 
     Pair = tuple[CaseRow, CaseRow]
 
@@ -555,8 +555,8 @@ def figure_text(metric: str, value: float | None, form: Form = "absolute") -> st
         # No minus zero.
         return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
-        return ("-" if value < 0 else "+") + _plain(_unit(metric), abs(value))
-    return _plain(_unit(metric), value)
+        return ("-" if value < 0 else "+") + unit_of(metric).shown(abs(value))
+    return unit_of(metric).shown(value)
 
 
 def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
@@ -571,24 +571,3 @@ def interval_text(metric: str, low: float | None, high: float | None, form: Form
     first, _, unit = texts[0].partition(" ")
     same_unit = unit and texts[1].endswith(f" {unit}") and texts[1].count(" ") == 1
     return f"{first if same_unit else texts[0]} to {texts[1]}"
-
-
-def _unit(metric: str) -> Unit:
-    found = find_metric(metric)
-    return found.unit if found is not None else "number"
-
-
-def _plain(unit: Unit, value: float) -> str:
-    match unit:
-        case "seconds":
-            return duration(value) if value >= 1 else f"{value * 1000:.3g} ms"
-        case "per second":
-            return rate(value)
-        case "factor":
-            return times(value)
-        case "share":
-            return f"{value:.3f}"
-        case "money":
-            return f"{value:.3g}"
-        case _:
-            return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
