@@ -266,9 +266,4 @@ def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:
     return [form(amount.value), form(amount.low), form(amount.high)]
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _money(value: float) -> str:
-    return f"{value:,.2f}"
+_whole, _money = "{:,.0f}".format, "{:,.2f}".format
