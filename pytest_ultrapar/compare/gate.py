@@ -153,16 +153,13 @@ def judge(
     judged = []
     for rule in rules:
         try:
-            if rule.metric == SAME_ANSWERS:
-                assert pairing is not None
-                judged.append(_same_answers(rule, pairing))
-            elif rule.needs_baseline:
-                assert pairing is not None
-                figure = change(rule, pairing)
-                judged.append(_judged(rule, figure, client_notes(measured)))
-            else:
+            if pairing is None or not rule.needs_baseline:
                 figure = figure_of_run(rule, run, rows)
                 judged.append(_judged(rule, figure, client_notes({"the run": run})))
+            elif rule.metric == SAME_ANSWERS:
+                judged.append(_same_answers(rule, pairing))
+            else:
+                judged.append(_judged(rule, change(rule, pairing), client_notes(measured)))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
