@@ -198,10 +198,7 @@ class HostShares:
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
-        if self._server.facts is None:
-            self._server.look()
-        facts = self._server.facts
-        assert facts is not None
+        facts = self._server.facts or self._server.look()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
             begun_s = boot_s()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
@@ -43,7 +44,7 @@ from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.cluster.address import ClusterAddress
     from pytest_ultrapar.cluster.ledger import Answer as LedgerAnswer
@@ -167,10 +168,8 @@ class ClusterServer:
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
-        try:
+        with self._ours():
             return read_answer(said)
-        except (ValueError, TypeError) as error:
-            raise self.strange(error) from None
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (`ledger`).
@@ -190,10 +189,8 @@ class ClusterServer:
         """
         key = run_prefix(self.address, run) + "run"
         text = self._ask(lambda: self._client.hget(key, "claimable"))
-        try:
+        with self._ours():
             return msgspec.json.decode(text or b"[]", type=list[int])
-        except (msgspec.MsgspecError, TypeError) as error:
-            raise self.strange(error) from None
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
         """Say what a run calls the rows of limits that it shares, by limit and kind.
@@ -274,10 +271,8 @@ class ClusterServer:
         )
         if not found[0]:
             return None
-        try:
+        with self._ours():
             return _run_state(name, found)
-        except NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
 
     def ledger(self) -> LedgerView:
         """What it knows of limits that hosts share, whatever their run.
@@ -307,7 +302,7 @@ class ClusterServer:
             sorted(incarnations),
             lambda pipeline, one: pipeline.hmget(f"{prefix}host:".encode() + one, "host", "run"),
         )
-        try:
+        with self._ours():
             return view_of(
                 LedgerKeys(
                     ledger=ledger,
@@ -324,8 +319,6 @@ class ClusterServer:
                     server_ms=time[0] * 1000 + time[1] // 1000,
                 )
             )
-        except NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
 
     def drain(self, run: str, host: str) -> None:
         """Have a host begin nothing more.
@@ -401,6 +394,14 @@ class ClusterServer:
             some = names[first : first + _AT_ONCE]
             found += self._many(partial(add_some, some), at_once=False)
         return found
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Reads what scripts of this version have written."""
+        try:
+            yield
+        except NOT_THAT_LEDGER as error:
+            raise self.strange(error) from None
 
     def strange(self, error: object) -> ConfigError:
         """What is raised where somebody else wrote to our keys; `error` says what was found."""
