@@ -180,12 +180,16 @@ def _was(what: str, then: object, now: object) -> Iterator[str]:
         yield f"{what} was {then} and is {now}"
 
 
+def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each name of which what is said is no longer what it was."""
+    for name in sorted({*then, *now}):
+        yield from _was(what.format(name), then.get(name, "none"), now.get(name, "none"))
+
+
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
-    for name in sorted({*base.data, *new.data}):
-        then, now = base.data.get(name, "none"), new.data.get(name, "none")
-        for said in _was(f"the {name}", then, now):
-            yield f"{said}: the same case may ask something else"
+    for said in _each_was("the {}", base.data, new.data):
+        yield f"{said}: the same case may ask something else"
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -213,9 +217,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
             f"{counted(one.cpus, 'core')}, {one.platform}" for one in (base.machine, new.machine)
         ]
         yield from _was("the machine", *machines)
-    for package in sorted({*base.versions, *new.versions}):
-        then, now = base.versions.get(package, "none"), new.versions.get(package, "none")
-        yield from _was(package, then, now)
+    yield from _each_was("{}", base.versions, new.versions)
     for word, run in (("baseline", base), ("new", new)):
         if run.measured_from is not None:
             yield f"only the part of the {word} run after {run.measured_from:%H:%M:%S} UTC is timed"
@@ -223,12 +225,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
     then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
-    names = sorted({*then, *now})
-    said = [
-        one
-        for name in names
-        for one in _was(f"the limit of {name}", then.get(name, "none"), now.get(name, "none"))
-    ]
+    said = [*_each_was("the limit of {}", then, now)]
     yield from said[:_MOST_NAMED]
     if len(said) > _MOST_NAMED:
         yield f"{len(said) - _MOST_NAMED} more limits differ"
