@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
@@ -133,7 +134,7 @@ def pair(
         base_rows={each: base_rows[each] for each in common},
         new_rows={each: new_rows[each] for each in common},
         cases=tuple(case for case in base.cases if case.case_id in known),
-        left_out=tuple(_left_out(base, new, base_rows, new_rows)),
+        left_out=tuple(_left_out(("baseline", base, base_rows), ("new", new, new_rows))),
         questions=tuple(_questions(base.manifest, new.manifest)),
         conditions=(
             *_conditions(base.manifest, new.manifest),
@@ -151,16 +152,8 @@ def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
     return {case.case_id for case in run.cases} - skipped
 
 
-def _left_out(
-    base: MeasuredRun,
-    new: MeasuredRun,
-    base_rows: Mapping[str, CaseRow],
-    new_rows: Mapping[str, CaseRow],
-) -> Iterator[str]:
-    for one, other, rows, word in (
-        (base, new, base_rows, "baseline"),
-        (new, base, new_rows, "new"),
-    ):
+def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator[str]:
+    for (word, one, rows), (_, other, _) in permutations(runs):
         theirs = {case.case_id for case in other.cases}
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
