@@ -160,16 +160,10 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
-    return [
-        name,
-        f"{own.n_cases:,}",
-        _whole(own.calls.value),
-        *(
-            _UNKNOWN if one is None else _whole(one.value)
-            for one in (own.tokens_in, own.tokens_out)
-        ),
-        duration(own.service_s.value),
-    ]
+    both = (own.tokens_in, own.tokens_out)
+    tokens = [_UNKNOWN if one is None else _whole(one.value) for one in both]
+    n_calls, service = _whole(own.calls.value), duration(own.service_s.value)
+    return [name, f"{own.n_cases:,}", n_calls, *tokens, service]
 
 
 def _limits(prediction: Prediction, width: int) -> Iterator[str]:
