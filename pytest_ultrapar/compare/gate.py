@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.analysis.equivalence import equivalence
+from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
@@ -188,13 +188,8 @@ def default_rules(pairing: Pairing) -> list[Rule]:
     The intervals of the models' solved rates hold for all of them together (Bonferroni): with many
     models, one of them would else fail by chance.
     """
-    models = sorted(
-        {
-            row.model
-            for key, row in pairing.base_rows.items()
-            if row.graded and pairing.new_rows[key].graded
-        }
-    )
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    models = sorted({row.model for row, _ in graded})
     pattern = parse_rule(DEFAULT_RULE_OF_MODEL)
     of_models = (
         msgspec.structs.replace(
