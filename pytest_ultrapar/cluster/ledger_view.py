@@ -177,18 +177,14 @@ def view_of(keys: LedgerKeys) -> LedgerView:
     ]
     # Rows of runs that are over stay for a week, and say nothing.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
-    news = (_notice(text, now_ms) for text in keys.news.values())
+    news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
+    news.sort(key=lambda one: (not one.removes, one.run, one.lane))
     alive = [at_ms for at_ms in keys.seen.values() if now_ms - at_ms < EXPIRE_MS]
     return LedgerView(
         (now_ms - begun_ms) / 1000,
         len(alive),
         tuple(sorted(used, key=_tightest)),
-        tuple(
-            sorted(
-                (one for one in news if one is not None),
-                key=lambda one: (not one.removes, one.run, one.lane),
-            )
-        ),
+        tuple(news),
     )
 
 
