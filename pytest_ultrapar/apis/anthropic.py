@@ -23,15 +23,12 @@ from pytest_ultrapar.apis.reading import (
     Answer,
     EventStream,
     Usage,
-    add_counts,
     answered,
     broken_off,
-    count,
     decoded,
     is_nothing,
     joined,
     malformed,
-    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import part_of
@@ -86,7 +83,7 @@ class Anthropic(OpenAi):
         blocks = decoded(bytes(message.content), _blocks_decoder, "message")
         if isinstance(blocks, Failure):
             return blocks
-        reply = _reply(message, blocks, usage_of(message.usage), lane, latency_s)
+        reply = _reply(message, blocks, Usage.of(message.usage), lane, latency_s)
         if isinstance(reply, Failure) or all(block.type in _PLAIN_BLOCKS for block in blocks):
             return reply
         turn = decoded(bytes(message.content), _turn_decoder, "message")
@@ -250,9 +247,9 @@ def _reply(
     )
     if failure is None and not all(call.call_id for call in calls):
         failure = malformed(CALL_WITHOUT_ID)
-    cached = count(usage, "cache_read_input_tokens")
-    written = count(usage, "cache_creation_input_tokens")
-    tokens_in = count(usage, "input_tokens")
+    cached = usage.count("cache_read_input_tokens")
+    written = usage.count("cache_creation_input_tokens")
+    tokens_in = usage.count("input_tokens")
     if tokens_in is not None:
         # What goes into a cache or comes out of it is counted apart.
         tokens_in += (cached or 0) + (written or 0)
@@ -262,10 +259,10 @@ def _reply(
         tool_calls=calls,
         finish_reason=_FINISH_REASONS.get(message.stop_reason or "", message.stop_reason),
         tokens_in=tokens_in,
-        tokens_out=count(usage, "output_tokens"),
+        tokens_out=usage.count("output_tokens"),
         lane=lane,
         latency_s=latency_s,
-        reasoning_tokens=count(usage, "thinking_tokens", "output_tokens_details"),
+        reasoning_tokens=usage.count("thinking_tokens", "output_tokens_details"),
         id=part_of(message.id, str, "id"),
         model=part_of(message.model, str, "model"),
         cached_tokens=cached,
@@ -285,7 +282,7 @@ class MessageStream(EventStream["_Event"]):
     def __init__(self) -> None:
         super().__init__(_event_decoder, "event of a message")
         self._message = _Message()
-        self._usage: Usage = {}
+        self._usage = Usage()
         self._growing: dict[int, _Growing] = {}
         self._said_stop = False
 
@@ -310,13 +307,13 @@ class MessageStream(EventStream["_Event"]):
         match event.kind:
             case "message_start" if event.message is not None:
                 self._message = event.message
-                add_counts(self._usage, usage_of(event.message.usage))
+                self._usage.add(Usage.of(event.message.usage))
             case "content_block_start":
                 self._begin(event.index, event.content_block, now_s)
             case "content_block_delta" if event.delta is not None:
                 self._grow(event.index, event.delta, now_s)
             case "message_delta":
-                add_counts(self._usage, usage_of(event.usage))
+                self._usage.add(Usage.of(event.usage))
                 if event.delta is not None:
                     message = self._message
                     message.stop_reason = event.delta.stop_reason or message.stop_reason

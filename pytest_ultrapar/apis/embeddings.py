@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream
-from pytest_ultrapar.apis.reading import NOTHING, Answer, answered, count, malformed, usage_of
+from pytest_ultrapar.apis.reading import NOTHING, Answer, Usage, answered, malformed
 from pytest_ultrapar.apis.reply import Reply
 
 
@@ -20,7 +20,7 @@ class Embeddings:
             return found
         if not bytes(found.data).startswith(b"["):
             return malformed("the answer has no list of embeddings")
-        tokens_in = count(usage_of(found.usage), "prompt_tokens")
+        tokens_in = Usage.of(found.usage).count("prompt_tokens")
         tokens_out = None if tokens_in is None else 0
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 

@@ -19,13 +19,12 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    Usage,
     broken_off,
-    count,
     filtered,
     is_nothing,
     joined,
     malformed,
-    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
@@ -251,17 +250,17 @@ class ContentStream(EventStream["_Response"]):
         failure = broken_off(self._stop_reason)
         if not self._stop_reason:
             failure = malformed("the answer ended before its end: it gives no reason for it")
-        usage = usage_of(self._last.usage_metadata, "usageMetadata")
-        thought = count(usage, "thoughtsTokenCount")
+        usage = Usage.of(self._last.usage_metadata, "usageMetadata")
+        thought = usage.count("thoughtsTokenCount")
         turn = self._parts()
         parts = fitted(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
         calls = [part.function_call for part in parts if part.function_call is not None]
-        tokens_out = count(usage, "candidatesTokenCount")
-        tokens_in = count(usage, "promptTokenCount")
+        tokens_out = usage.count("candidatesTokenCount")
+        tokens_in = usage.count("promptTokenCount")
         if tokens_in is not None:
-            tokens_in += count(usage, "toolUsePromptTokenCount") or 0
+            tokens_in += usage.count("toolUsePromptTokenCount") or 0
         if thought is not None:
             tokens_out = (tokens_out or 0) + thought
         finish_reason = _FINISH_REASONS.get(self._stop_reason or "", self._stop_reason)
@@ -285,7 +284,7 @@ class ContentStream(EventStream["_Response"]):
             reasoning_tokens=thought,
             id=part_of(self._last.response_id, str, "responseId"),
             model=part_of(self._last.model_version, str, "modelVersion"),
-            cached_tokens=count(usage, "cachedContentTokenCount"),
+            cached_tokens=usage.count("cachedContentTokenCount"),
             stop_reason=self._stop_reason,
             native=None if is_plain else {"api": NAME, "turn": turn},
         )

@@ -22,16 +22,13 @@ from pytest_ultrapar.apis.reading import (
     Answer,
     EventStream,
     Usage,
-    add_counts,
     answered,
     broken_off,
-    count,
     failure_in_answer,
     is_error,
     is_nothing,
     joined,
     malformed,
-    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
@@ -170,13 +167,13 @@ def reply_of(
                     for one in message.tool_calls or ()
                 ),
                 finish_reason=choice.finish_reason,
-                tokens_in=count(usage, "prompt_tokens"),
+                tokens_in=usage.count("prompt_tokens"),
                 tokens_out=_tokens_out(usage),
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
-                reasoning_tokens=count(usage, "reasoning_tokens", "completion_tokens_details"),
-                cached_tokens=count(usage, "cached_tokens", "prompt_tokens_details"),
+                reasoning_tokens=usage.count("reasoning_tokens", "completion_tokens_details"),
+                cached_tokens=usage.count("cached_tokens", "prompt_tokens_details"),
                 id=part_of(completion.id, str, "id"),
                 model=part_of(completion.model, str, "model"),
                 stop_reason=choice.finish_reason,
@@ -200,8 +197,8 @@ def _tokens_out(usage: Usage) -> int | None:
 
     xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
     """
-    n_in, n_out = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
-    total = count(usage, "total_tokens")
+    n_in, n_out = usage.count("prompt_tokens"), usage.count("completion_tokens")
+    total = usage.count("total_tokens")
     if n_in is None or n_out is None or total is None:
         return n_out
     return max(n_out, total - n_in)
@@ -266,7 +263,7 @@ class ChatStream(EventStream["Completion"]):
         super().__init__(_decoder, "chat completion")
         self._choices: dict[int, _Pieces] = {}
         self._named = Completion()
-        self._usage: Usage = {}
+        self._usage = Usage()
         self._is_odd = self._is_text = False
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
@@ -289,7 +286,7 @@ class ChatStream(EventStream["Completion"]):
         for name in ("id", "model"):
             if (field := getattr(event, name)) is not NOTHING:
                 setattr(self._named, name, field)
-        add_counts(self._usage, event.counted)
+        self._usage.add(event.counted)
         self._is_odd |= event.choices is None and not event.counted
         for choice in event.choices or ():
             self._take_choice(choice, now_s)
@@ -440,8 +437,8 @@ class Completion(Answer):
         Empty where there is none: an answer counts also without.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
-        found = (usage_of(one.usage) for one in holders if not is_nothing(one.usage))
-        return next(filter(None, found), {})
+        found = (Usage.of(one.usage) for one in holders if not is_nothing(one.usage))
+        return next(filter(None, found), Usage())
 
 
 _decoder = msgspec.json.Decoder(Completion)

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import msgspec
 
@@ -131,29 +131,33 @@ def is_nothing(field: msgspec.Raw) -> bool:
     return field is NOTHING or bytes(field) == b"null"
 
 
-Usage = dict[str, msgspec.Raw]
-"""What an API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
+class Usage(dict[str, msgspec.Raw]):
+    """What an API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
 
+    @classmethod
+    def of(cls, field: msgspec.Raw, name: str = "usage") -> Self:
+        """What an answer took; empty: it does not say."""
+        return cls(part_of(field, dict[str, msgspec.Raw], name) or {})
 
-def usage_of(field: msgspec.Raw, name: str = "usage") -> Usage:
-    """What an answer took; empty: it does not say."""
-    return part_of(field, Usage, name) or {}
+    def count(self, name: str, within: str = "") -> int | None:
+        """A number of tokens; None where none is said that can be believed.
 
+        Args:
+            name: Of the number.
+            within: The field of the usage that has it; empty: none, the usage itself.
+        """
+        counts = Usage.of(self.get(within, NOTHING), "") if within else self
+        try:
+            number = float(bytes(counts.get(name, NOTHING)))
+        except ValueError:
+            return None
+        return int(number) if 0 <= number <= MOST_TOKENS else None
 
-def count(usage: Usage, name: str, within: str = "") -> int | None:
-    """A number of tokens; None where none is said that can be believed.
-
-    Args:
-        usage: Of an answer.
-        name: Of the number.
-        within: The field of the usage that has it; empty: none, the usage itself.
-    """
-    counts = part_of(usage.get(within, NOTHING), Usage) or {} if within else usage
-    try:
-        number = float(bytes(counts.get(name, NOTHING)))
-    except ValueError:
-        return None
-    return int(number) if 0 <= number <= MOST_TOKENS else None
+    def add(self, more: Usage) -> None:
+        """Take a later event's counts, which are totals: zeros, as some end with, say nothing."""
+        for name, figure in more.items():
+            if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
+                self[name] = figure
 
 
 def malformed(reason: str) -> Failure:
@@ -196,18 +200,6 @@ def broken_off(reason: str | None, why: str = "") -> Failure | None:
         said = f"the generation failed: it ended with {reason[:40]!r}"
         return Failure("overload", said, maybe_billed=True)
     return None
-
-
-def add_counts(usage: Usage, more: Usage) -> None:
-    """Take the counts of a later event, which are totals: zeros, with which some end, say nothing.
-
-    Args:
-        usage: All that was said before.
-        more: What the event has.
-    """
-    for name, figure in more.items():
-        if re.search(b"[1-9]", bytes(figure)) or is_nothing(usage.get(name, NOTHING)):
-            usage[name] = figure
 
 
 class _ErrorCode(msgspec.Struct):

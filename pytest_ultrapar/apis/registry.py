@@ -119,11 +119,9 @@ class Reader(Protocol):
             lane: Which lane answered.
             latency_s: How long it took, seconds.
         """
-        ...
 
     def stream(self) -> Stream:
         """What takes the pieces of one answer that comes as a stream."""
-        ...
 
 
 class Api(Reader, Protocol):
@@ -150,7 +148,6 @@ class Api(Reader, Protocol):
 
     def flaw_of(self, base_url: str) -> str | None:
         """What is wrong with a `base_url`, to stand behind the field's name; None: nothing."""
-        ...
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         """Where requests go.
@@ -160,15 +157,12 @@ class Api(Reader, Protocol):
             name: The instance's `api_name`.
             version: The provider's `api_version`.
         """
-        ...
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
         """Where one of `serves` is; arguments as of `url`."""
-        ...
 
     def headers(self, token: str) -> dict[str, str]:
         """The headers that only this API has, that with the key among them."""
-        ...
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
         """The body of a request.
@@ -183,7 +177,6 @@ class Api(Reader, Protocol):
             UnicodeEncodeError: A text holds a lone surrogate; the caller writes it out and tries
                 again.
         """
-        ...
 
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
@@ -196,11 +189,9 @@ class Api(Reader, Protocol):
             headers: With lower-case lookup.
             epoch_s: Wall time, seconds since the epoch, for dates in headers.
         """
-        ...
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
         """What an answer's headers say of the provider's own limits; None: nothing."""
-        ...
 
 
 class Stream(Protocol):
@@ -218,12 +209,9 @@ class Stream(Protocol):
 
     def feed(self, piece: bytes, now_s: float) -> None:
         """Take the next bytes of the body, which came at `now_s`."""
-        ...
 
     def end(self, now_s: float) -> None:
         """Take note that the body came to its end as HTTP has it."""
-        ...
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
         """The reply, or why there is none; arguments as of `Api.reply`."""
-        ...

@@ -20,14 +20,13 @@ from pytest_ultrapar.apis.reading import (
     NOTHING,
     Answer,
     EventStream,
+    Usage,
     broken_off,
-    count,
     decoded,
     error_in,
     is_nothing,
     joined,
     malformed,
-    usage_of,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.sanitise import fitted, part_of
@@ -209,7 +208,7 @@ def _reply(
         details = part_of(response.incomplete_details, dict[str, Any]) or {}
         stop_reason = str(details.get("reason") or stop_reason)
     failure = broken_off(stop_reason)
-    usage = usage_of(response.usage)
+    usage = Usage.of(response.usage)
     calls = tuple(
         ToolCall(item.call_id or "", item.name or "", item.arguments or "")
         for item in items
@@ -236,15 +235,15 @@ def _reply(
         or None,
         tool_calls=calls,
         finish_reason=finish_reason,
-        tokens_in=count(usage, "input_tokens"),
-        tokens_out=count(usage, "output_tokens"),
+        tokens_in=usage.count("input_tokens"),
+        tokens_out=usage.count("output_tokens"),
         lane=lane,
         latency_s=latency_s,
         refusal=refusal or None,
-        reasoning_tokens=count(usage, "reasoning_tokens", "output_tokens_details"),
+        reasoning_tokens=usage.count("reasoning_tokens", "output_tokens_details"),
         id=part_of(response.id, str, "id"),
         model=part_of(response.model, str, "model"),
-        cached_tokens=count(usage, "cached_tokens", "input_tokens_details"),
+        cached_tokens=usage.count("cached_tokens", "input_tokens_details"),
         stop_reason=stop_reason,
     )
     return reply if failure is None else replace(failure, came=reply)

@@ -446,6 +446,7 @@ class Claiming:
                     self._noted.add(sentence)
                     self._troubled(sentence)
         counts, n_open = self._counts, self._n_open()
+        is_behind = len(self._holding) - n_open > MOST_UNGRADED
         wants = self._appetite.wants(
             counts.claimed, counts.begun(n_open), self.said.unclaimed, counts.room
         )
@@ -458,7 +459,7 @@ class Claiming:
             open=n_open,
             open_of=self._open_of(),
             # Workers that were told to end would keep what comes now.
-            wants=[] if self._is_over or self._is_behind() else wants,
+            wants=[] if self._is_over or is_behind else wants,
             said=words,
         )
 
@@ -474,9 +475,6 @@ class Claiming:
 
     def _open_of(self) -> list[tuple[int, int]]:
         return [] if boot_s() - self._busy_s > STUCK_S else self._counts.open_of()
-
-    def _is_behind(self) -> bool:
-        return len(self._holding) - self._n_open() > MOST_UNGRADED
 
     def _take(self, said: Claimed, call: ClaimCall, begun_s: float) -> None:
         if self.said is not None and said.n_dead > self.said.n_dead:

@@ -38,8 +38,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     if not closed:
         yield "no limit per day and no budget is closed"
         return
-    facts = server.facts
-    assert facts is not None
+    facts = server.facts or server.look()
     token = secrets.token_hex(8)
     server.renew(
         Renewal(

@@ -96,8 +96,7 @@ def _server(url: str | None) -> ClusterServer:
 def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     from pytest_ultrapar.cluster.status import Status, status_json, status_lines  # noqa: PLC0415 - not for --help
 
-    names, run, facts = server.runs(), arguments.run, server.facts
-    assert facts is not None
+    names, run, facts = server.runs(), arguments.run, server.facts or server.look()
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
     for name in names if run is None else with_shards(names, run) or [run]:

@@ -95,7 +95,7 @@ class DaysBefore:
             files: Of each row; None: it has none.
         """
         self._files = files
-        self._untold: dict[int, Spans] = {}
+        self._untold: dict[int, tuple[DayFiles, Spans]] = {}
         self._is_told = False
 
     def read(self, wall_s: float) -> None:
@@ -106,12 +106,12 @@ class DaysBefore:
         """
         for at, files in enumerate(self._files):
             if files is not None and (spans := files.untold(wall_s)):
-                self._untold[at] = spans
+                self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
         """Units of a row, by its position, that count on a day and were spent before."""
-        files = self._files[at]
-        return 0 if files is None else files.on_day(self._untold.get(at, {}), day)
+        files, spans = self._untold.get(at, (None, {}))
+        return 0 if files is None else files.on_day(spans, day)
 
     def told(self) -> None:
         """Note that the ledger knows it all now. Idempotent.
@@ -121,9 +121,7 @@ class DaysBefore:
         if self._is_told:
             return
         self._is_told = True
-        for at, spans in self._untold.items():
-            files = self._files[at]
-            assert files is not None
+        for files, spans in self._untold.values():
             with suppress(UltraparError):
                 files.tell(spans)
 

@@ -91,15 +91,12 @@ class HostCounts:
         """
         n_to_begin = max(0, n_open - self._n_open_episodes)
         return [
-            max(begun + (skipped if line.group is None else 0), reported, claimed - n_to_begin)
-            for line, begun, skipped, reported, claimed in zip(
-                self._cases.lines,
-                self._begun,
-                self._skipped,
-                self._reported,
-                self.claimed,
-                strict=True,
+            max(
+                self._begun[at] + (self._skipped[at] if line.group is None else 0),
+                self._reported[at],
+                self.claimed[at] - n_to_begin,
             )
+            for at, line in enumerate(self._cases.lines)
         ]
 
     def open_of(self) -> list[tuple[int, int]]:

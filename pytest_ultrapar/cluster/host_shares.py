@@ -198,10 +198,7 @@ class HostShares:
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
-        if self._server.facts is None:
-            self._server.look()
-        facts = self._server.facts
-        assert facts is not None
+        facts = self._server.facts or self._server.look()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
             begun_s = boot_s()
@@ -248,13 +245,10 @@ class HostShares:
         if self._lately is not None:
             models = [line.model for line in settings.lines]
             self._claimable = self._lately.claimable(broker, now_s, models)
-        free: dict[str, int] = {}
-        in_groups: dict[str, int] = {}
-        for line, n in zip(settings.lines, self._claimable, strict=True):
-            if line.group:
-                in_groups[line.group] = 0 if leaving else n
-            else:
-                free[line.model] = 0 if leaving else n
+        left = [0 if leaving else n for n in self._claimable]
+        lines = list(zip(settings.lines, left, strict=True))
+        free = {line.model: n for line, n in lines if not line.group}
+        in_groups = {line.group: n for line, n in lines if line.group}
         wants = broker.wants(now_s, free, in_groups=in_groups)
         wanted = wants.rows
         if self._clock_rate.trouble:

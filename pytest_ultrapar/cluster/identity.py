@@ -17,7 +17,7 @@ from pytest_ultrapar.store.cases_file import suite_digest
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
@@ -73,16 +73,17 @@ _WORDS = {
     "mode": "the mode",
     "rate_mode": "the rate mode",
     "policy": "the policy",
-    "groups": "the groups of the policy",
+    "groups": "the groups of the policy are not the same",
     "shard": "the shard",
-    "pool": "the pool file's content",
+    "pool": "the pool file's content is not the same",
     "models": "the models",
     "n_cases": "the number of cases",
-    "suite": "the cases",
-    "order": "the order in which pytest collects the cases",
+    "suite": "the cases are not the same",
+    "order": "the order in which pytest collects the cases is not the same",
 }
-_DIGESTS = frozenset({"pool", "suite", "order"})
-_SEVERAL = frozenset({"suite", "groups"})
+_DIGESTS = frozenset({"groups", "pool", "suite", "order"})
+_FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
+"""What is not worth saying where one of these differs."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):
@@ -205,17 +206,17 @@ class NumberedCases:
     @property
     def numbers(self) -> str:
         """Digest of the cases in the order of their numbers."""
-        ids = "\n".join(case.case_id for case in self.cases)
-        return hashlib.sha256(ids.encode()).hexdigest()
+        return _digest(self.cases)
 
     @property
     def order(self) -> str:
         """Digest of the cases as pytest collects them, by model."""
-        by_model: dict[str, list[str]] = {model: [] for model in self.models}
-        for case in sorted(self.cases, key=lambda case: case.index):
-            by_model[case.model].append(case.case_id)
-        ids = "\n".join(case_id for own in by_model.values() for case_id in own)
-        return hashlib.sha256(ids.encode()).hexdigest()
+        place = {model: number for number, model in enumerate(self.models)}
+        return _digest(sorted(self.cases, key=lambda case: (place[case.model], case.index)))
+
+
+def _digest(cases: Iterable[Case]) -> str:
+    return hashlib.sha256("\n".join(case.case_id for case in cases).encode()).hexdigest()
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
@@ -241,28 +242,13 @@ def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
 
 
 def _differences(own: RunIdentity, other: RunIdentity) -> Iterator[str]:
+    differ = {name for name in _WORDS if getattr(own, name) != getattr(other, name)}
     for name, word in _WORDS.items():
-        here, there = getattr(own, name), getattr(other, name)
-        if here == there:
-            continue
-        if name == "order" and own.suite != other.suite:
-            continue
-        if name == "suite" and own.n_cases != other.n_cases:
-            continue
-        if name == "groups" and (own.suite != other.suite or own.policy != other.policy):
-            continue
-        if name in _SEVERAL:
-            yield f"{word} are not the same"
-        elif name in _DIGESTS:
-            yield f"{word} is not the same"
-        else:
-            yield f"{word}: {_shown(here)} here, {_shown(there)} there"
-    yield from _of_data(own.data, other.data)
-
-
-def _of_data(own: Mapping[str, str], other: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted({*own, *other}):
-        here, there = own.get(name, "none"), other.get(name, "none")
+        if name in differ and differ.isdisjoint(_FOLLOWS.get(name, ())):
+            here, there = _shown(getattr(own, name)), _shown(getattr(other, name))
+            yield word if name in _DIGESTS else f"{word}: {here} here, {there} there"
+    for name in sorted({*own.data, *other.data}):
+        here, there = own.data.get(name, "none"), other.data.get(name, "none")
         if here != there:
             yield f"the {_shown(name)}: {_shown(here)} here, {_shown(there)} there"
 

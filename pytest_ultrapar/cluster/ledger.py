@@ -193,7 +193,7 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
     closed: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What a host may hold from now. Only the answer to its latest call counts.
 
     It holds for `STOP_MS` by the host's boot clock from *before* the call was first sent.
@@ -209,9 +209,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         server_ms: `TIME` of the server.
         epoch_age_ms: Since the epoch began: rows open when their expiry and window are over.
         peers: Hosts that are alive, this one included.
+        news_seen: Number of the last notice.
         shares: One for each row of the call, in its order.
         news: Notices since `Renewal.news_seen`, of others and its own; `for_ms` is what is left.
-        news_seen: Number of the last notice.
     """
 
     epoch: int
@@ -220,6 +220,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     server_ms: int
     epoch_age_ms: int
     peers: int
-    shares: tuple[RowShare, ...]
+    news_seen: int
+    shares: tuple[RowShare, ...] = ()
     news: tuple[Notice, ...] = ()
-    news_seen: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -165,42 +166,20 @@ def view_of(keys: LedgerKeys) -> LedgerView:
     """
     if not keys.ledger:
         return LedgerView(None, 0, (), ())
-    epoch, begun_ms = int(keys.ledger[b"epoch"]), _number(keys.ledger[b"begun"])
-    closing = keys.ledger[b"closing"]
     # The ledger's time stands still between calls; the server's goes on.
     now_ms = _number(keys.ledger[b"now"])
     now_ms += max(0.0, keys.server_ms - _number(keys.ledger[b"server"]))
-    rows = [
-        _row(name, text, keys, epoch, closing, begun_ms=begun_ms, now_ms=now_ms)
-        for name, text in keys.rows.items()
-    ]
+    rows = [_row(name, text, keys, now_ms) for name, text in keys.rows.items()]
     # Rows of runs that are over stay for a week, and say nothing.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
-    news = (_notice(text, now_ms) for text in keys.news.values())
+    news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
+    news.sort(key=lambda one: (not one.removes, one.run, one.lane))
     alive = [at_ms for at_ms in keys.seen.values() if now_ms - at_ms < EXPIRE_MS]
-    return LedgerView(
-        (now_ms - begun_ms) / 1000,
-        len(alive),
-        tuple(sorted(used, key=_tightest)),
-        tuple(
-            sorted(
-                (one for one in news if one is not None),
-                key=lambda one: (not one.removes, one.run, one.lane),
-            )
-        ),
-    )
+    age_s = (now_ms - _number(keys.ledger[b"begun"])) / 1000
+    return LedgerView(age_s, len(alive), tuple(sorted(used, key=_tightest)), tuple(news))
 
 
-def _row(
-    name: bytes,
-    text: bytes,
-    keys: LedgerKeys,
-    epoch: int,
-    closing: bytes,
-    *,
-    begun_ms: float,
-    now_ms: float,
-) -> RowView:
+def _row(name: bytes, text: bytes, keys: LedgerKeys, now_ms: float) -> RowView:
     amount = int(_HEADER.unpack_from(text)[4])
     rest: list[Any] = _PACKED.decode(text[_HEADER.size :])
     kind, row_epoch = rest[0], rest[1]
@@ -212,7 +191,8 @@ def _row(
     spent = sum(int(units) for units in cells[1::2]) if kind == "counted" else 0
     shares = []
     # Those of an earlier epoch are forgotten at the next call about the row.
-    own = keys.shares.get(name, {}) if row_epoch == epoch else {}
+    is_of_epoch = row_epoch == int(keys.ledger[b"epoch"])
+    own = keys.shares.get(name, {}) if is_of_epoch else {}
     for incarnation, packed in own.items():
         held, granted, wanted, _, _, _, target = (int(one) for one in _SHARE.unpack_from(packed))
         host, run = keys.hosts.get(incarnation, (incarnation.decode(errors="replace"), ""))
@@ -220,9 +200,9 @@ def _row(
         silent_s = None if at_ms is None else max(0.0, now_ms - _number(at_ms)) / 1000
         if held or granted or (wanted and at_ms is not None):
             shares.append(ShareView(host, run, silent_s, held, granted, wanted, target))
-    opens_ms = -math.inf
+    opens_ms, closing = -math.inf, keys.ledger[b"closing"]
     if closing != b"open":
-        opens_ms = begun_ms + EXPIRE_MS
+        opens_ms = _number(keys.ledger[b"begun"]) + EXPIRE_MS
         if closing == b"all":
             opens_ms += {"seats": longest_ms, "paced": window_ms, "counted": 0}[kind]
     row = name.decode(errors="replace")
@@ -236,7 +216,7 @@ def _row(
         window_ms / 1000,
         spent,
         max(0.0, opens_ms - now_ms) / 1000,
-        kind == "counted" and row_epoch == epoch and bool(rest[9]),
+        kind == "counted" and is_of_epoch and bool(rest[9]),
         tuple(sorted(shares, key=lambda one: (-one.out, -one.wanted, one.host))),
     )
 
@@ -253,15 +233,13 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
     until_ms = _number(until_ms)
     if not reason or (until_ms != -1 and until_ms <= now_ms):
         return None
-    left_s = 0.0 if until_ms == -1 else (until_ms - now_ms) / 1000
-    try:
+    lane, removes, said = "", "", _text(reason)
+    with suppress(*NOT_THAT_JSON):
         news = told(reason).news
-    except NOT_THAT_JSON:
-        return NoticeView(_text(run), "", "", _text(reason), left_s)
-    if news.removes is not None:
-        # It is told again for as long as hosts of the run are alive.
-        return NoticeView(_text(run), str(news.lane_id), news.removes, news.reason, 0.0)
-    return NoticeView(_text(run), str(news.lane_id), "", news.reason, left_s)
+        lane, removes, said = str(news.lane_id), news.removes or "", news.reason
+    # A removal is told again for as long as hosts of the run are alive.
+    left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000
+    return NoticeView(_text(run), lane, removes, said, left_s)
 
 
 def _number(text: bytes | float) -> float:
@@ -282,9 +260,8 @@ def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str
     Raises:
         ValueError: Somebody else wrote there.
     """
-    found: dict[str, tuple[str, str]] = {}
-    for one in texts:
-        for row, text in one.items():
-            name = msgspec.json.decode(text, type=tuple[str, str])
-            found[row.decode(errors="replace")] = name
-    return found
+    return {
+        row.decode(errors="replace"): msgspec.json.decode(text, type=tuple[str, str])
+        for one in texts
+        for row, text in one.items()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import resources
+from operator import attrgetter
 from typing import cast
 
 import msgspec
@@ -11,9 +12,17 @@ from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
 from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
-_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
+_HEAD = msgspec.msgpack.Decoder(Answer)
+"""Without shares and news, which come apart from it."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
+
+
+_said = attrgetter(
+    *("host", "incarnation", "seq", "run", "server_run_id", "epoch", "clock", "clock_ms"),
+    *("peers", "news_seen", "leaving", "fresh", "news", "answered_ms", "open_days"),
+)
+"""The call itself, in the order in which the script reads it."""
 
 
 def script_text(name: str) -> str:
@@ -35,25 +44,8 @@ def keys_of(name: str, call: Renewal) -> list[str]:
 
 def arguments_of(call: Renewal) -> list[bytes]:
     """The call as the script reads it."""
-    head = (
-        call.host,
-        call.incarnation,
-        call.seq,
-        call.run,
-        call.server_run_id,
-        call.epoch,
-        call.clock,
-        call.clock_ms,
-        call.peers,
-        call.news_seen,
-        call.leaving,
-        call.fresh,
-        call.news,
-        call.answered_ms,
-        call.open_days,
-    )
     uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
-    return [_PACK.encode(head), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
+    return [_PACK.encode(_said(call)), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
 
 
 def answer_of(reply: object) -> Answer:
@@ -65,24 +57,13 @@ def answer_of(reply: object) -> Answer:
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
-        epoch, stale, now_ms, server_ms, age_ms, peers, news_seen = _HEAD.decode(head)
+        answer = _HEAD.decode(head)
         numbers = _NUMBERS.decode(packed)
         shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
-        told = _NEWS.decode(news)
+        return msgspec.structs.replace(answer, shares=shares, news=_NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
         raise ConfigError(problem) from error
-    return Answer(
-        epoch=epoch,
-        stale=stale,
-        now_ms=now_ms,
-        server_ms=server_ms,
-        epoch_age_ms=age_ms,
-        peers=peers,
-        shares=shares,
-        news=told,
-        news_seen=news_seen,
-    )
 
 
 def _share(numbers: list[int]) -> RowShare:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import redis
@@ -43,7 +44,7 @@ from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.cluster.address import ClusterAddress
     from pytest_ultrapar.cluster.ledger import Answer as LedgerAnswer
@@ -167,10 +168,8 @@ class ClusterServer:
         prefix = run_prefix(self.address, run)
         keys = [prefix + name for name in KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
-        try:
+        with self._ours():
             return read_answer(said)
-        except (ValueError, TypeError) as error:
-            raise self.strange(error) from None
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (`ledger`).
@@ -190,10 +189,8 @@ class ClusterServer:
         """
         key = run_prefix(self.address, run) + "run"
         text = self._ask(lambda: self._client.hget(key, "claimable"))
-        try:
+        with self._ours():
             return msgspec.json.decode(text or b"[]", type=list[int])
-        except (msgspec.MsgspecError, TypeError) as error:
-            raise self.strange(error) from None
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
         """Say what a run calls the rows of limits that it shares, by limit and kind.
@@ -274,10 +271,8 @@ class ClusterServer:
         )
         if not found[0]:
             return None
-        try:
+        with self._ours():
             return _run_state(name, found)
-        except NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
 
     def ledger(self) -> LedgerView:
         """What it knows of limits that hosts share, whatever their run.
@@ -307,7 +302,7 @@ class ClusterServer:
             sorted(incarnations),
             lambda pipeline, one: pipeline.hmget(f"{prefix}host:".encode() + one, "host", "run"),
         )
-        try:
+        with self._ours():
             return view_of(
                 LedgerKeys(
                     ledger=ledger,
@@ -324,8 +319,6 @@ class ClusterServer:
                     server_ms=time[0] * 1000 + time[1] // 1000,
                 )
             )
-        except NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
 
     def drain(self, run: str, host: str) -> None:
         """Have a host begin nothing more.
@@ -367,7 +360,7 @@ class ClusterServer:
         try:
             return ask()
         except redis.RedisError as error:
-            refuse(self.address, error)
+            raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
             msg = (
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
@@ -401,6 +394,14 @@ class ClusterServer:
             some = names[first : first + _AT_ONCE]
             found += self._many(partial(add_some, some), at_once=False)
         return found
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Reads what scripts of this version have written."""
+        try:
+            yield
+        except NOT_THAT_LEDGER as error:
+            raise self.strange(error) from None
 
     def strange(self, error: object) -> ConfigError:
         """What is raised where somebody else wrote to our keys; `error` says what was found."""
@@ -557,49 +558,33 @@ def run_prefix(address: ClusterAddress, run: str) -> str:
     return f"{address.key_prefix}run:{run}:"
 
 
-def refuse(address: ClusterAddress, error: redis.RedisError) -> NoReturn:
-    """Raise what an error of redis-py means to a user.
-
-    Raises:
-        NoAnswerError: It may work the next time.
-        ConfigError: It will not.
-    """
+def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
+    """What an error of redis-py means to a user: whether it may work the next time, or will not."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
-        msg = f"{where} rejected the user name or password: {said}"
-        raise ConfigError(msg) from None
-    if _is_forbidden(error):
-        msg = (
+        return ConfigError(f"{where} rejected the user name or password: {said}")
+    # In a script it is no error of its own kind.
+    if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
+        return ConfigError(
             f"{where} does not let this user do what is needed ({said}); it needs the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
-        raise ConfigError(msg) from None
     if _TAKES_NO_CALLS.search(str(error)):
-        msg = f"{where} takes no calls for now: {said}"
-        raise NoAnswerError(msg) from None
+        return NoAnswerError(f"{where} takes no calls for now: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
         # A wrong certificate comes as a failed connection, and stays wrong.
         if why := _wrong_certificate(said.lower()):
-            msg = f"{where}: {why} ({said})"
-            raise ConfigError(msg) from None
+            return ConfigError(f"{where}: {why} ({said})")
         hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
-        msg = f"{where} does not answer: {said}{hint}"
-        raise NoAnswerError(msg) from None
+        return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
-        msg = (
+        return ConfigError(
             f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
         )
-        raise ConfigError(msg) from None
-    msg = f"{where} refused a call: {said}"
-    raise ConfigError(msg) from None
-
-
-def _is_forbidden(error: redis.RedisError) -> bool:
-    # In a script it is no error of its own kind.
-    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error)
+    return ConfigError(f"{where} refused a call: {said}")
 
 
 def _wrong_certificate(said: str) -> str:

@@ -12,8 +12,6 @@ from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_ultrapar.analysis.measured_run import CaseRow
     from pytest_ultrapar.compare.pairing import Pairing
     from pytest_ultrapar.records import Case
@@ -81,34 +79,23 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     at = {case.case_id: grid.at(case) for case in pairing.cases}
-    return [_dimension(name, number, grid, graded, at) for number, name in enumerate(grid.values)]
-
-
-def _dimension(
-    name: str,
-    number: int,
-    grid: Grid,
-    graded: Iterable[tuple[CaseRow, CaseRow]],
-    at: dict[str, list[int | None]],
-) -> ChangedDimension:
     together = grid.rows[: len(grid.rows) - len(grid.models)]
-    own: dict[tuple[str, int | None], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
-    for both in graded:
-        place = at[both[0].case_id][number]
-        for model in (*together, both[0].model):
-            own[model, place].append(both)
-    values = grid.values[name]
-    return ChangedDimension(
-        visible(name),
-        labels(values) if name else values,
-        [
+    found = []
+    for number, (name, values) in enumerate(grid.values.items()):
+        own: dict[tuple[str, int | None], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
+        for both in graded:
+            for model in (*together, both[0].model):
+                own[model, at[both[0].case_id][number]].append(both)
+        looks = [
             [
                 rate_look(model, pairs) if (pairs := own.get((model, place))) else None
                 for place in range(len(values))
             ]
             for model in grid.rows
-        ],
-    )
+        ]
+        shown = labels(values) if name else values
+        found.append(ChangedDimension(visible(name), shown, looks))
+    return found
 
 
 def _text(case: Case, name: str) -> str | None:

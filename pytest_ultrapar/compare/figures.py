@@ -38,18 +38,18 @@ from pytest_ultrapar.analysis.statistics import (
     speedup,
     speedup_interval,
 )
-from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, find_metric, selected
-from pytest_ultrapar.report.text import counted, duration, rate, times
+from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, selected, unit_of
+from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
-    from pytest_ultrapar.analysis.run_speeds import PartSpeed, RunSpeeds
+    from pytest_ultrapar.analysis.run_speeds import RunSpeeds
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.compare.rules import Form, Rule, Unit
+    from pytest_ultrapar.compare.rules import Form, Rule
 
     Pair = tuple[CaseRow, CaseRow]
 
@@ -232,32 +232,22 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    if run.speeds is not None:
-        return _speedup_of(run.speeds, dict(rule.filters))
-    if rule.filters:
+    """That of the whole run, or what its benchmark file has of a model, a suite or both."""
+    speeds = run.speeds
+    if speeds is None and rule.filters:
         msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
         raise NoFigureError(msg)
-    part = part_speed(None, None, run.summary.statistics)
+    whole = part_speed(None, None, run.summary.statistics)
+    part = whole if speeds is None else speeds.part(dict(rule.filters))
     if part is None:
         raise NoFigureError(UNTIMED)
-    return _factor(part, is_base=run.manifest.mode == part.over)
-
-
-def _speedup_of(speeds: RunSpeeds, filters: Mapping[str, str]) -> Figure:
-    """The speed-up that a benchmark file has of a model, a suite, both or the whole run."""
-    part = speeds.part(filters)
-    if part is None:
-        raise NoFigureError(UNTIMED)
-    if part.basis != speeds.basis:
+    if speeds is not None and part.basis != speeds.basis:
         msg = "none of its cases ran serially, so its speed-up was not measured"
         raise NoFigureError(msg)
-    return _factor(part, is_base=speeds.mode == part.over)
-
-
-def _factor(part: PartSpeed, *, is_base: bool) -> Figure:
-    """The base of all speed-ups has no interval of its own; too few cases tell nothing."""
     found = part.speedup_interval
-    if is_base or found is not None:
+    mode = run.manifest.mode if speeds is None else speeds.mode
+    if mode == part.over or found is not None:
+        # The base of all speed-ups has no interval of its own; too few cases tell nothing.
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:
@@ -565,8 +555,8 @@ def figure_text(metric: str, value: float | None, form: Form = "absolute") -> st
         # No minus zero.
         return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
-        return ("-" if value < 0 else "+") + _plain(_unit(metric), abs(value))
-    return _plain(_unit(metric), value)
+        return ("-" if value < 0 else "+") + unit_of(metric).shown(abs(value))
+    return unit_of(metric).shown(value)
 
 
 def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
@@ -581,24 +571,3 @@ def interval_text(metric: str, low: float | None, high: float | None, form: Form
     first, _, unit = texts[0].partition(" ")
     same_unit = unit and texts[1].endswith(f" {unit}") and texts[1].count(" ") == 1
     return f"{first if same_unit else texts[0]} to {texts[1]}"
-
-
-def _unit(metric: str) -> Unit:
-    found = find_metric(metric)
-    return found.unit if found is not None else "number"
-
-
-def _plain(unit: Unit, value: float) -> str:
-    match unit:
-        case "seconds":
-            return duration(value) if value >= 1 else f"{value * 1000:.3g} ms"
-        case "per second":
-            return rate(value)
-        case "factor":
-            return times(value)
-        case "share":
-            return f"{value:.3f}"
-        case "money":
-            return f"{value:.3g}"
-        case _:
-            return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.analysis.equivalence import equivalence
+from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
@@ -153,16 +153,13 @@ def judge(
     judged = []
     for rule in rules:
         try:
-            if rule.metric == SAME_ANSWERS:
-                assert pairing is not None
-                judged.append(_same_answers(rule, pairing))
-            elif rule.needs_baseline:
-                assert pairing is not None
-                figure = change(rule, pairing)
-                judged.append(_judged(rule, figure, client_notes(measured)))
-            else:
+            if pairing is None or not rule.needs_baseline:
                 figure = figure_of_run(rule, run, rows)
                 judged.append(_judged(rule, figure, client_notes({"the run": run})))
+            elif rule.metric == SAME_ANSWERS:
+                judged.append(_same_answers(rule, pairing))
+            else:
+                judged.append(_judged(rule, change(rule, pairing), client_notes(measured)))
         except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
@@ -191,13 +188,8 @@ def default_rules(pairing: Pairing) -> list[Rule]:
     The intervals of the models' solved rates hold for all of them together (Bonferroni): with many
     models, one of them would else fail by chance.
     """
-    models = sorted(
-        {
-            row.model
-            for key, row in pairing.base_rows.items()
-            if row.graded and pairing.new_rows[key].graded
-        }
-    )
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    models = sorted({row.model for row, _ in graded})
     pattern = parse_rule(DEFAULT_RULE_OF_MODEL)
     of_models = (
         msgspec.structs.replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
@@ -133,7 +134,7 @@ def pair(
         base_rows={each: base_rows[each] for each in common},
         new_rows={each: new_rows[each] for each in common},
         cases=tuple(case for case in base.cases if case.case_id in known),
-        left_out=tuple(_left_out(base, new, base_rows, new_rows)),
+        left_out=tuple(_left_out(("baseline", base, base_rows), ("new", new, new_rows))),
         questions=tuple(_questions(base.manifest, new.manifest)),
         conditions=(
             *_conditions(base.manifest, new.manifest),
@@ -151,16 +152,8 @@ def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
     return {case.case_id for case in run.cases} - skipped
 
 
-def _left_out(
-    base: MeasuredRun,
-    new: MeasuredRun,
-    base_rows: Mapping[str, CaseRow],
-    new_rows: Mapping[str, CaseRow],
-) -> Iterator[str]:
-    for one, other, rows, word in (
-        (base, new, base_rows, "baseline"),
-        (new, base, new_rows, "new"),
-    ):
+def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator[str]:
+    for (word, one, rows), (_, other, _) in permutations(runs):
         theirs = {case.case_id for case in other.cases}
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
@@ -180,12 +173,16 @@ def _was(what: str, then: object, now: object) -> Iterator[str]:
         yield f"{what} was {then} and is {now}"
 
 
+def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each name of which what is said is no longer what it was."""
+    for name in sorted({*then, *now}):
+        yield from _was(what.format(name), then.get(name, "none"), now.get(name, "none"))
+
+
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
-    for name in sorted({*base.data, *new.data}):
-        then, now = base.data.get(name, "none"), new.data.get(name, "none")
-        for said in _was(f"the {name}", then, now):
-            yield f"{said}: the same case may ask something else"
+    for said in _each_was("the {}", base.data, new.data):
+        yield f"{said}: the same case may ask something else"
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -213,9 +210,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
             f"{counted(one.cpus, 'core')}, {one.platform}" for one in (base.machine, new.machine)
         ]
         yield from _was("the machine", *machines)
-    for package in sorted({*base.versions, *new.versions}):
-        then, now = base.versions.get(package, "none"), new.versions.get(package, "none")
-        yield from _was(package, then, now)
+    yield from _each_was("{}", base.versions, new.versions)
     for word, run in (("baseline", base), ("new", new)):
         if run.measured_from is not None:
             yield f"only the part of the {word} run after {run.measured_from:%H:%M:%S} UTC is timed"
@@ -223,12 +218,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
     then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
-    names = sorted({*then, *now})
-    said = [
-        one
-        for name in names
-        for one in _was(f"the limit of {name}", then.get(name, "none"), now.get(name, "none"))
-    ]
+    said = [*_each_was("the limit of {}", then, now)]
     yield from said[:_MOST_NAMED]
     if len(said) > _MOST_NAMED:
         yield f"{len(said) - _MOST_NAMED} more limits differ"

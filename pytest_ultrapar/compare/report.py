@@ -204,17 +204,14 @@ def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
 
 
 def _look_row(look: Look) -> tuple[str, ...]:
-    metric = look.figure
-    return (
-        look.model or "all",
-        metric,
-        f"{look.n:,}",
-        figure_text(metric, look.base),
-        figure_text(metric, look.new),
-        figure_text(metric, look.new - look.base, "difference"),
-        interval_text(metric, look.low, look.high, "difference"),
-        _chance(look.chance),
-    )
+    interval = interval_text(look.figure, look.low, look.high, "difference")
+    return (look.model or "all", look.figure, *_compared(look), interval, _chance(look.chance))
+
+
+def _compared(look: Look) -> tuple[str, ...]:
+    """Of how many pairs a look is, its figure in both runs, and the change."""
+    both = (figure_text(look.figure, value) for value in (look.base, look.new))
+    return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))
 
 
 def _cells(comparison: Comparison) -> Section:
@@ -255,16 +252,8 @@ def _cells(comparison: Comparison) -> Section:
 
 def _cell_row(cell: Cell) -> tuple[str, ...]:
     look = cell.look
-    return (
-        *cell.names,
-        f"{look.n:,}",
-        figure_text(look.figure, look.base),
-        figure_text(look.figure, look.new),
-        figure_text(look.figure, look.new - look.base, "difference"),
-        f"{look.n_lost:,}",
-        f"{look.n_gained:,}",
-        _chance(cell.chance),
-    )
+    turns = (f"{look.n_lost:,}", f"{look.n_gained:,}")
+    return (*cell.names, *_compared(look), *turns, _chance(cell.chance))
 
 
 def _words(cell: Cell) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import msgspec
 
 from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.report.text import duration, rate, times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pytest_ultrapar.records import Case
 
@@ -149,11 +150,6 @@ def find_metric(name: str) -> Metric | None:
     return next((metric for metric in METRICS if metric.name == name), None)
 
 
-def metric_names() -> tuple[str, ...]:
-    """The names that rules may use."""
-    return tuple(metric.name for metric in METRICS)
-
-
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
 """Of the bound: a figure of the run, its difference to the baseline's, or that in per cent."""
@@ -190,22 +186,44 @@ _FILTER = re.compile(
     r"\s*(?P<name>[^\s=,\"]+)\s*=\s*(?:\"(?P<quoted>[^\"]*)\"|(?P<plain>[^,\"]*?))\s*(?P<end>,|$)"
 )
 _BOUND = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>[%a-z/]*)")
-_FACTORS: dict[Unit, dict[str, float]] = {
-    "seconds": {"s": 1, "ms": 0.001, "min": 60},
-    "per second": {"": 1, "/s": 1, "/min": 1 / 60, "/h": 1 / 3600},
-    "factor": {"": 1, "x": 1},
-    "share": {"": 1},
-    "number": {"": 1},
-    "money": {"": 1},
+
+
+class UnitForm(NamedTuple):
+    """How a unit is written in bounds and shown in tables.
+
+    Attributes:
+        factors: What a word behind a number makes of it.
+        example: For messages.
+        shown: A number of it as text.
+    """
+
+    factors: Mapping[str, float]
+    example: str
+    shown: Callable[[float], str]
+
+
+def _seconds(value: float) -> str:
+    return duration(value) if value >= 1 else f"{value * 1000:.3g} ms"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
+
+
+_UNITS: dict[Unit, UnitForm] = {
+    "seconds": UnitForm({"s": 1, "ms": 0.001, "min": 60}, "2.5s, 300ms or 2min", _seconds),
+    "per second": UnitForm({"": 1, "/s": 1, "/min": 1 / 60, "/h": 1 / 3600}, "5 or 5/s", rate),
+    "factor": UnitForm({"": 1, "x": 1}, "3 or 3x", times),
+    "share": UnitForm({"": 1}, "a share such as 0.98", "{:.3f}".format),
+    "number": UnitForm({"": 1}, "a number", _number),
+    "money": UnitForm({"": 1}, "an amount such as 0.02", "{:.3g}".format),
 }
-_EXAMPLES: dict[Unit, str] = {
-    "seconds": "2.5s, 300ms or 2min",
-    "per second": "5 or 5/s",
-    "factor": "3 or 3x",
-    "share": "a share such as 0.98",
-    "number": "a number",
-    "money": "an amount such as 0.02",
-}
+
+
+def unit_of(metric: str) -> UnitForm:
+    """That of a metric; a number's where no rule can speak of it."""
+    found = find_metric(metric)
+    return _UNITS[found.unit if found is not None else "number"]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -260,7 +278,7 @@ def parse_rule(text: str) -> Rule:
         form = name[: len(PASS_AT)]
         refuse(plain, f"{form} takes a whole number of repetitions from 1, such as {form}3")
     if metric is None:
-        refuse(plain, f"{name} is not a metric{_nearest(name, metric_names())}")
+        refuse(plain, f"{name} is not a metric{_nearest(name, [each.name for each in METRICS])}")
     if is_point and not metric.estimated:
         refuse(plain, f"{name} has no interval, so leave {POINT} out")
     filters = _filters(plain, found["filters"])
@@ -306,7 +324,7 @@ def _filters(rule: str, text: str | None) -> tuple[tuple[str, str], ...]:
 
 def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
     found = _BOUND.fullmatch(text.strip())
-    factors = _FACTORS[metric.unit]
+    factors = _UNITS[metric.unit].factors
     if found is None:
         refuse(rule, f"the bound {text.strip()!r} is not a number; {_wanted(metric)}")
     number, unit = float(found["sign"] + found["number"]), found["unit"]
@@ -330,7 +348,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
 
 
 def _wanted(metric: Metric) -> str:
-    return f"{metric.name} is compared with {_EXAMPLES[metric.unit]}" + (
+    return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
         "" if metric.paired else ", with + or - as a difference to the baseline"
     )
 

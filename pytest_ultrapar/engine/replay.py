@@ -177,12 +177,8 @@ def _lines(asked: Wording) -> list[str]:
         body = asked.body
     headers = (f"{name}: {value}" for name, value in asked.headers)
     text = body.decode(errors="backslashreplace").replace("\\n", "\n")
-    return [
-        f"resource: {asked.resource or 'chat'}",
-        f"query: {asked.query}",
-        *headers,
-        *text.splitlines(),
-    ]
+    place = (f"resource: {asked.resource or 'chat'}", f"query: {asked.query}")
+    return [*place, *headers, *text.splitlines()]
 
 
 class StoredCase(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -19,7 +20,6 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS, addresses, answer_settings
 from pytest_ultrapar.pool.roles import roles_of
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.store.manifest import Merged, MergedPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LaneStatus
     from pytest_ultrapar.pool.model import Limit
     from pytest_ultrapar.records import Grade
-    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.manifest import Manifest, MergedPart
 
 _SHARD = re.compile(r"(?P<k>[1-9]\d*)/(?P<n>[1-9]\d*)")
 _MOST_NAMED = 8
@@ -161,7 +161,7 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
     return tuple(f"{k}/{n}" for k in range(1, int(n) + 1) if k not in known)
 
 
-def _n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
+def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
     """Cases that the missing shards had, before any was deselected."""
     if manifest.generated is None or not missing_shards(parts):
         return None
@@ -295,111 +295,51 @@ def standing(grade: Grade, part: int) -> Standing:
 # -- the whole -------------------------------------------------------------------------------------
 
 
-def merged_manifest(
-    parts: Sequence[Part],
-    *,
-    run_id: str,
-    n_planned: int,
-    suite_digest: str,
-    segments: dict[str, int],
-    exceeded: Sequence[tuple[str, ...]],
-    n_results: Sequence[int],
-    n_repeated: int,
-    n_clocks: int,
-    clock_error_s: float | None = None,
-    not_compared: str = "",
-    asked_otherwise: Sequence[str] = (),
-) -> Manifest:
-    """The manifest of the whole.
+def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
+    """What the manifest of the whole has of those of its parts, which are in their order.
 
     All of it is measured, from the first request of any part to the last end: what was sent before
     a part was resumed, too, since all times are on one clock.
-
-    Args:
-        parts: Checked, in their order.
-        run_id: Of the whole.
-        n_planned: Cases of all parts, each once.
-        suite_digest: Of these.
-        segments: Bytes of each segment of the journal.
-        exceeded: Of each part the limits that its own requests exceeded.
-        n_results: Of each part the cases of which its result counts.
-        n_repeated: Cases with a result in more than one part.
-        n_clocks: Clocks that were set beside each other.
-        clock_error_s: As of `Merged`, of these parts.
-        not_compared: Likewise.
-        asked_otherwise: Likewise.
     """
-    manifests = [part.manifest for part in parts]
-    own = [
-        MergedPart(
-            run_id=one.run_id,
-            host=one.host,
-            shard=one.shard,
-            n_cases=one.n_planned,
-            n_results=n,
-            started_at=one.started_at,
-            ended_at=one.ended_at,
-            resumed=one.resumed,
-            exceeded=passed,
-        )
-        for one, passed, n in zip(manifests, exceeded, n_results, strict=True)
-    ]
     faults = {one.faults for one in manifests}
-    divided = any(one.shard for one in own) and manifests[0].cluster_run is None
+    divided = any(one.shard for one in manifests) and manifests[0].cluster_run is None
     ends = [one.ended_at for one in manifests if one.ended_at is not None]
     return msgspec.structs.replace(
         manifests[0],
-        run_id=run_id,
         started_at=min(one.started_at for one in manifests),
         ended_at=max(ends) if len(ends) == len(manifests) else None,
-        n_planned=n_planned,
-        suite_digest=suite_digest,
         repeats=max(one.repeats for one in manifests),
         resumed=False,
         measured_from=None,
         restricted=any(one.restricted for one in manifests),
         serial_sample=tuple(dict.fromkeys(i for one in manifests for i in one.serial_sample)),
         collected_s=None,
-        pool_lanes=_united(manifests, "pool_lanes", "lane_id"),
-        pool_limits=joined_limits(manifests, divided=divided),
-        prices=_united(manifests, "prices", "provider", "model"),
+        pool_lanes=tuple(same[0] for same in _alike(manifests, "pool_lanes", "lane_id")),
+        pool_limits=_joined_limits(manifests, divided=divided),
+        prices=tuple(same[0] for same in _alike(manifests, "prices", "provider", "model")),
         faults=faults.pop() if len(faults) == 1 else None,
         bound=None,
-        lanes=joined_lanes(manifests),
-        segments=segments,
+        lanes=[_joined_lane(lanes) for lanes in _alike(manifests, "lanes", "lane")],
         host=None,
         shard=None,
-        merged=Merged(
-            parts=tuple(own),
-            missing=missing_shards(own),
-            n_missing=_n_missing(manifests[0], own),
-            n_repeated=n_repeated,
-            n_clocks=n_clocks,
-            clock_error_s=clock_error_s,
-            not_compared=not_compared,
-            asked_otherwise=tuple(asked_otherwise),
-        ),
     )
 
 
-def _united(manifests: Iterable[Manifest], field: str, *names: str) -> tuple[Any, ...]:
-    """All elements of a field of these manifests that differ in the names given."""
-    found: dict[tuple[object, ...], Any] = {}
+def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
+    """Elements of a field of these manifests, those together that agree in the names given."""
+    found: dict[object, list[Any]] = {}
+    key_of = attrgetter(*names)
     for one in manifests:
         for each in getattr(one, field):
-            found.setdefault(tuple(getattr(each, name) for name in names), each)
-    return tuple(found.values())
+            found.setdefault(key_of(each), []).append(each)
+    return found.values()
 
 
-def joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
+def _joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
     """The limits of the whole: sums where they were divided, else the larger amount of each row."""
-    alike: dict[str, list[Limit]] = {}
-    for one in manifests:
-        for limit in one.pool_limits:
-            alike.setdefault(limit.name, []).append(limit)
     join = sum if divided else max
     found = []
-    for limits in alike.values():
+    for limits in _alike(manifests, "pool_limits", "name"):
         amounts = {
             word: [getattr(limit, word) for limit in limits] for word in (*LIMIT_KINDS, "budget")
         }
@@ -410,21 +350,13 @@ def joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limi
     return tuple(found)
 
 
-def joined_lanes(manifests: Iterable[Manifest]) -> list[LaneStatus]:
-    """What became of each lane over all parts: sums; it is removed where all parts say so."""
-    alike: dict[str, list[LaneStatus]] = {}
-    for one in manifests:
-        for lane in one.lanes:
-            alike.setdefault(lane.lane, []).append(lane)
-    return [_joined_lane(lanes) for lanes in alike.values()]
-
-
 _SUMS = ("in_flight", "granted", "n_ok", "n_rate_limited", "n_failed", "orphans", "n_opened")
 _MORE_SUMS = ("n_moved", "busy_s")
 _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
+    """What became of a lane over all parts: sums; it is removed where all parts say so."""
     # A lane that one host could not use any more was still used by the others.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]

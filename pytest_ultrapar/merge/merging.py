@@ -24,7 +24,14 @@ from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
-from pytest_ultrapar.merge.joining import check, covered_by_others, in_order, merged_manifest
+from pytest_ultrapar.merge.joining import (
+    check,
+    covered_by_others,
+    in_order,
+    joined_manifest,
+    missing_shards,
+    n_missing,
+)
 from pytest_ultrapar.merge.sources import anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
@@ -50,7 +57,7 @@ from pytest_ultrapar.store.journal import (
     scan_segment,
     segments,
 )
-from pytest_ultrapar.store.manifest import read_manifest, write_manifest
+from pytest_ultrapar.store.manifest import Merged, MergedPart, read_manifest, write_manifest
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
 from pytest_ultrapar.store.run_lock import mark_as_run
@@ -183,30 +190,33 @@ def _make(
     best, n_repeated = standings(sources, planned.shared)
     clocks = _Clocks(sources)
     sizes: dict[str, int] = {}
-    exceeded, n_results = [], []
+    parts: list[MergedPart] = []
     (stage / JOURNAL_NAME).mkdir(mode=0o700)
     for number, source in enumerate(sources):
         writer = _PartWriter(source, stage, number, clocks, best)
         sizes |= writer.copy(beginning_of(run_id))
-        exceeded.append(writer.exceeded())
-        n_results.append(writer.n_results)
+        parts.append(writer.part())
     _join_histories(sources, stage, clocks)
     _join_small_files(sources, stage)
-    manifest = merged_manifest(
-        [source.part for source in sources],
+    manifests = [source.part.manifest for source in sources]
+    manifest = msgspec.structs.replace(
+        joined_manifest(manifests),
         run_id=run_id,
         n_planned=planned.n,
         suite_digest=planned.digest,
+        cases_digest=cases_digest(stage),
         segments=sizes,
-        exceeded=exceeded,
-        n_results=n_results,
-        n_repeated=n_repeated,
-        n_clocks=clocks.n,
-        clock_error_s=clocks.error_s,
-        not_compared=clocks.not_compared,
-        asked_otherwise=otherwise,
+        merged=Merged(
+            parts=tuple(parts),
+            missing=missing_shards(parts),
+            n_missing=n_missing(manifests[0], parts),
+            n_repeated=n_repeated,
+            n_clocks=clocks.n,
+            clock_error_s=clocks.error_s,
+            not_compared=clocks.not_compared,
+            asked_otherwise=tuple(otherwise),
+        ),
     )
-    manifest = msgspec.structs.replace(manifest, cases_digest=cases_digest(stage))
     write_manifest(stage, manifest)
     del best
     summary = compact(stage)
@@ -365,18 +375,23 @@ class _PartWriter:
         self._copy_parts()
         return sizes
 
-    @property
-    def n_results(self) -> int:
-        """Cases whose result in the whole comes from this part, once it is copied."""
-        return len(self._alone) + sum(one.part == self.number for one in self.best.values())
-
-    def exceeded(self) -> tuple[str, ...]:
-        """Limits of the part that its own requests exceeded."""
+    def part(self) -> MergedPart:
+        """What the whole says of the part, once it is copied."""
         manifest = self.source.part.manifest
-        if manifest.rate_mode != "fixed":
-            return ()
-        audits = audit(self.log, manifest.pool_limits)
-        return tuple(f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed)
+        audits = audit(self.log, manifest.pool_limits) if manifest.rate_mode == "fixed" else ()
+        exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
+        n_best = sum(one.part == self.number for one in self.best.values())
+        return MergedPart(
+            run_id=manifest.run_id,
+            host=manifest.host,
+            shard=manifest.shard,
+            n_cases=manifest.n_planned,
+            n_results=len(self._alone) + n_best,
+            started_at=manifest.started_at,
+            ended_at=manifest.ended_at,
+            resumed=manifest.resumed,
+            exceeded=tuple(exceeded),
+        )
 
     def _named(self, segment: str) -> str:
         found = SEGMENT_PATTERN.fullmatch(segment)

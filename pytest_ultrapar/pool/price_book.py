@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import PRICES
 from pytest_ultrapar.pool.money import GENAI_PRICES, ModelPrice, Tier
@@ -28,16 +30,14 @@ def with_book_prices(pool: Pool) -> Pool:
     if pool.price_book is None:
         return pool
     try:
-        from genai_prices.data_snapshot import (  # noqa: PLC0415 - 0.3 s, and an extra
-            get_snapshot,
-        )
+        from genai_prices import data_snapshot  # noqa: PLC0415 - 0.3 s, and an extra
     except ImportError as error:
         msg = (
             f'{pool.path}: pool.prices = "{pool.price_book}" needs the package {GENAI_PRICES}: pip '
             "install 'pytest-ultrapar[prices]'"
         )
         raise ConfigError(msg) from error
-    book, origin = get_snapshot(), f"{GENAI_PRICES} {metadata.version(GENAI_PRICES)}"
+    book, origin = data_snapshot.get_snapshot(), f"{GENAI_PRICES} {metadata.version(GENAI_PRICES)}"
     known = {(one.provider, one.model): one for one in pool.prices}
     found = []
     for provider in pool.providers:
@@ -65,17 +65,9 @@ def _price(book: Any, provider: Provider, model: Model, origin: str) -> ModelPri
         found.add(_tiers(listed.get_prices(datetime.now(UTC))))
     if len(found) != 1 or not (tiers := found.pop()):
         return None
-    first, *others = tiers
-    return ModelPrice(
-        provider.name,
-        model.name,
-        first.per_mtok_in,
-        first.per_mtok_out,
-        first.per_mtok_cached,
-        first.per_mtok_cache_write,
-        tuple(others),
-        origin=origin,
-    )
+    per_mtok = msgspec.structs.asdict(tiers[0])
+    del per_mtok["above"]
+    return ModelPrice(provider.name, model.name, **per_mtok, tiers=tiers[1:], origin=origin)
 
 
 def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
@@ -87,17 +79,14 @@ def _tiers(price: Any) -> tuple[Tier, ...]:  # noqa: ANN401 - as above
     if parts[0] is None or parts[1] is None:
         return ()
     starts = {0} | {tier.start for part in parts for tier in getattr(part, "tiers", ())}
-    tiers = []
-    for start in sorted(starts):
-        per_in, per_out, cached, written = (_at(part, start) for part in parts)
-        assert per_in is not None
-        assert per_out is not None
-        tiers.append(Tier(start, per_in, per_out, cached, written))
-    return tuple(tiers)
+    return tuple(Tier(start, *(_at(part, start) for part in parts)) for start in sorted(starts))
 
 
-def _at(part: Any, start: int) -> float | None:  # noqa: ANN401 - as above
-    """A price for prompts of more than `start` tokens: a number, or a base with tiers."""
+def _at(part: Any, start: int) -> Any:  # noqa: ANN401 - as above
+    """A price for prompts of more than `start` tokens; None where there is none.
+
+    The book has it as a number, or as a base with tiers.
+    """
     if part is None:
         return None
     price = getattr(part, "base", part)

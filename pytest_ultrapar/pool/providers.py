@@ -361,7 +361,13 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
     name = check_name(location.at("name"), table.name)
     if name == "pool":
         location.at("name").refuse('must not be "pool", the name of the whole pool\'s limit')
-    api = _api(location.at("api"), table.api)
+    api = table.api
+    if api not in MODULES:
+        check_word(location.at("api"), api, api_names())
+        try:
+            api_named(api)
+        except ConfigError as error:
+            location.at("api").refuse(str(error))
     base_url = _base_url(location.at("base_url"), table, api)
     api_version = _api_version(location.at("api_version"), table, api)
     if api != SIMULATED:
@@ -403,16 +409,6 @@ def _check_variables(location: Location, provider: Provider) -> None:
         if key.env is not None:
             where = location.at("keys").item(index).at("env")
             refuse_of_others(where, key.env, hosts)
-
-
-def _api(location: Location, word: str) -> str:
-    if word not in MODULES:
-        check_word(location, word, api_names())
-        try:
-            api_named(word)
-        except ConfigError as error:
-            location.refuse(str(error))
-    return word
 
 
 def _base_url(location: Location, table: ProviderTable, api: str) -> str:

@@ -171,10 +171,11 @@ class Setting(Generic[T]):
 
     Attributes:
         name: The attribute of `Options`.
+        spelling: The option with its metavar, as it is documented: `--ultrapar-check [WORD]`.
         option: `--ultrapar-...`; empty for a setting that has a variable only.
         metavar: What follows the option; empty for a flag.
         help: For `pytest --help`, without default and variable.
-        default: In force when nobody says anything.
+        default: In force when nobody says anything; None where nothing is then.
         kind: Of what type it is, by which texts are parsed; where `default` does not tell, text.
         by_default: The default in words, where the value alone does not tell.
         variable: Of the environment, if there is one.
@@ -195,7 +196,7 @@ class Setting(Generic[T]):
         spelling: str = "",
         said: str = "",
         *,
-        default: T,
+        default: T = None,  # type: ignore[assignment]
         kind: type | None = None,
         by_default: str | None = None,
         variable: str = "",
@@ -205,9 +206,10 @@ class Setting(Generic[T]):
         between: Bounds | None = None,
         choices: tuple[str, ...] | None = None,
         bare: str | None = None,
-        is_recorded: bool = True,
+        is_recorded: bool = False,
     ) -> None:
-        """Make a row; `spelling` is the option with its metavar as documented, `said` the help."""
+        """Make a row; `said` is the help."""
+        self.spelling = spelling
         self.option, _, metavar = spelling.partition(" ")
         self.metavar = metavar.strip("[]") if bare is not None else metavar
         self.help = said
@@ -240,12 +242,6 @@ class Setting(Generic[T]):
 
     def __set__(self, options: Options, value: T) -> None:
         vars(options)[self.name] = value
-
-    @property
-    def spelling(self) -> str:
-        """The option as it is documented: `--ultrapar-seed N`, `--ultrapar-check [WORD]`."""
-        metavar = f"[{self.metavar}]" if self.bare is not None else self.metavar
-        return f"{self.option} {metavar}".rstrip()
 
     @property
     def key(self) -> str:
@@ -290,24 +286,19 @@ class Options:
         "--ultrapar-pool FILE",
         "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it the plugin "
         "does nothing",
-        default=None,
         ini="ultrapar_pool",
-        is_recorded=False,
     )
     out: Setting[Path | None] = Setting(
         "--ultrapar-out DIR",
         "Directory of the run; .ultrapar/latest points at the newest one",
-        default=None,
         kind=Path,
         by_default=".ultrapar/<time>-<id>",
-        is_recorded=False,
     )
     models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
         "Only models whose name matches; may be repeated, patterns such as 'qwen*' work",
         default=(),
         by_default="all models",
-        is_recorded=False,
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
@@ -317,12 +308,14 @@ class Options:
         between=REPEATS,
         variable="NUM_INSTANCES",
         file="repeats",
+        is_recorded=True,
     )
     seed: Setting[int] = Setting(
         "--ultrapar-seed N",
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
         between=SEED,
+        is_recorded=True,
     )
     mode: Setting[Mode] = Setting(
         "--ultrapar-mode MODE",
@@ -333,6 +326,7 @@ class Options:
         choices=MODES,
         variable="USE_CONCURRENT",
         by_truth=("ultra", "rotate"),
+        is_recorded=True,
     )
     baseline: Setting[int | None] = Setting(
         "--ultrapar-baseline N",
@@ -340,9 +334,9 @@ class Options:
         "the speed-up of the others against it; 30 are often enough. The sample counts in results "
         "and scores, not in makespan and throughput. Without it the serial time is estimated from "
         "the run's own service times",
-        default=None,
         kind=int,
         between=Bounds(at_least=1, at_most=10_000_000),
+        is_recorded=True,
     )
     policy: Setting[str] = Setting(
         "--ultrapar-policy POLICY",
@@ -350,40 +344,35 @@ class Options:
         "batch:N, serial, or a policy that a conftest offers; an unknown word lists those, too. "
         "Mode phase has its own",
         default="even",
+        is_recorded=True,
     )
     rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
         "fixed: limits are as the pool declares them; adaptive: they are estimated, below what is "
         "declared for adaptive",
-        default=None,
         by_default="as the pool says, else fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
         file="rate_mode",
-        is_recorded=False,
     )
     max_workers: Setting[int | None] = Setting(
         "--ultrapar-max-workers N",
         "Requests in flight over the whole pool at most",
-        default=None,
         kind=int,
         by_default="as the pool says",
         between=WORKERS,
         variable="MAX_WORKERS",
         file="workers",
-        is_recorded=False,
     )
     budget: Setting[float | None] = Setting(
         "--ultrapar-budget AMOUNT",
         "Money that the run may spend, in the pool's currency, all its resumed parts together: "
         "reserved before a request is sent, so every model needs a price. What does not fit is "
         "'infra' of kind 'budget'",
-        default=None,
         kind=float,
         by_default="as the pool says",
         between=MONEY,
         file="budget",
-        is_recorded=False,
     )
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
@@ -392,12 +381,14 @@ class Options:
         "even after 429; only a refusal that may be the fault of one key still goes to another one",
         default=3,
         between=Bounds(at_least=1, at_most=100),
+        is_recorded=True,
     )
     episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
         "Deadline of one episode, all its waiting included",
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
+        is_recorded=True,
     )
     wait_for_servers_s: Setting[float] = Setting(
         "--ultrapar-wait-for-servers SECONDS",
@@ -406,6 +397,7 @@ class Options:
         "never there is given up after two seconds",
         default=120.0,
         between=WAIT_FOR_SERVERS,
+        is_recorded=True,
     )
     shard: Setting[Shard | None] = Setting(
         "--ultrapar-shard K/N",
@@ -413,29 +405,27 @@ class Options:
         "of each other keep the limits together; 'auto' takes K and N from GitLab, CircleCI or "
         "Slurm. Beside --ultrapar-cluster-run all shards share the whole limits. 'ultrapar merge' "
         "joins the results",
-        default=None,
         kind=Shard,
         variable="ULTRAPAR_SHARD",
+        is_recorded=True,
     )
     coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",
         "Least share of planned cases that must be graded, else exit code 1",
         default=0.98,
         between=Bounds(at_least=0, at_most=1),
+        is_recorded=True,
     )
     gate: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-gate RULE",
         "A rule that the run must keep, else exit code 1, such as 'throughput>=-10%%' or "
         "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them)",
         default=(),
-        is_recorded=False,
     )
     gate_baseline: Setting[str | None] = Setting(
         "--ultrapar-gate-baseline RUN",
         "The earlier run that the rules of --ultrapar-gate compare with (its directory, its id, or "
         "'latest'); without a rule the default ones hold",
-        default=None,
-        is_recorded=False,
     )
     gate_undecided: Setting[Undecided] = Setting(
         "--ultrapar-gate-undecided WORD",
@@ -443,7 +433,6 @@ class Options:
         "itself was the limit) and none fails",
         default="pass",
         choices=get_args(Undecided),
-        is_recorded=False,
     )
     storage: Setting[StorageFormat] = Setting(
         "--ultrapar-storage FORMAT",
@@ -451,6 +440,7 @@ class Options:
         default="parquet",
         choices=get_args(StorageFormat),
         variable="STORAGE_FORMAT",
+        is_recorded=True,
     )
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
@@ -460,6 +450,7 @@ class Options:
         default="full",
         choices=get_args(Recording),
         file="record",
+        is_recorded=True,
     )
     live: Setting[Live] = Setting(
         "--ultrapar-live WHAT",
@@ -467,7 +458,6 @@ class Options:
         "failures (needs the extra 'live'); 'line', one line; 'off', nothing",
         default="auto",
         choices=get_args(Live),
-        is_recorded=False,
     )
     report: Setting[ReportForm] = Setting(
         "--ultrapar-report FORM",
@@ -475,43 +465,33 @@ class Options:
         "is report.html, or 'off'",
         default="html",
         choices=get_args(ReportForm),
-        is_recorded=False,
     )
     otel: Setting[bool] = Setting(
         "--ultrapar-otel",
         "Send OpenTelemetry spans and metrics of cases and requests, without what was said, as "
         "OTEL_* in the environment say (needs the extra 'otel')",
         default=False,
-        kind=bool,
-        is_recorded=False,
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request, and what was added is asked",
-        default=None,
-        is_recorded=False,
     )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
         "With --ultrapar-resume: keep the answers of cases whose data changed since they were "
         "asked; without it the run is refused",
         default=False,
-        is_recorded=False,
     )
     regrade: Setting[str | None] = Setting(
         "--ultrapar-regrade RUN",
         "Send nothing: grade the episodes of an earlier run (its directory, its id, or 'latest') "
         "anew, as the tests are now, in a new run directory",
-        default=None,
-        is_recorded=False,
     )
     replay: Setting[str | None] = Setting(
         "--ultrapar-replay RUN",
         "Run the episodes on the answers of an earlier run (its directory, its id, or 'latest'), "
         "in a new run directory; needs no keys",
-        default=None,
-        is_recorded=False,
     )
     replay_misses: Setting[ReplayMisses] = Setting(
         "--ultrapar-replay-misses WHAT",
@@ -519,44 +499,36 @@ class Options:
         "an error, 'ask' sends them",
         default="fail",
         choices=get_args(ReplayMisses),
-        is_recorded=False,
     )
     reuse: Setting[str | None] = Setting(
         "--ultrapar-reuse RUN",
         "Take over graded answers of an earlier run (its directory, its id, or 'latest') where a "
         "suite says that it takes cases from another one",
-        default=None,
-        is_recorded=False,
     )
     plan: Setting[bool] = Setting(
         "--ultrapar-plan",
         "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
         "for each mode; refuse an inconsistent pool. -n says for how many workers",
         default=False,
-        is_recorded=False,
     )
     plan_from: Setting[str | None] = Setting(
         "--ultrapar-plan-from RUN",
         "The earlier run that the plan's turns, tokens and times come from: its directory, its "
         "id, 'latest', or 'none'",
-        default=None,
         by_default="the newest that covers most of the cases",
-        is_recorded=False,
     )
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
         "need: if one fails, 'fail' ends the run with exit code 4 and names it, 'warn' says so "
         "and goes on without it; no word means fail. 'ultrapar check' does so without a run",
-        default=None,
         choices=get_args(LaneCheck),
         bare="fail",
+        is_recorded=True,
     )
     simulator: Setting[str | None] = Setting(
         "--ultrapar-simulator URL",
         "Use a simulated provider that 'ultrapar simulate' already runs, instead of starting one",
-        default=None,
-        is_recorded=False,
     )
     key_lock: Setting[KeyLock] = Setting(
         "--ultrapar-key-lock HOW",
@@ -564,28 +536,25 @@ class Options:
         "until it has ended, or 'fail' with exit code 4",
         default="wait",
         choices=get_args(KeyLock),
+        is_recorded=True,
     )
     cluster_run: Setting[str | None] = Setting(
         "--ultrapar-cluster-run NAME",
         "Run the cases together with all hosts that give this name, each case once, within limits "
         "that they share on a Redis or Valkey server; joining it later finishes what is left "
         "(needs the extra 'cluster')",
-        default=None,
+        is_recorded=True,
     )
     cluster: Setting[str | None] = Setting(
         "--ultrapar-cluster URL",
         "The Redis or Valkey server of --ultrapar-cluster-run: redis://, rediss:// or unix://; one "
         "with a password comes from the environment variable ULTRAPAR_CLUSTER",
-        default=None,
         by_default="ULTRAPAR_CLUSTER",
-        is_recorded=False,
     )
     cluster_host: Setting[str | None] = Setting(
         "--ultrapar-cluster-host NAME",
         "Name of this host in a run of several; each must have its own",
-        default=None,
         by_default="the machine's",
-        is_recorded=False,
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
@@ -593,14 +562,13 @@ class Options:
         "limits that it keeps closed; nothing is sent meanwhile",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
+        is_recorded=True,
     )
     faults: Setting[Path | None] = Setting(
         "--ultrapar-faults FILE",
         "Have the run's own simulated provider fail as this TOML file says: errors, hangs, dropped "
         "connections, limits that change ('ultrapar simulate --help' shows an example)",
-        default=None,
         kind=Path,
-        is_recorded=False,
     )
     debug_log: Setting[WhichLog] = Setting(
         "--ultrapar-debug-log WHICH",
@@ -610,22 +578,17 @@ class Options:
         between=PROCESS_NUM,
         variable="DEBUG_LOG",
         by_truth=("all", "off"),
+        is_recorded=True,
     )
     debug_process_num: Setting[int | None] = Setting(
-        default=None,
         kind=int,
         between=PROCESS_NUM,
         variable="DEBUG_PROCESS_NUM",
-        is_recorded=False,
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
-    use_multi_vllm: Setting[bool | None] = Setting(
-        default=None, kind=bool, variable="USE_MULTI_VLLM", is_recorded=False
-    )
+    use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")
     """False takes the first of several ports only."""
-    vllm_ports: Setting[Ports | None] = Setting(
-        default=None, kind=Ports, variable="VLLM_PORTS", is_recorded=False
-    )
+    vllm_ports: Setting[Ports | None] = Setting(kind=Ports, variable="VLLM_PORTS")
     """Read where a pool names it in `ports_env`, and checked in any case."""
 
     def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:

@@ -160,16 +160,10 @@ def _without_price(plan: RunPlan) -> Iterator[str]:
 
 
 def _row(name: str, own: ModelPlan | RunPlan) -> list[str]:
-    return [
-        name,
-        f"{own.n_cases:,}",
-        _whole(own.calls.value),
-        *(
-            _UNKNOWN if one is None else _whole(one.value)
-            for one in (own.tokens_in, own.tokens_out)
-        ),
-        duration(own.service_s.value),
-    ]
+    both = (own.tokens_in, own.tokens_out)
+    tokens = [_UNKNOWN if one is None else _whole(one.value) for one in both]
+    n_calls, service = _whole(own.calls.value), duration(own.service_s.value)
+    return [name, f"{own.n_cases:,}", n_calls, *tokens, service]
 
 
 def _limits(prediction: Prediction, width: int) -> Iterator[str]:
@@ -266,9 +260,4 @@ def _shown(amount: Amount | None, form: Callable[[float], str]) -> list[str]:
     return [form(amount.value), form(amount.low), form(amount.high)]
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _money(value: float) -> str:
-    return f"{value:,.2f}"
+_whole, _money = "{:,.0f}".format, "{:,.2f}".format

@@ -15,7 +15,6 @@ from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from pytest_ultrapar.pool.model import Pool
 
@@ -93,10 +92,5 @@ class SimulatorProcess:
         self.port  # noqa: B018 - waits
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -42,21 +42,20 @@ def resource_of(scope: Scope) -> Resource:
 
 _GEMINI_ROOT = "/v1beta/"
 _LISTS = ("/v1/models", "/openai/models", "/openai/v1/models")
-_POSTED: tuple[tuple[str, ResourceName], ...] = (
-    ("/v1/chat/completions", "chat"),
-    ("/openai/v1/chat/completions", "chat"),
-    ("/v1/responses", "responses"),
-    ("/openai/responses", "responses"),
-    ("/openai/v1/responses", "responses"),
-    ("/v1/messages", "messages"),
-)
-_POSTED_BY_NAME: tuple[tuple[str, ResourceName], ...] = (
-    ("/openai/deployments/{}/chat/completions", "chat"),
-    ("/v1/models/{}:generateContent", "generate_content"),
-    ("/v1/models/{}:streamGenerateContent", "generate_content"),
-    ("/v1beta/models/{}:generateContent", "generate_content"),
-    ("/v1beta/models/{}:streamGenerateContent", "generate_content"),
-)
+_POSTED: dict[str, ResourceName] = {
+    "/v1/chat/completions": "chat",
+    "/openai/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/openai/responses": "responses",
+    "/openai/v1/responses": "responses",
+    "/v1/messages": "messages",
+    "/openai/deployments/{}/chat/completions": "chat",
+    "/v1/models/{}:generateContent": "generate_content",
+    "/v1/models/{}:streamGenerateContent": "generate_content",
+    "/v1beta/models/{}:generateContent": "generate_content",
+    "/v1beta/models/{}:streamGenerateContent": "generate_content",
+}
+"""What is asked at each path; one with braces has the model's name in it."""
 
 
 def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
@@ -74,10 +73,8 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
             found[root + path] = Target(provider)
         if provider.server_models:
             found[f"{root}/metrics"] = Target(provider, metrics=True)
-        for path, name in _POSTED:
-            found[root + path] = Target(provider, name)
-        for api_name in provider.api_names:
-            for path, name in _POSTED_BY_NAME:
+        for path, name in _POSTED.items():
+            for api_name in provider.api_names if "{}" in path else (None,):
                 found[root + path.format(api_name)] = Target(provider, name, api_name)
     return found
 

@@ -32,7 +32,6 @@ class Clock(Protocol):
 
     def now_s(self) -> float:
         """Seconds since an arbitrary, fixed start."""
-        ...
 
 
 def boot_s() -> float:
@@ -101,7 +100,6 @@ class DayClock(Protocol):
 
     def wall_s(self, now_s: float) -> float:
         """Seconds since the epoch at the moment that the broker calls `now_s`, which is now."""
-        ...
 
 
 class HostDayClock:

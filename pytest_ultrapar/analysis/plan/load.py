@@ -263,10 +263,9 @@ def limit_loads(
     for name, limit in limits.items():
         if (load := passing.get(name)) is None:
             continue
+        all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
-            asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}[
-                kind.counts
-            ]
+            asked = all_asked[kind.counts]
             # Nobody knows the tokens of a run that has none.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount

@@ -144,12 +144,9 @@ def waste(
 def _more_seats_than_cases(
     pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
-    own: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        own.setdefault(lane.model, []).append(lane)
     over = []
     for model, n in n_cases.items():
-        seats = pool.seats(tuple(own[model]))
+        seats = pool.seats([lane for lane in lanes if lane.model == model])
         if seats is not None and seats > n:
             over.append((seats, n, model))
     if over:

@@ -241,17 +241,14 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)
     if benchmark is None:
-        for line in said:
-            _say(line)
-        _say(f"no case was completed in any finished mode; see {directory}")
+        _say(*said, f"no case was completed in any finished mode; see {directory}")
         return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
     lines = [*report_lines(runs, width=width), *said]
     lines.append(f"in {directory}: {BENCHMARK_FILE}, {REPORT_FILE} and the run of each mode")
     write_whole(directory / REPORT_FILE, "".join(f"{line}\n" for line in lines).encode())
-    for line in lines:
-        _say(line)
+    _say(*lines)
     return worst
 
 
@@ -266,7 +263,7 @@ def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
             raise ConfigError(msg)
 
 
-def _say(line: str) -> None:
+def _say(*lines: str) -> None:
     # At once: what pytest says goes to the same place.
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

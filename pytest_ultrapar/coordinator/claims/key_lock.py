@@ -110,7 +110,7 @@ class KeyLocks:
         fds: Descriptors of the files; a process that inherits them holds the keys, too. A process
             that is merely forked closes them, and one that is started does not get them.
         earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
-            group the same member.
+            group the same member. It stands there again where a key is given back unused.
         before_s: Of a group: the `Holder.free_s` of whoever had the key before it; 0: nobody.
     """
 
@@ -119,9 +119,8 @@ class KeyLocks:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self._group = group
-        # Where it stands that we have the key, and what stands there when we give it back unused.
+        # Where it stands that we have the key.
         self._fd_of: dict[str, int] = {}
-        self._restored: dict[str, Holder | None] = {}
         self._shared: list[int] = []
         self._pid = os.getpid()
         self.earlier: dict[str, Holder] = {}
@@ -156,7 +155,6 @@ class KeyLocks:
             for member in members:
                 member.unlink(missing_ok=True)
             self._fd_of[name], fd = _kept(fd), -1
-            self._restored[name] = found
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -181,8 +179,6 @@ class KeyLocks:
             # Whoever was alone for a moment may have removed the member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
-                os.close(fd)
-                fd = -1
                 return Taken(name, said)
             own = _read(own_fd)
             if own is not None:
@@ -191,7 +187,6 @@ class KeyLocks:
             _write(own_fd, self._holder)
             self._shared.append(_kept(fd))
             self._fd_of[name] = _kept(own_fd)
-            self._restored[name] = own
             fd = own_fd = -1
         finally:
             for one in (fd, own_fd):
@@ -223,10 +218,10 @@ class KeyLocks:
             # A child that unwinds has closed them: the numbers may be those of a suite's own files.
             return
         for name, fd in self._fd_of.items():
+            holder = self.earlier.get(name)
             if name in free_s:
-                _write(fd, msgspec.structs.replace(self._holder, free_s=free_s[name]))
-            else:
-                _write(fd, self._restored.get(name))
+                holder = msgspec.structs.replace(self._holder, free_s=free_s[name])
+            _write(fd, holder)
         # The member's own file first: whoever is alone with a key reads what stands there.
         for fd in self.fds:
             _open_fds.discard(fd)

@@ -280,30 +280,26 @@ def _message_lines(message: TurnMessage) -> Iterator[str]:
     who = [one_line(message.role) or "message"]
     who += [f"{word} {one_line(str(value))}" for word, value in known.items() if value]
     yield f"== turn {message.turn}: {', '.join(who)}"
-    if message.reasoning:
-        yield "-- reasoning"
-        yield from _said(message.reasoning)
-        if message.content:
-            yield "-- answer"
-    if message.content:
-        yield from _said(message.content)
-    if message.refusal and message.refusal != message.content:
-        yield "-- refusal"
-        yield from _said(message.refusal)
-    if message.tool_calls:
-        yield "-- tool calls"
-        yield from _call_lines(message.tool_calls)
+    refusal = "" if message.refusal == message.content else message.refusal
+    for title, text in (
+        ("-- reasoning", message.reasoning),
+        ("-- answer" if message.reasoning else "", message.content),
+        ("-- refusal", refusal),
+        ("-- tool calls", _calls(message.tool_calls or "")),
+    ):
+        if text:
+            if title:
+                yield title
+            yield from _said(text)
 
 
-def _call_lines(tool_calls: str) -> Iterator[str]:
+def _calls(tool_calls: str) -> str:
     try:
         calls = msgspec.json.decode(tool_calls, type=list[_Call])
     except msgspec.DecodeError:
-        # Of a message that a suite's own code or an earlier version has written.
-        yield from _said(tool_calls)
-        return
-    for call in calls:
-        yield from _said(f"{call.name}({call.arguments})")
+        # There is none, or a suite's own code or an earlier version has written it.
+        return tool_calls
+    return "\n".join(f"{call.name}({call.arguments})" for call in calls)
 
 
 def _said(text: str) -> Iterator[str]:

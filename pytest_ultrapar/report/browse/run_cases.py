@@ -5,6 +5,7 @@ Tables are there only at the end of a run; the journal always is.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -145,12 +146,10 @@ def read_run_cases(directory: Path) -> RunCases:
     history = read_history(directory / JOURNAL_NAME)
     damage = history.damage
     manifest = None
-    try:
+    # Without a manifest prices and limits are not known; what cases said and became is.
+    with suppress(ResultsError):
         manifest = read_manifest(directory)
         damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
-    except ResultsError:
-        # Prices and limits are not known then; what cases said and became is.
-        pass
     found = tuple(_case(case, history, is_in_use=is_in_use) for case in cases)
     return RunCases(directory, manifest, is_in_use, found, tuple(damage))
 

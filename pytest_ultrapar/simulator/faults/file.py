@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LimitKind, Pool
 
 
-_SINCE: tuple[Since, ...] = ("first-request", "start")
 # What a day holds is not scripted: no rehearsal lasts that long.
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
@@ -55,7 +54,7 @@ class FaultsFile(FileTable, kw_only=True):
     """The whole file."""
 
     schema: int = 1
-    since: str = _SINCE[0]
+    since: Since = "first-request"
     seed: Seed = 0
     fault: list[FaultTable] = msgspec.field(default_factory=list)
     capacity: list[CapacityTable] = msgspec.field(default_factory=list)
@@ -160,7 +159,6 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
     file = decode_as(FaultsFile, parse_toml(text, location), location)
     if not (file.fault or file.capacity):
         location.refuse("is empty: it needs [[fault]] or [[capacity]]")
-    since = check_word(location.at("since"), file.since, _SINCE)
     faults = tuple(
         read_fault(location.at("fault").item(n), table, n, pool)
         for n, table in enumerate(file.fault)
@@ -169,4 +167,4 @@ def load_faults(path: Path, pool: Pool) -> FaultScript:
         read_capacity(location.at("capacity").item(n), table, n, pool)
         for n, table in enumerate(file.capacity)
     )
-    return FaultScript(str(path), digest, since, file.seed, faults, capacities)
+    return FaultScript(str(path), digest, file.since, file.seed, faults, capacities)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, Self, 
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.fields import Location, check_word, did_you_mean, shown
+from pytest_ultrapar.pool.fields import Location, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable
 from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.api_error import ApiError
@@ -50,7 +50,7 @@ class FaultTable(PlaceTable, kw_only=True):
     body: str | None = None
     headers: dict[str, str | list[str]] | None = None
     after_s: Annotated[float, Meta(ge=0, le=3_600)] | None = None
-    at: str | None = None
+    at: At | None = None
 
 
 Timed = tuple[Answer, float]
@@ -73,8 +73,6 @@ class Effect(msgspec.Struct, frozen=True):
         Raises:
             ConfigError: A field is missing, or contradicts another.
         """
-        if table.at is not None:
-            check_word(location.at("at"), table.at, _ATS)
         given = {field: getattr(table, field) for field in cls.fields}
         return cls(**{field: value for field, value in given.items() if value is not None})
 
@@ -90,7 +88,6 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 At = Literal["start", "body"]
-_ATS: tuple[At, ...] = get_args(At)
 
 
 class Error(Effect, frozen=True, tag="error"):

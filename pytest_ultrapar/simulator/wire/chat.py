@@ -114,25 +114,12 @@ class Chat(openai.OpenAi):
             {"index": index, "message": _answer(reply), "finish_reason": reply.finish_reason}
             for index, reply in enumerate(completion.replies)
         ]
-        return _encode(
-            {
-                "id": f"chatcmpl-{completion.name}",
-                "object": "chat.completion",
-                "created": 0,
-                "model": request.api_name,
-                "choices": choices,
-                "usage": _usage(completion.usage),
-            }
-        )
+        head = _head("chat.completion", request, completion)
+        return _encode({**head, "choices": choices, "usage": _usage(completion.usage)})
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
         """Its chunks, the choices one after the other; usage in one without any choice."""
-        head = {
-            "id": f"chatcmpl-{completion.name}",
-            "object": "chat.completion.chunk",
-            "created": 0,
-            "model": request.api_name,
-        }
+        head = _head("chat.completion.chunk", request, completion)
         none = {"usage": None} if request.include_usage else {}
         events = []
         for index, reply in enumerate(completion.replies):
@@ -166,6 +153,11 @@ def _schema(wanted: _ResponseFormat) -> dict[str, object] | None:
         message = "`response_format` of type `json_schema` needs `json_schema.schema`"
         refuse(message, param="response_format")
     return wanted.json_schema.schema
+
+
+def _head(kind: str, request: Request, completion: Completion) -> dict[str, object]:
+    name = f"chatcmpl-{completion.name}"
+    return {"id": name, "object": kind, "created": 0, "model": request.api_name}
 
 
 def _answer(reply: PersonaReply) -> dict[str, object]:

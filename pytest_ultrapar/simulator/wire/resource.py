@@ -28,7 +28,6 @@ class Resource(Protocol):
 
     def refusal(self, error: ApiError) -> Whole:
         """The answer that says what is wrong."""
-        ...
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """The request in a body.
@@ -42,18 +41,15 @@ class Resource(Protocol):
             RefusedError: It asks for what there is not.
             Those of UNREADABLE: It is no such request.
         """
-        ...
 
     def whole(self, request: Request, completion: Completion) -> bytes:
         """The body of the 200 response.
 
         It holds no time, so that the same request is answered with the same bytes.
         """
-        ...
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
         """The pieces of the 200 response where a stream is asked for."""
-        ...
 
 
 @cache
