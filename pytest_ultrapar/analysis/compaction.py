@@ -145,7 +145,7 @@ def compact(
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
-        n_repetitions=n_repetitions(measures.repeated()) or 1,
+        n_repetitions=n_repetitions(measures.cells()) or 1,
         repetitions=make_cell_figures(measures),
         resumed=manifest.resumed,
         regraded=manifest.regraded,
@@ -213,11 +213,12 @@ def _go_through(
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
-        rows = taken.rows(_saying(written, n_done, taken.n_cases))
+        ended, saying = taken.ended(), _saying(written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
-        writing = beside.submit(files.write, taken.tables, rows, taken.read)
-        measures.extend(taken.measures())
-        log.extend(taken.requests())
+        writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
+        found, requests = taken.figures(ended)
+        measures.extend(found)
+        log.extend(requests)
         ends.add(cases, taken.history.cases)
         n_done += len(cases)
         if taken.is_sliced:

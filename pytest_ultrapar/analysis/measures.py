@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from pytest_ultrapar.records import GRADED, Outcome
-from pytest_ultrapar.store.timing import (
-    MeasuredPart,
-    Span,
-    is_completed,
-    service_s,
-    span,
-    total_tokens,
-)
+from pytest_ultrapar.store.timing import MeasuredPart, Span, Took, is_completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+    from pytest_ultrapar.records import Case, Grade
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
@@ -32,6 +26,7 @@ if TYPE_CHECKING:
 
 
 WHOLE_RUN = MeasuredPart()
+_NOTHING = Took(0, None, 0.0, 0.0, 0, None, None)
 
 
 class CaseMeasure(NamedTuple):
@@ -77,7 +72,7 @@ class CaseMeasure(NamedTuple):
 def measure_case(
     case: Case,
     grade: Grade,
-    episode: EpisodeEnded | None,
+    took: Took | None,
     *,
     summary_by: Sequence[str],
     part: MeasuredPart = WHOLE_RUN,
@@ -89,30 +84,29 @@ def measure_case(
     Args:
         case: The planned case.
         grade: The one that stands.
-        episode: The one it is about, if any.
+        took: What the episode took that it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         part: Of the run, which counts in the makespan.
         cost: Units of the episode's requests, as far as known.
         cell: As `repetitions.cells_of` calls it.
     """
-    ran = span(episode) if episode is not None else None
-    sent = episode.own_sent if episode is not None else []
-    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
+    took = took or _NOTHING
+    is_measured = took.span is not None and part.holds(case.case_id, took.started_at_us)
     return CaseMeasure(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
         names=tuple(case.value_of(name) for name in summary_by),
         outcome=grade.outcome,
-        completed=is_completed(grade.outcome, len(sent)),
-        span=ran if is_measured else None,
-        service_s=service_s(episode) if episode is not None else 0.0,
-        duration_s=episode.duration_s if episode is not None else 0.0,
-        n_attempts=len(sent),
-        tokens_in=total_tokens(attempt.tokens_in for attempt in sent),
-        tokens_out=total_tokens(attempt.tokens_out for attempt in sent),
+        completed=is_completed(grade.outcome, took.n_attempts),
+        span=took.span if is_measured else None,
+        service_s=took.service_s,
+        duration_s=took.duration_s,
+        n_attempts=took.n_attempts,
+        tokens_in=took.tokens_in,
+        tokens_out=took.tokens_out,
         scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=ran if case.case_id in part.serial_sample else None,
+        serial_span=took.span if case.case_id in part.serial_sample else None,
         cluster=case.cluster,
         cost=cost,
         cell=cell,
@@ -285,6 +279,14 @@ class Measures:
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:
                 yield names, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
+
+    def cells(self) -> Counter[str]:
+        """How many there are of each cell."""
+        found: Counter[str] = Counter()
+        numbers = np.bincount(self.rows["kind"], minlength=len(self.kinds))
+        for kind, n in zip(self.kinds, numbers.tolist(), strict=True):
+            found[kind.cell] += n
+        return found
 
     def repeated(self) -> Iterator[Repeated]:
         """Each as figures of cells take it."""

@@ -63,7 +63,10 @@ def question_of(case: Case) -> str:
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """The cell of each case, by case id: a text that all its repetitions share, and no others."""
+    """The cell of each case, by case id: a text that all its repetitions share, and no others.
+
+    It is empty for a case that is alone in its cell.
+    """
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
     # One object for each text: 20,000 of them are compared often.
@@ -76,7 +79,8 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
         seen[name, case.repeat] += 1
         text = f"{name} {question}"
         found[case.case_id] = texts.setdefault(text, text)
-    return found
+    n_of = Counter(found.values())
+    return {case_id: text if n_of[text] > 1 else "" for case_id, text in found.items()}
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
@@ -97,12 +101,16 @@ def _cell(row: Repetition) -> str:
     return row.cell or row.case_id
 
 
-def n_repetitions(rows: Iterable[Repetition]) -> int:
-    """How many repetitions the cells have, those that were not graded included; the most of any."""
-    cells = Counter(row.cell for row in rows)
+def n_repetitions(cells: Iterable[str]) -> int:
+    """How many repetitions the cells have, those that were not graded included; the most of any.
+
+    Args:
+        cells: Of each case, or how many cases each has.
+    """
+    found = Counter(cells)
     # Each of these is alone in its cell.
-    n_alone = cells.pop("", 0)
-    return max(cells.values(), default=min(n_alone, 1))
+    n_alone = found.pop("", 0)
+    return max(found.values(), default=min(n_alone, 1))
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:

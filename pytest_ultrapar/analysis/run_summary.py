@@ -199,7 +199,7 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    figures = figures_of_cells(n_repetitions(measures.repeated()))
+    figures = figures_of_cells(n_repetitions(measures.cells()))
     if not figures:
         return ()
     rows = [*measures.repeated()]
@@ -226,7 +226,7 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
     """
     share = cell_share(figure, rows)
     if share is None:
-        return CellFigure(model, figure, 0, len({each.cell for each in rows}), None)
+        return CellFigure(model, figure, 0, len({each.cell or each.case_id for each in rows}), None)
     low, high = share.interval.known
     bounds = (low, high) if low is not None and high is not None else None
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)

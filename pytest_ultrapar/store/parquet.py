@@ -7,6 +7,7 @@ value. So the pages have them, and are read back once with them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, Kind
 from pytest_ultrapar.system.files import publish, temporary_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.store.tables import Row
+    import msgspec
 
 
 _TYPES: dict[Kind, pa.DataType] = {
@@ -35,10 +36,14 @@ _TYPES: dict[Kind, pa.DataType] = {
 }
 
 
-def arrow_column(column: Column, values: Sequence[object]) -> tuple[pa.Field, pa.Array]:
-    """A column with its values."""
-    field = pa.field(column.name, _TYPES[column.kind], column.nullable)
-    return field, pa.array(values, field.type)
+def arrow_array(column: Column, values: Iterable[object]) -> pa.Array:
+    """The values of a column."""
+    return pa.array(list(values), _TYPES[column.kind])
+
+
+def field_of(column: Column, records: Iterable[object]) -> pa.Array:
+    """A column that is a field of these records."""
+    return arrow_array(column, map(attrgetter(column.field), records))
 
 
 def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
@@ -54,24 +59,33 @@ _ROWS_PER_BATCH = 500
 class Rows:
     """Rows of a table in the order in which they come, kept as columns; given out in any order.
 
+    Args:
+        columns: Of the table.
+        kinds: A row is made of one record of each of these types, in this order.
+        simulated: Whether its answers are.
+
     Attributes:
         schema: Of the table.
         n: Rows so far.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+    def __init__(
+        self, columns: Sequence[Column], *kinds: type[msgspec.Struct], simulated: bool
+    ) -> None:
+        self.schema = arrow_schema(columns, simulated=simulated)
         self.n = 0
-        self._pending: list[Row] = []
+        self._columns = [(column, kinds.index(column.record)) for column in columns]
+        self._pending: list[tuple[object, ...]] = []
         self._batches: list[pa.RecordBatch] = []
         self._begins: list[int] = []
 
-    def add(self, row: Row) -> None:
-        """Take one row; its values are in the order of the columns."""
-        self._pending.append(row)
+    def add(self, *records: object) -> int:
+        """Take what one row is made of, and return which row that is."""
+        self._pending.append(records)
         self.n += 1
         if len(self._pending) >= _ROWS_PER_BATCH:
             self.convert()
+        return self.n - 1
 
     def take(self, places: Sequence[int]) -> pa.Table:
         """The rows at these places, in the order given."""
@@ -92,10 +106,8 @@ class Rows:
     def convert(self) -> int:
         """Make columns of the rows that are none yet; returns how many there are."""
         if self._pending:
-            arrays = [
-                pa.array(values, each.type)
-                for values, each in zip(zip(*self._pending, strict=True), self.schema, strict=True)
-            ]
+            given = list(zip(*self._pending, strict=True))
+            arrays = [field_of(column, given[at]) for column, at in self._columns]
             self._begins.append(self.n - len(self._pending))
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
             self._pending.clear()

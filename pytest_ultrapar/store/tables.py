@@ -1,4 +1,4 @@
-"""The tables of a run: which columns they have, and how records become their rows.
+"""The tables of a run: which columns they have, and what in records they are made of.
 
 A column is a field of a record, with its name and type: `attempts` has those of `Attempt`,
 `transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, `pauses` those of
@@ -30,13 +30,13 @@ from pytest_ultrapar.records import (
     TurnMessage,
 )
 from pytest_ultrapar.store.manifest import Manifest
-from pytest_ultrapar.store.timing import service_s, total_tokens
+from pytest_ultrapar.store.timing import total_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.records import Scalar
-    from pytest_ultrapar.store.cost import Prices
+    from pytest_ultrapar.store.timing import Took
 
 
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
@@ -173,27 +173,28 @@ class Placed(msgspec.Struct, frozen=True):
     host: str | None = None
 
 
-def _placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
+def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
     """In a merged run each record says it, in the run of one host the manifest does."""
     return Placed(record.host or manifest.host)
 
 
-_UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
+UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
 
 
-def _spent(episode: EpisodeEnded) -> Spent:
+def spent_by(episode: EpisodeEnded, took: Took) -> Spent:
+    """What an episode took, as `results` has it."""
     attempts, own = episode.attempts, episode.own_attempts
     last = own[-1] if own else None
     in_roles = {each.turn for each in attempts if each.role}
     return Spent(
-        n_attempts=len(episode.own_sent),
+        n_attempts=took.n_attempts,
         n_turns=episode.n_turns - len(in_roles),
-        tokens_in=total_tokens(each.tokens_in for each in own),
-        tokens_out=total_tokens(each.tokens_out for each in own),
-        queue_wait_s=sum((each.seat_wait_s for each in attempts), 0.0),
-        rate_wait_s=sum((each.rate_wait_s for each in attempts), 0.0),
+        tokens_in=total_tokens([each.tokens_in for each in own]),
+        tokens_out=total_tokens([each.tokens_out for each in own]),
+        queue_wait_s=sum([each.seat_wait_s for each in attempts], 0.0),
+        rate_wait_s=sum([each.rate_wait_s for each in attempts], 0.0),
         backoff_s=episode.backoff_s,
-        service_s=service_s(episode),
+        service_s=took.service_s,
         duration_s=episode.duration_s,
         started_at_us=episode.started_at_us,
         ended_at_us=episode.ended_at_us,
@@ -203,8 +204,20 @@ def _spent(episode: EpisodeEnded) -> Spent:
     )
 
 
+def charged(units: int | None) -> Charged:
+    """What so many units (`pool.money`) are in `results` and `attempts`."""
+    return Charged() if units is None else Charged(amount_of(units))
+
+
 EPISODE_COLUMNS = columns_of(Spent)
 """Of `results`: what the graded episode says."""
+SPENT_COLUMNS = (
+    *EPISODE_COLUMNS,
+    *columns_of(EpisodeEnded, "worker"),
+    *columns_of(Charged),
+    *columns_of(Placed),
+)
+"""Of `results`: all that is the episode's and not the grade's."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -322,85 +335,3 @@ def _common_kind(kinds: set[Kind]) -> Kind:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "double" if kinds == {"int64", "double"} else "string"
-
-
-Row = tuple[object, ...]
-"""Values in the order of the table's columns."""
-
-
-def _reader(columns: Iterable[Column], *records: type[msgspec.Struct]) -> Callable[..., Row]:
-    """What makes rows of one of each of these records, given in this order."""
-    cells = [(records.index(each.record), each.field) for each in columns if each.record]
-    return lambda *given: tuple([getattr(given[at], field) for at, field in cells])
-
-
-_before = _reader(_RESULTS_BEFORE, Manifest, Case, Grade)
-_after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged, Placed)
-_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
-_message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
-_limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange, Placed)
-_pause = _reader(PAUSES_COLUMNS, Manifest, PauseRecord, LanePause, Placed)
-
-
-def result_row(
-    manifest: Manifest,
-    case: Case,
-    grade: Grade,
-    episode: EpisodeEnded | None,
-    *,
-    had_episode: bool,
-    params: Sequence[Column],
-    prices: Prices,
-) -> Row:
-    """The row of `results` for one graded case, without scores: at the end it is known of which.
-
-    A case that had no episode (skipped by a mark) has zero times, both of its timestamps are those
-    of its grade, and the names of its lane are empty. All of that is null where there was an
-    episode and its record cannot be read any more.
-    """
-    units = None
-    if episode is not None:
-        spent = _spent(episode)
-        units = prices.of_all(episode.own_attempts)
-        # In a resumed run another worker may have graded it, and it is the requests that count.
-        grade = msgspec.structs.replace(grade, worker=episode.worker, host=episode.host)
-    elif had_episode:
-        spent = _UNREADABLE
-    else:
-        spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
-    return (
-        *_before(manifest, case, grade),
-        *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
-        *_after(spent, case, grade, _charged(units), _placed(manifest, grade)),
-    )
-
-
-def _charged(units: int | None) -> Charged:
-    return _UNKNOWN if units is None else Charged(amount_of(units))
-
-
-_UNKNOWN = Charged()
-
-
-def attempt_rows(manifest: Manifest, episode: EpisodeEnded, prices: Prices) -> Iterator[Row]:
-    """The rows of `attempts` for one episode, in the order sent."""
-    placed = _placed(manifest, episode)
-    for each in episode.attempts:
-        yield _attempt(manifest, episode, each, _charged(prices.of(each)), placed)
-
-
-def transcript_rows(
-    manifest: Manifest, episode: EpisodeEnded, messages: Iterable[TurnMessage]
-) -> Iterator[Row]:
-    """The rows of `transcripts` for one episode, in the order of the conversation."""
-    return (_message(manifest, episode, each) for each in messages)
-
-
-def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
-    """The row of `limits` for one change."""
-    return _limit(manifest, record, record.change, _placed(manifest, record))
-
-
-def pause_row(manifest: Manifest, record: PauseRecord) -> Row:
-    """The row of `pauses` for one pause."""
-    return _pause(manifest, record, record.pause, _placed(manifest, record))

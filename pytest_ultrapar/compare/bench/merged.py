@@ -20,6 +20,7 @@ from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import JournalReader
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.timing import time_of
 from pytest_ultrapar.system.files import read_file
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
             measures[case_id] = measure_case(
                 case,
                 found.grade,
-                episode if isinstance(episode, EpisodeEnded) else None,
+                time_of(episode) if isinstance(episode, EpisodeEnded) else None,
                 summary_by=manifest.summary_by,
                 part=manifest.measured_part,
                 cell=cells[case_id],

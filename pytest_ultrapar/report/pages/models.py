@@ -119,7 +119,7 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
     """
     found = []
     for model, own in sorted(rows.items()):
-        n = n_repetitions(own)
+        n = n_repetitions(row.cell for row in own)
         for k in _ks(n) if n > 1 else ():
             share = cell_share(f"pass@{k}", own)
             if share is not None:
