@@ -67,11 +67,14 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
 
     It is empty for a case that is alone in its cell.
     """
+    own = list(cases)
+    if not any(case.repeat for case in own):
+        return dict.fromkeys([case.case_id for case in own], "")
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
     # One object for each text: 20,000 of them are compared often.
     texts: dict[str, str] = {}
-    for case in cases:
+    for case in own:
         name = question_of(case)
         # A parameter stands in `params` by its name where it is no plain value, so two questions
         # may look alike; then they have the same repetitions, too.

@@ -121,7 +121,9 @@ def _of_parquet(
         if missing:
             raise KeyError(*missing)
         names = _names(columns, known.names, beginning)
-        batches = file.iter_batches(_ROWS_AT_ONCE, columns=names)
+        # Each time that a batch is looked through, all ids of cases are.
+        size = max(_ROWS_AT_ONCE, len(of_cases or ()))
+        batches = file.iter_batches(size, columns=names)
         if of_cases is not None:
             wanted = pa.array(of_cases, pa.string())
             batches = (one.filter(pc.is_in(one["case_id"], value_set=wanted)) for one in batches)

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""So many have their rows in memory at first: a run's tables may be larger than that is. Each time
-all tables are read."""
-_GROWTH = 8
-"""Times as many where the last ones said less than `_FEW_CHARACTERS`."""
-_FEW_CHARACTERS = 4_000_000
+"""So many have their rows in memory at first: a run's tables may be larger than that is."""
+_CHARACTERS_AT_ONCE = 20_000_000
+"""What comes next may say so much, if it is as long as the first: all tables are read each time."""
 MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
 MOST_CHARACTERS = 200_000_000
@@ -101,8 +99,8 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
             of_case |= dict.fromkeys(some, len(parts))
             parts.append(packed)
         first += len(near)
-        if sum(len(text) for text in told[0].columns["content"]) < _FEW_CHARACTERS:
-            at_once *= _GROWTH
+        n_said = sum(map(len, told[0].columns["content"]))
+        at_once = max(_CASES_AT_ONCE, len(near) * _CHARACTERS_AT_ONCE // (n_said + 100 * len(near)))
     return Packed(parts, of_case, 0)
 
 
