@@ -183,9 +183,10 @@ class Intake:
 
     def _ended(self, case: Case | None, found: CaseHistory) -> Ended:
         kept = self._episodes
-        episodes = [kept[one.position] for one in found.episodes if one.position in kept]
+        episodes = [own for one in found.episodes if (own := kept.get(one.position)) is not None]
         final = found.final_episode() if case is not None else None
-        return Ended(case, found, episodes, kept.get(final.position) if final is not None else None)
+        graded = [own for own in episodes if final is not None and own.position == final.position]
+        return Ended(case, found, episodes, graded[0] if graded else None)
 
     def figures(self, ended: Iterable[Ended]) -> tuple[list[CaseMeasure], RequestLog]:
         """One measure for each case that has a result, and the requests of all.

@@ -96,7 +96,7 @@ def measure_case(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        names=tuple(case.value_of(name) for name in summary_by),
+        names=tuple([case.value_of(name) for name in summary_by]),
         outcome=grade.outcome,
         completed=is_completed(grade.outcome, took.n_attempts),
         span=took.span if is_measured else None,
@@ -168,7 +168,7 @@ class Measures:
 
     def __init__(self, measures: Iterable[CaseMeasure] = ()) -> None:
         self.kinds: list[Kind] = []
-        self._numbers: dict[Kind, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
         self._scores = array("d")
         self.rows = np.empty(0, _ROW)
         self.extend(measures)
@@ -183,7 +183,7 @@ class Measures:
         self.rows[first:] = added
 
     def _row(self, number: int, one: CaseMeasure) -> tuple[float, ...]:
-        kind = Kind(
+        kind = (
             one.suite,
             one.model,
             one.names,
@@ -195,7 +195,7 @@ class Measures:
         )
         of_kind = self._numbers.setdefault(kind, len(self.kinds))
         if of_kind == len(self.kinds):
-            self.kinds.append(kind)
+            self.kinds.append(Kind(*kind))
         scores_at = len(self._scores)
         self._scores.extend(one.scores.values())
         return (

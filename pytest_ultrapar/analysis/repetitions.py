@@ -142,7 +142,7 @@ def share_of(
     """
     if not any(row.cell or row.cluster for row in rows):
         # Of a million cases, words for a cluster of each would take 250 MB.
-        return _share_of_alone(hits, confidence)
+        return share_of_alone(sum(hits), len(hits), confidence=confidence)
     clusters = clusters_of(rows)
     cells = map(_cell, rows)
     if len(set(zip(clusters, cells, strict=True))) == len(rows):
@@ -155,13 +155,13 @@ def share_of(
     return Share(len(rows), sum(hits) / len(rows), low, high)
 
 
-def _share_of_alone(hits: Sequence[bool], confidence: float) -> Share | None:
-    """As `clustered_share`, where each row is a cluster of its own."""
-    if not hits:
+def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Share | None:
+    """As `share_of`, where each of `n` rows is a cluster of its own."""
+    if not n:
         return None
-    value = sum(hits) / len(hits)
-    low, high = wilson_interval(value * len(hits), len(hits), critical_z(confidence))
-    return Share(len(hits), value, low, high)
+    value = n_hits / n
+    low, high = wilson_interval(value * n, n, critical_z(confidence))
+    return Share(n, value, low, high)
 
 
 def with_dependence(

@@ -134,12 +134,11 @@ class CaseHistory(msgspec.Struct):
         """
         if self.grade is None:
             return None
-        whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
-        if self.grade.outcome != "infra":
-            whole = [entry for entry in whole if entry.ending != "infra"]
-        before = [entry for entry in whole if entry.ended_at_us <= self.grade.at_us]
-        # None before it: the wall clock was set back between the two.
-        found = before or whole
+        other = "interrupted" if self.grade.outcome == "infra" else "infra"
+        found = [one for one in self.episodes if one.ending not in {"interrupted", other}]
+        if len(found) > 1:
+            # None before it: the wall clock was set back between the two.
+            found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
         return found[-1] if found else None
 
 
@@ -223,11 +222,12 @@ class GrowingJournal:
             ResultsError: The journal cannot be listed, or a segment is gone since.
         """
         for path in segments(self._directory):
-            read = self._read.get(path.name, 0)
+            name = path.name
+            read = self._read.get(name, 0)
             if segment_size(path) <= read:
                 continue
             for position, record in scan_segment(path, decode_whole, at=read):
-                self._read[path.name] = position.offset + position.length
+                self._read[name] = position.offset + position.length
                 yield position, record
 
     def lost(self) -> bool:

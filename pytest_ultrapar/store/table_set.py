@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.timing import Took
 
 
-CASES_PER_GROUP = 2_000
+CASES_PER_GROUP = 10_000
 TEXT_PER_GROUP = 16 * 2**20
 """Characters of conversation; whichever comes first ends a row group, to keep memory bounded."""
 TEXT_KEPT = 64 * 2**20
