@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -213,7 +214,8 @@ def _go_through(
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
-        ended, saying = taken.ended(), _saying(written, n_done, taken.n_cases)
+        ended = taken.ended()
+        saying = partial(_say, written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
         found, requests = taken.figures(ended)
@@ -226,10 +228,8 @@ def _go_through(
     return measures, log, ends, writing
 
 
-def _saying(
-    written: Callable[[int, int], None], n_before: int, n_cases: int
-) -> Callable[[int], None]:
-    return lambda n: written(min(n_before + n, n_cases), n_cases)
+def _say(written: Callable[[int, int], None], n_before: int, n_cases: int, n: int) -> None:
+    written(min(n_before + n, n_cases), n_cases)
 
 
 _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")

@@ -7,6 +7,7 @@ only at the end it is known which episode counts for a case, and rows are put in
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,12 @@ from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import claimed_of, read_plan
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
+from pytest_ultrapar.store.recovered import (
+    GrowingJournal,
+    JournalHistory,
+    UnreadableEpisode,
+    decode_whole,
+)
 from pytest_ultrapar.store.table_set import Ended, TableSet
 from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
@@ -125,8 +131,10 @@ class Intake:
         self.tables.clear()
         self._log = self.new_log()
         self._episodes.clear()
-        for position, record in slices.records(cases):
-            self._take(position, record)
+        for position in slices.positions(cases):
+            # What is gone since then is left out.
+            with suppress(ResultsError):
+                self._take(position, decode_whole(self._reader.payload(position)))
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -206,7 +214,7 @@ class Intake:
             measure = measure_case(
                 case,
                 grade,
-                None if one.graded is None else one.graded.took,
+                None if one.graded is None else one.graded.spent,
                 summary_by=self._manifest.summary_by,
                 part=self._part,
                 cost=None if one.graded is None else one.graded.cost,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from pytest_ultrapar.records import GRADED, Outcome
-from pytest_ultrapar.store.timing import MeasuredPart, Span, Took, is_completed
+from pytest_ultrapar.store.tables import Spent
+from pytest_ultrapar.store.timing import MeasuredPart, Span, is_completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 WHOLE_RUN = MeasuredPart()
-_NOTHING = Took(0, None, 0.0, 0.0, 0, None, None)
+_NOTHING = Spent(started_at_us=0, ended_at_us=0)
 
 
 class CaseMeasure(NamedTuple):
@@ -72,7 +73,7 @@ class CaseMeasure(NamedTuple):
 def measure_case(
     case: Case,
     grade: Grade,
-    took: Took | None,
+    spent: Spent | None,
     *,
     summary_by: Sequence[str],
     part: MeasuredPart = WHOLE_RUN,
@@ -84,29 +85,30 @@ def measure_case(
     Args:
         case: The planned case.
         grade: The one that stands.
-        took: What the episode took that it is about, if any.
+        spent: By the episode that it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         part: Of the run, which counts in the makespan.
         cost: Units of the episode's requests, as far as known.
         cell: As `repetitions.cells_of` calls it.
     """
-    took = took or _NOTHING
-    is_measured = took.span is not None and part.holds(case.case_id, took.started_at_us)
+    spent = spent or _NOTHING
+    n_attempts, span = spent.n_attempts or 0, spent.span
+    is_measured = span is not None and part.holds(case.case_id, spent.started_at_us or 0)
     return CaseMeasure(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
         names=tuple([case.value_of(name) for name in summary_by]),
         outcome=grade.outcome,
-        completed=is_completed(grade.outcome, took.n_attempts),
-        span=took.span if is_measured else None,
-        service_s=took.service_s,
-        duration_s=took.duration_s,
-        n_attempts=took.n_attempts,
-        tokens_in=took.tokens_in,
-        tokens_out=took.tokens_out,
+        completed=is_completed(grade.outcome, n_attempts),
+        span=span if is_measured else None,
+        service_s=spent.service_s or 0.0,
+        duration_s=spent.duration_s or 0.0,
+        n_attempts=n_attempts,
+        tokens_in=spent.sent_tokens[0],
+        tokens_out=spent.sent_tokens[1],
         scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=took.span if case.case_id in part.serial_sample else None,
+        serial_span=span if case.case_id in part.serial_sample else None,
         cluster=case.cluster,
         cost=cost,
         cell=cell,

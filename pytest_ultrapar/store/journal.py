@@ -250,6 +250,19 @@ class JournalReader:
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
         """
+        try:
+            return decode_record(self.payload(position))
+        except msgspec.DecodeError as error:
+            where = f"{position.segment} at byte {position.offset}"
+            msg = f"the journal record in {where} is of another version: {error}"
+            raise ResultsError(msg) from error
+
+    def payload(self, position: Position) -> bytes:
+        """Its JSON text, likewise.
+
+        Raises:
+            ResultsError: There is no such segment, or no whole record at that place.
+        """
         where = f"{position.segment} at byte {position.offset}"
         with cannot(f"read the journal record in {where}"):
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
@@ -257,11 +270,7 @@ class JournalReader:
         if payload is None:
             msg = f"the journal record in {where} is damaged"
             raise ResultsError(msg)
-        try:
-            return decode_record(payload)
-        except msgspec.DecodeError as error:
-            msg = f"the journal record in {where} is of another version: {error}"
-            raise ResultsError(msg) from error
+        return payload
 
     def close(self) -> None:
         """Close all segments."""

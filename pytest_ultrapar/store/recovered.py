@@ -117,10 +117,11 @@ class CaseHistory(msgspec.Struct):
 
     def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
         """Note an ended episode; returns the entry that it merely repeats, if there is one."""
-        earlier = next((one for one in self.episodes if entry.repeats(one)), None)
-        if earlier is None:
-            insort(self.episodes, entry, key=_ended_at)
-        return earlier
+        for earlier in self.episodes:
+            if entry.repeats(earlier):
+                return earlier
+        insort(self.episodes, entry, key=_ended_at)
+        return None
 
     def kept_episode(self) -> EpisodeEntry | None:
         """The final episode, else the last one that came to its end; None where none did."""

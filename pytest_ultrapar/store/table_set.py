@@ -36,6 +36,7 @@ from pytest_ultrapar.store.tables import (
     PAUSES_COLUMNS,
     SPENT_COLUMNS,
     TRANSCRIPTS_COLUMNS,
+    UNKNOWN,
     UNREADABLE,
     Charged,
     Column,
@@ -47,7 +48,6 @@ from pytest_ultrapar.store.tables import (
     results_columns,
     spent_by,
 )
-from pytest_ultrapar.store.timing import time_of
 from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.recovered import CaseHistory
-    from pytest_ultrapar.store.timing import Took
 
 
 CASES_PER_GROUP = 10_000
@@ -72,23 +71,23 @@ class KeptEpisode(NamedTuple):
 
     Attributes:
         position: Where it stands in the journal.
-        took: What it took.
+        spent: What it took; its row is among what all episodes took.
+        at: That row.
         cost: Units (`pool.money`) of its requests to the case's own model, as far as known.
         requests: Where they are in the log of requests.
         attempts: Its rows of `attempts`.
         messages: Its rows of `transcripts`; None where they are not kept.
         n_characters: Of its conversation.
-        spent: Its part of a row of `results`.
     """
 
     position: Position
-    took: Took
+    spent: Spent
+    at: int
     cost: int | None
     requests: range
     attempts: range
     messages: range | None
     n_characters: int
-    spent: int
 
 
 class Ended(NamedTuple):
@@ -179,8 +178,8 @@ class TableSet:
             self.n_maybe_billed += each.maybe_billed
         self._n_attempts += len(attempts)
         prices.add(attempts)
-        self.roles.add(episode.sent, prices)
-        took = time_of(episode)
+        self.roles.add(attempts, prices)
+        spent = spent_by(episode)
         cost = prices.of_all(episode.own_attempts)
         messages = self._messages(episode)
         n_characters = sum([len(message.content) for message in messages])
@@ -188,13 +187,13 @@ class TableSet:
         is_kept = self._n_characters <= TEXT_KEPT
         return KeptEpisode(
             position,
-            took,
+            spent,
+            self._spent.add(spent, episode, charged(cost), place),
             cost,
             requests,
             range(begin, self._attempts.n),
             self._add_messages(episode, messages) if is_kept else None,
             n_characters,
-            self._spent.add(spent_by(episode, took), episode, charged(cost), place),
         )
 
     def _add_messages(self, episode: EpisodeEnded, messages: Sequence[TurnMessage]) -> range:
@@ -247,12 +246,12 @@ class TableSet:
         an episode and its record cannot be read any more.
         """
         if one.graded is not None:
-            return one.graded.spent
+            return one.graded.at
         grade = one.found.grade
         assert grade is not None
         spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
         spent = UNREADABLE if one.found.had_episode else spent
-        return self._spent.add(spent, grade, Charged(), placed(self._manifest, grade))
+        return self._spent.add(spent, grade, UNKNOWN, placed(self._manifest, grade))
 
     def _message_rows(
         self, group: Sequence[Ended], read: Callable[[Position], EpisodeEnded | None]

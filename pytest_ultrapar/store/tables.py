@@ -10,7 +10,7 @@ the columns there are is part of the format and stays.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -25,18 +25,18 @@ from pytest_ultrapar.records import (
     Grade,
     Long,
     Microseconds,
+    NoColumn,
     Outcome,
     Replayed,
     TurnMessage,
 )
 from pytest_ultrapar.store.manifest import Manifest
-from pytest_ultrapar.store.timing import total_tokens
+from pytest_ultrapar.store.timing import NO_SERVICE, Span, total_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.records import Scalar
-    from pytest_ultrapar.store.timing import Took
 
 
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
@@ -107,7 +107,7 @@ def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column,
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the episode of a graded case took, as `results` has it.
+    """What an episode took, as `results` has it of the graded one.
 
     Requests and tokens are those of the case's own model; times are the whole episode's, roles
     included. As it stands here it is that of a case without an episode, but for both timestamps.
@@ -132,6 +132,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
+        span: When it ran; None if it sent nothing.
+        sent_tokens: Tokens in and out of what was sent, without answers of an earlier run.
     """
 
     n_attempts: int | None = 0
@@ -148,6 +150,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = ""
     instance: str | None = ""
     key: str | None = ""
+    span: NoColumn[Span | None] = None
+    sent_tokens: NoColumn[tuple[int | None, int | None]] = (None, None)
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -178,35 +182,81 @@ def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | Paus
     return Placed(record.host or manifest.host)
 
 
-UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
+_NULL: dict[str, Any] = dict.fromkeys(Spent.__struct_fields__[:-2])
+UNREADABLE = Spent(**_NULL)
 
 
-def spent_by(episode: EpisodeEnded, took: Took) -> Spent:
-    """What an episode took, as `results` has it."""
-    attempts, own = episode.attempts, episode.own_attempts
-    last = own[-1] if own else None
-    in_roles = {each.turn for each in attempts if each.role}
+def spent_by(episode: EpisodeEnded) -> Spent:
+    """What an episode took."""
+    waited_s = refused_s = queue_wait_s = rate_wait_s = 0.0
+    for one in episode.attempts:
+        # The wait for the first lease is no part of the duration.
+        waited_s += max(0.0, one.t_lease_s - one.t_ready_s)
+        queue_wait_s += one.seat_wait_s
+        rate_wait_s += one.rate_wait_s
+        if one.outcome in NO_SERVICE:
+            refused_s += one.t_end_s - one.t_send_s
+    own, sent = episode.own_attempts, episode.own_sent
+    n_in_roles = 0
+    if len(own) < len(episode.attempts):
+        n_in_roles = len({one.turn for one in episode.attempts if one.role})
+    tokens = _tokens(own)
+    last = own[-1] if own else _NO_LANE
     return Spent(
-        n_attempts=took.n_attempts,
-        n_turns=episode.n_turns - len(in_roles),
-        tokens_in=total_tokens([each.tokens_in for each in own]),
-        tokens_out=total_tokens([each.tokens_out for each in own]),
-        queue_wait_s=sum([each.seat_wait_s for each in attempts], 0.0),
-        rate_wait_s=sum([each.rate_wait_s for each in attempts], 0.0),
+        n_attempts=len(sent),
+        n_turns=episode.n_turns - n_in_roles,
+        tokens_in=tokens[0],
+        tokens_out=tokens[1],
+        queue_wait_s=queue_wait_s,
+        rate_wait_s=rate_wait_s,
         backoff_s=episode.backoff_s,
-        service_s=took.service_s,
+        service_s=max(0.0, episode.duration_s - waited_s - episode.backoff_s - refused_s),
         duration_s=episode.duration_s,
         started_at_us=episode.started_at_us,
         ended_at_us=episode.ended_at_us,
-        provider=last.provider if last is not None else "",
-        instance=last.instance if last is not None else "",
-        key=last.key if last is not None else "",
+        provider=last.provider,
+        instance=last.instance,
+        key=last.key,
+        span=_span(episode),
+        sent_tokens=tokens if len(sent) == len(own) else _tokens(sent),
+    )
+
+
+class _Lane(NamedTuple):
+    provider: str = ""
+    instance: str = ""
+    key: str = ""
+
+
+_NO_LANE = _Lane()
+
+
+def _tokens(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
+    return (
+        total_tokens([one.tokens_in for one in attempts]),
+        total_tokens([one.tokens_out for one in attempts]),
+    )
+
+
+def _span(episode: EpisodeEnded) -> Span | None:
+    attempts = episode.attempts
+    if not attempts:
+        return None
+    # Its duration runs from its first lease, which came at `t_lease_s` or a moment later; no term
+    # is beyond the true end, and what an episode does after its last answer counts, too.
+    by_duration_s = attempts[0].t_lease_s + episode.duration_s
+    return Span(
+        min([one.t_send_s for one in attempts]),
+        max([by_duration_s, *[one.t_end_s for one in attempts]]),
     )
 
 
 def charged(units: int | None) -> Charged:
     """What so many units (`pool.money`) are in `results` and `attempts`."""
-    return Charged() if units is None else Charged(amount_of(units))
+    return UNKNOWN if units is None else Charged(amount_of(units))
+
+
+UNKNOWN = Charged()
 
 
 EPISODE_COLUMNS = columns_of(Spent)

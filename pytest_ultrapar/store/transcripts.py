@@ -153,7 +153,9 @@ def _as_text(content: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    return None if value is None or value == "" else _as_text(value)
+    if isinstance(value, str):
+        return value or None
+    return None if value is None else _as_text(value)
 
 
 def _calls(calls: object) -> str | None:

@@ -19,8 +19,7 @@ from pytest_ultrapar.analysis.statistics import (
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import Position
 from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
-from pytest_ultrapar.store.tables import parameter_columns
-from pytest_ultrapar.store.timing import time_of
+from pytest_ultrapar.store.tables import parameter_columns, spent_by
 from tests.unit import finished_run
 
 times = st.floats(0, 1e4, allow_nan=False)
@@ -44,7 +43,7 @@ def measure(start_s, end_s, outcome="solved", **scores):
     )
     grade = Grade("c", "gw0", outcome, "passed", 5, scores=scores)
     names = ("model", "repeat", "flaw", "other")
-    return measure_case(case, grade, time_of(ended), summary_by=names)
+    return measure_case(case, grade, spent_by(ended), summary_by=names)
 
 
 def test_service_leaves_waiting_out():
@@ -55,13 +54,13 @@ def test_service_leaves_waiting_out():
     ]
     # 4.7 s: 0.1 refused, 1.0 backed off, 1.5 waited for two leases.
     ended = episode(attempts, 4.7, backoff_s=1.0)
-    assert time_of(ended).service_s == pytest.approx(2.1)
+    assert spent_by(ended).service_s == pytest.approx(2.1)
 
 
 def test_span_ends_with_the_episode_and_not_with_its_last_answer():
-    assert time_of(episode([attempt(1, 1, 1.5, 2)], 4.0)).span == (1.5, 5.0)
-    assert time_of(episode([attempt(1, 1, 1.5, 9)], 4.0)).span == (1.5, 9.0)
-    assert time_of(episode([], 4.0)).span is None
+    assert spent_by(episode([attempt(1, 1, 1.5, 2)], 4.0)).span == (1.5, 5.0)
+    assert spent_by(episode([attempt(1, 1, 1.5, 9)], 4.0)).span == (1.5, 9.0)
+    assert spent_by(episode([], 4.0)).span is None
 
 
 def everything(_):
