@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -32,9 +32,6 @@ from pytest_ultrapar.store.parquet import (
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     COLUMNS,
-    LIMITS_COLUMNS,
-    PAUSES_COLUMNS,
-    SPENT_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     UNKNOWN,
     UNREADABLE,
@@ -65,14 +62,19 @@ TEXT_KEPT = 64 * 2**20
 """So many characters of conversation are kept as columns while a run goes on; what came after them
 is read from the journal once more when the tables are written."""
 
+_OF_RESULT = (Manifest, Case, Grade, Spent, Charged, Placed)
+_OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
+_OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
+
 
 class KeptEpisode(NamedTuple):
     """What is kept of an episode.
 
     Attributes:
         position: Where it stands in the journal.
-        spent: What it took; its row is among what all episodes took.
-        at: That row.
+        worker: Who ran it.
+        place: Where that was.
+        spent: What it took.
         cost: Units (`pool.money`) of its requests to the case's own model, as far as known.
         requests: Where they are in the log of requests.
         attempts: Its rows of `attempts`.
@@ -81,8 +83,9 @@ class KeptEpisode(NamedTuple):
     """
 
     position: Position
+    worker: str
+    place: Placed
     spent: Spent
-    at: int
     cost: int | None
     requests: range
     attempts: range
@@ -148,7 +151,6 @@ class TableSet:
         """Let go of all rows; what is known of them in sum stays."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
-        self._spent = rows(SPENT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
         self._attempts = rows(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
         self._transcripts = rows(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
         self._n_characters = 0
@@ -179,17 +181,16 @@ class TableSet:
         self._n_attempts += len(attempts)
         prices.add(attempts)
         self.roles.add(attempts, prices)
-        spent = spent_by(episode)
-        cost = prices.of_all(episode.own_attempts)
         messages = self._messages(episode)
         n_characters = sum([len(message.content) for message in messages])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
         return KeptEpisode(
             position,
-            spent,
-            self._spent.add(spent, episode, charged(cost), place),
-            cost,
+            episode.worker,
+            place,
+            spent_by(episode),
+            prices.of_all(episode.own_attempts),
             requests,
             range(begin, self._attempts.n),
             self._add_messages(episode, messages) if is_kept else None,
@@ -218,40 +219,40 @@ class TableSet:
         )
 
     def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
-        ended = [one for one in group if one.result is not None]
-        cases, grades = zip(*[one.result for one in ended], strict=True) if ended else ((), ())
-        given: dict[object, Sequence[object]]
-        spent = self._spent.take([self._spent_on(one) for one in ended])
-        # What the episode says counts: in a resumed run another worker may have graded it.
-        found = dict(zip(spent.column_names, spent.columns, strict=True))
-        given = {Manifest: [self._manifest] * len(ended), Case: cases, Grade: grades}
+        rows = [self._result(*one.result, one) for one in group if one.result is not None]
+        given: dict[object, Sequence[Any]]
+        given = dict(zip(_OF_RESULT, zip(*rows, strict=True) if rows else [()] * 6, strict=True))
         columns = results_columns(self.params, scores)
+        arrays = []
         for column in columns:
             _, _, name = column.name.partition(".")
             if column in self.params:
-                values = [fit(case.params.get(name), column.kind) for case in cases]
-                found[column.name] = arrow_array(column, values)
+                values = [fit(case.params.get(name), column.kind) for case in given[Case]]
+                arrays.append(arrow_array(column, values))
             elif column in scores:
-                found[column.name] = arrow_array(column, [one.scores.get(name) for one in grades])
-            elif column.name not in found:
-                found[column.name] = field_of(column, given[column.record])
-        schema = arrow_schema(columns, simulated=self._manifest.simulated)
-        return pa.table([found[name] for name in schema.names], schema)
+                values = [grade.scores.get(name) for grade in given[Grade]]
+                arrays.append(arrow_array(column, values))
+            else:
+                arrays.append(field_of(column, given[column.record]))
+        return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
-    def _spent_on(self, one: Ended) -> int:
-        """Its row of what episodes spent.
+    def _result(self, case: Case, grade: Grade, one: Ended) -> tuple[object, ...]:
+        """What a row of `results` is made of, as `_OF_RESULT` has it.
 
         A case that had no episode (skipped by a mark) has zero times, both of its timestamps are
         those of its grade, and the names of its lane are empty. All of that is null where there was
         an episode and its record cannot be read any more.
         """
-        if one.graded is not None:
-            return one.graded.at
-        grade = one.found.grade
-        assert grade is not None
-        spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
-        spent = UNREADABLE if one.found.had_episode else spent
-        return self._spent.add(spent, grade, UNKNOWN, placed(self._manifest, grade))
+        kept = one.graded
+        if kept is None:
+            spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
+            spent = UNREADABLE if one.found.had_episode else spent
+            place = placed(self._manifest, grade)
+            return self._manifest, case, grade, spent, UNKNOWN, place
+        if grade.worker != kept.worker:
+            # In a resumed run another worker may have graded it, and it is the requests that count.
+            grade = msgspec.structs.replace(grade, worker=kept.worker)
+        return self._manifest, case, grade, kept.spent, charged(kept.cost), kept.place
 
     def _message_rows(
         self, group: Sequence[Ended], read: Callable[[Position], EpisodeEnded | None]
@@ -357,14 +358,10 @@ def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
     """
     changes = read_history(run_dir / LIMITS_FILE, LimitRecord)
     pauses = read_history(run_dir / PAUSES_FILE, PauseRecord)
-    limits = Rows(
-        LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange, Placed, simulated=manifest.simulated
-    )
+    limits = Rows(COLUMNS["limits"], *_OF_LIMIT, simulated=manifest.simulated)
     for one in changes:
         limits.add(manifest, one, one.change, placed(manifest, one))
-    paused = Rows(
-        PAUSES_COLUMNS, Manifest, PauseRecord, LanePause, Placed, simulated=manifest.simulated
-    )
+    paused = Rows(COLUMNS["pauses"], *_OF_PAUSE, simulated=manifest.simulated)
     for own in pauses:
         paused.add(manifest, own, own.pause, placed(manifest, own))
     found = {"limits": limits, "pauses": paused}

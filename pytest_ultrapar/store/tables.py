@@ -261,13 +261,6 @@ UNKNOWN = Charged()
 
 EPISODE_COLUMNS = columns_of(Spent)
 """Of `results`: what the graded episode says."""
-SPENT_COLUMNS = (
-    *EPISODE_COLUMNS,
-    *columns_of(EpisodeEnded, "worker"),
-    *columns_of(Charged),
-    *columns_of(Placed),
-)
-"""Of `results`: all that is the episode's and not the grade's."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
