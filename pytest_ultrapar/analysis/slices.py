@@ -12,7 +12,6 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from pytest_ultrapar.analysis.repetitions import question_of
@@ -86,10 +85,6 @@ class Slices:
             return None
         self._number += 1
         cases = list(islice(self._left, self._size))
-        for case in cases:
-            # One object for each text: there are a million.
-            for name in ("suite", "model"):
-                msgspec.structs.force_setattr(case, name, sys.intern(getattr(case, name)))
         if not cases:
             self._number = self.n_cases  # no further one
         return cases

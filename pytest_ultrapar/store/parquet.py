@@ -6,11 +6,9 @@ value. So the pages have them, and are read back once with them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -77,7 +75,6 @@ class Rows:
         self._columns = [(column, kinds.index(column.record)) for column in columns]
         self._pending: list[tuple[object, ...]] = []
         self._batches: list[pa.RecordBatch] = []
-        self._begins: list[int] = []
 
     def add(self, *records: object) -> int:
         """Take what one row is made of, and return which row that is."""
@@ -90,33 +87,24 @@ class Rows:
     def take(self, places: Sequence[int]) -> pa.Table:
         """The rows at these places, in the order given."""
         self.convert()
-        if not places:
-            return self.schema.empty_table()
-        wanted = np.asarray(places)
-        batch_of = np.searchsorted(self._begins, wanted, side="right") - 1
-        found, order = [], []
-        for at in np.unique(batch_of):
-            here = np.flatnonzero(batch_of == at)
-            found.append(self._batches[at].take(pa.array(wanted[here] - self._begins[at])))
-            order.append(here)
-        # Taking from a column of several chunks would put all of it together first.
-        table = pa.Table.from_batches(found).combine_chunks()
-        return table.take(pa.array(np.argsort(np.concatenate(order))))
+        # Put together once: else each time that some are taken.
+        whole = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
+        self._batches = whole.to_batches()
+        return whole.take(pa.array(places, pa.int64()))
 
     def convert(self) -> int:
         """Make columns of the rows that are none yet; returns how many there are."""
         if self._pending:
             given = list(zip(*self._pending, strict=True))
             arrays = [field_of(column, given[at]) for column, at in self._columns]
-            self._begins.append(self.n - len(self._pending))
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
             self._pending.clear()
         return self.n
 
     def forget(self, n: int) -> None:
         """Let go of all rows that came since `convert` returned `n`."""
-        kept = bisect_left(self._begins, n)
-        del self._batches[kept:], self._begins[kept:]
+        kept = pa.Table.from_batches(self._batches, self.schema).slice(0, n)
+        self._batches = kept.to_batches()
         self._pending.clear()
         self.n = n
 

@@ -150,5 +150,8 @@ def _of_json(
             for row in map(msgspec.json.Decoder(dict[str, Any]).decode, file)
             if of_cases is None or row["case_id"] in of_cases
         ]
-    names = _names(columns, list(rows[0]) if rows else (), beginning)
-    return pa.table({one: [row[one] for row in rows] for one in names})
+    found = {}
+    for one in _names(columns, list(rows[0]) if rows else (), beginning):
+        column = pa.array([row[one] for row in rows])
+        found[one] = column.cast(pa.string()) if pa.types.is_null(column.type) else column
+    return pa.table(found)

@@ -201,7 +201,7 @@ def spent_by(episode: EpisodeEnded) -> Spent:
     if len(own) < len(episode.attempts):
         n_in_roles = len({one.turn for one in episode.attempts if one.role})
     tokens = _tokens(own)
-    last = own[-1] if own else _NO_LANE
+    last = own[-1] if own else None
     return Spent(
         n_attempts=len(sent),
         n_turns=episode.n_turns - n_in_roles,
@@ -214,21 +214,12 @@ def spent_by(episode: EpisodeEnded) -> Spent:
         duration_s=episode.duration_s,
         started_at_us=episode.started_at_us,
         ended_at_us=episode.ended_at_us,
-        provider=last.provider,
-        instance=last.instance,
-        key=last.key,
+        provider=last.provider if last else "",
+        instance=last.instance if last else "",
+        key=last.key if last else "",
         span=_span(episode),
         sent_tokens=tokens if len(sent) == len(own) else _tokens(sent),
     )
-
-
-class _Lane(NamedTuple):
-    provider: str = ""
-    instance: str = ""
-    key: str = ""
-
-
-_NO_LANE = _Lane()
 
 
 def _tokens(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:

@@ -77,7 +77,7 @@ def lines(figures):
             params=row(said["params"], number),
             parts={name: s for name, s in row(said["parts"], number).items() if s},
         )
-        for number in range(len(figures.cases.case_id))
+        for number in range(len(figures.cases["case_id"]))
     ]
 
 
@@ -99,7 +99,7 @@ def unpacked(text):
 def test_figures_are_those_of_the_tables(run):
     figures = read_figures(run, read_manifest(run))
     rows = {row["case_id"]: row for row in table(run, "results")}
-    assert figures.cases.case_id[0] == "case4", "errors come first"
+    assert figures.cases["case_id"][0] == "case4", "errors come first"
     for one in lines(figures):
         row = rows[one.case_id]
         assert (one.outcome, figures.models[one.model], one.n_attempts) == (
@@ -293,9 +293,9 @@ def test_names_that_look_alike_are_told_apart(tmp_path):
     assert figures.models == [r"\x1b", r"\x1b (2)", "a  b"]
     (flaw,) = [each for each in figures.dimensions if each.name == "flaw"]
     assert flaw.values == [f"{'p' * 60}...", f"{'p' * 60}... (2)", "q"]
-    assert set(figures.cases.model) == {0, 1, 2}
+    assert set(figures.cases["model"]) == {0, 1, 2}
     assert max(len(one.params["flaw"]) for one in lines(figures)) < 600
-    assert max(map(len, figures.cases.name)) < 400
+    assert max(map(len, figures.cases["name"])) < 400
 
 
 def test_errors_have_a_bound(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,64 +17,35 @@ Table = Any
 """Arrow's."""
 
 
-class Held(NamedTuple):
-    """What kept the requests of each case up, all of them together.
-
-    Attributes:
-        waited_s: For leases that it asked for after it had begun.
-        refused_s: In requests that were refused for their rate.
-    """
-
-    waited_s: Floats
-    refused_s: Floats
-
-
-class CaseTimes(NamedTuple):
+def case_times(
+    results: Table, attempts: Table, case_of: Numbers
+) -> tuple[list[float], dict[str, list[float]]]:
     """The two times of each case and the parts of the second.
-
-    Attributes:
-        line_s: In line for its first lease, before it began.
-        parts: From its first lease to its end: seconds by what they were spent on; their sum is
-            `duration_s` of `results`.
-    """
-
-    line_s: list[float]
-    parts: dict[str, list[float]]
-
-
-def held_up(attempts: Table, case_of: Numbers, n: int) -> Held:
-    """What kept cases up.
-
-    Args:
-        attempts: Rows of the table.
-        case_of: For each of them the number of its case, or -1.
-        n: How many cases there are.
-    """
-    sent_s = floats(attempts["t_send_s"])
-    # The first lease is older than the request that uses it: nothing was waited for there.
-    late_s = np.nan_to_num(floats(attempts["t_lease_s"])) - np.nan_to_num(
-        floats(attempts["t_ready_s"])
-    )
-    refused = mask(attempts["outcome"], NO_SERVICE) & ~np.isnan(sent_s)
-    refused_s = np.where(refused, floats(attempts["t_end_s"]) - sent_s, 0.0)
-    known = case_of >= 0
-    sums: list[Any] = [
-        np.bincount(case_of[known], each_s[known], n)
-        for each_s in (np.maximum(0.0, late_s), refused_s)
-    ]
-    return Held(*sums)
-
-
-def case_times(results: Table, held: Held) -> CaseTimes:
-    """The times of cases.
 
     `service_s` is its duration less everything else, so what is neither service nor back-off was
     waiting or refused. All that it waited, less what it waited then, it waited before.
 
     Args:
         results: Rows of the table.
-        held: Of the requests of each.
+        attempts: Rows of the table.
+        case_of: For each of these the number of its row of `results`, or -1.
+
+    Returns:
+        Seconds in line for the first lease, before the case began; and from then to its end by what
+        they were spent on: their sum is `duration_s` of `results`.
     """
+    sent_s = floats(attempts["t_send_s"])
+    asked_s, leased_s = (
+        np.nan_to_num(floats(attempts[f"t_{one}_s"])) for one in ("ready", "lease")
+    )
+    refused = mask(attempts["outcome"], NO_SERVICE) & ~np.isnan(sent_s)
+    known = case_of >= 0
+
+    def of_cases(each_s: Floats) -> Floats:
+        return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
+
+    # The first lease is older than the request that uses it: nothing was waited for there.
+    held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:
         return np.nan_to_num(floats(results[name]))
@@ -83,7 +54,8 @@ def case_times(results: Table, held: Held) -> CaseTimes:
     answers_s = np.minimum(seconds("service_s"), duration_s)
     backoff_s = np.minimum(seconds("backoff_s"), duration_s - answers_s)
     rest_s = duration_s - answers_s - backoff_s
-    refused_s = np.minimum(held.refused_s, rest_s)
+    took_s = np.where(refused, floats(attempts["t_end_s"]) - sent_s, 0.0)
+    refused_s = np.minimum(of_cases(took_s), rest_s)
     waited_s = rest_s - refused_s
     parts = {
         "answers": answers_s,
@@ -92,9 +64,9 @@ def case_times(results: Table, held: Held) -> CaseTimes:
         "refused requests": refused_s,
     }
     # Requests that waited at the same time waited longer than the case took.
-    waited_s = np.where(answers_s == 0, np.maximum(waited_s, held.waited_s), waited_s)
+    waited_s = np.where(answers_s == 0, np.maximum(waited_s, held_s), waited_s)
     all_s = seconds("queue_wait_s") + seconds("rate_wait_s")
-    return CaseTimes(
+    return (
         rounded(np.maximum(0.0, all_s - waited_s), _DIGITS),
         {said: rounded(kept_s, _DIGITS) for said, kept_s in parts.items()},
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Column = Any
 """Arrow's, of a table."""
+LANE = ("provider", "instance", "key")
 
 
 class Coded(msgspec.Struct, frozen=True):
@@ -90,5 +91,5 @@ def coded(column: Column, most: int) -> Coded:
 
 def lane_names(table: Any) -> Column:  # noqa: ANN401 - an Arrow table
     """The lane of each row, `provider/instance/key`."""
-    parts = [pc.fill_null(table[name], "") for name in ("provider", "instance", "key")]
+    parts = [pc.fill_null(table[name], "") for name in LANE]
     return pc.binary_join_element_wise(*parts, "/")

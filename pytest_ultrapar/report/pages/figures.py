@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -14,8 +14,9 @@ from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_o
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.pages.case_times import case_times, held_up
+from pytest_ultrapar.report.pages.case_times import case_times
 from pytest_ultrapar.report.pages.columns import (
+    LANE,
     Coded,
     coded,
     floats,
@@ -66,67 +67,13 @@ _PARAM = "param."
 _GRADED = frozenset({"solved", "partial", "unsolved"})
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "solved")
 """Outcomes, those first that somebody wants to know of."""
-_RESULTS = (
-    "case_id",
-    "nodeid",
-    "model",
-    "outcome",
-    "kind",
-    "error",
-    "n_attempts",
-    "n_turns",
-    "tokens_in",
-    "tokens_out",
-    "queue_wait_s",
-    "rate_wait_s",
-    "backoff_s",
-    "service_s",
-    "duration_s",
-    "provider",
-    "instance",
-    "key",
-    "cost",
-)
-_ATTEMPTS = (
-    "case_id",
-    "provider",
-    "instance",
-    "key",
-    "t_ready_s",
-    "t_lease_s",
-    "t_send_s",
-    "t_first_token_s",
-    "t_end_s",
-    "outcome",
-    "tokens_in",
-    "tokens_out",
-    "role",
-)
+_TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
+_TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
+_COUNTS = ("n_attempts", "n_turns", "tokens_in", "tokens_out")
+_SENT = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_token_s", "t_end_s")
+_ATTEMPTS = ("case_id", *LANE, *_SENT, "outcome", "tokens_in", "tokens_out", "role")
 _LIMITS = ("limit", "t_s", "workers", "reason")
-_PAUSES = ("provider", "instance", "key", "cause", "t_s", "t_end_s")
-
-
-class CaseColumns(msgspec.Struct, frozen=True):
-    """The cases as the list of cases has them, in columns.
-
-    Attributes:
-        model: Which of `Figures.models`.
-        duration_s: From its first lease to its end.
-        line_s: In line before that.
-    """
-
-    case_id: list[str]
-    name: list[str]
-    model: list[int]
-    outcome: Coded
-    kind: Coded
-    error: Coded
-    duration_s: list[float | None]
-    n_attempts: list[int | None]
-    tokens: list[int]
-    cost: list[str | None]
-    lane: Coded
-    line_s: list[float]
+_PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
 class Square(msgspec.Struct, frozen=True):
@@ -174,7 +121,8 @@ class Curve(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
-    cases: CaseColumns
+    cases: dict[str, Any]
+    """As the list of cases has them, in columns: a list or `Coded`."""
     params: dict[str, Coded]
     """What each case has of the suite's parameters, by their names."""
     at: list[list[int | None]]
@@ -219,7 +167,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     clusters = {case.case_id: case.cluster for case in planned}
     cells, questions = cells_of(planned), questions_of(planned)
     planned.clear()
-    columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
+    columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     results = read_columns(run_dir, "results", columns, beginning=_PARAM)
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     case_ids = results["case_id"].to_pylist()
@@ -262,24 +210,24 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         dimensions.append(_dimension(name, those, squares))
     attempts = read_columns(run_dir, "attempts", _ATTEMPTS)
     case_of = places(attempts["case_id"], results["case_id"])
-    times = case_times(results, held_up(attempts, case_of, len(rows)))
+    line_s, parts = case_times(results, attempts, case_of)
     money_of = partial(money, currency=manifest.currency)
     tokens = [np.nan_to_num(floats(results[name])) for name in ("tokens_in", "tokens_out")]
     costs = results["cost"].to_pylist() if manifest.prices else [None] * len(rows)
-    cases = CaseColumns(
-        case_ids,
-        texts(results["nodeid"], _LONGEST_NAME),
-        model_at.tolist(),
-        coded(results["outcome"], _LONGEST_NAME),
-        coded(results["kind"], _LONGEST_NAME),
-        coded(results["error"], _LONGEST_ERROR),
-        results["duration_s"].to_pylist(),
-        results["n_attempts"].fill_null(0).to_pylist(),
-        (tokens[0] + tokens[1]).astype(np.int64).tolist(),
-        [None if one is None else money_of(one) for one in costs],
-        _stripped(coded(lane_names(results), _LONGEST_NAME)),
-        times.line_s,
-    )
+    cases = {
+        "case_id": case_ids,
+        "name": texts(results["nodeid"], _LONGEST_NAME),
+        "model": model_at.tolist(),
+        "outcome": coded(results["outcome"], _LONGEST_NAME),
+        "kind": coded(results["kind"], _LONGEST_NAME),
+        "error": coded(results["error"], _LONGEST_ERROR),
+        "duration_s": results["duration_s"].to_pylist(),
+        "n_attempts": np.nan_to_num(floats(results["n_attempts"])).astype(int).tolist(),
+        "tokens": (tokens[0] + tokens[1]).astype(int).tolist(),
+        "cost": [None if one is None else money_of(one) for one in costs],
+        "lane": _stripped(coded(lane_names(results), _LONGEST_NAME)),
+        "line_s": line_s,
+    }
     answers_s = floats(results["service_s"])
     first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
     # A role's model is another one.
@@ -292,7 +240,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         cases,
         {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
         at,
-        times.parts,
+        parts,
         list(shown.values()),
         dimensions,
         _curves(np.where(answers_s > 0, in_square, -1), answers_s, shown),

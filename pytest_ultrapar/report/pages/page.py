@@ -79,14 +79,15 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         first_tokens_plot(figures.first_tokens),
     )
     plots = [plot for plot in drawn if plot is not None]
-    outcomes = figures.cases.outcome.texts
-    packed = pack(tables, figures.cases.case_id)
+    outcomes = figures.cases["outcome"].texts
+    case_ids = figures.cases["case_id"]
+    packed = pack(tables, case_ids)
     data = {
         "cases": figures.cases,
         "params": figures.params,
         "at": figures.at,
         "parts": figures.parts,
-        "shards": [packed.of_case.get(case_id) for case_id in figures.cases.case_id],
+        "shards": [packed.of_case.get(case_id) for case_id in case_ids],
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],

@@ -10,7 +10,14 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from pytest_ultrapar.report.pages.columns import all_visible, floats, lane_names, places, rounded
+from pytest_ultrapar.report.pages.columns import (
+    LANE,
+    all_visible,
+    floats,
+    lane_names,
+    places,
+    rounded,
+)
 from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_columns
 
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.report.pages.columns import Numbers
+    from pytest_ultrapar.report.pages.columns import Column, Numbers
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
@@ -34,22 +41,8 @@ _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
 _TEXTS = ("reasoning", "content", "refusal", "tool_calls")
 _MESSAGE = ("case_id", "turn", "role", "name", "pool_role", *_TEXTS)
-_ATTEMPT = (
-    "case_id",
-    "turn",
-    "attempt",
-    "provider",
-    "instance",
-    "key",
-    "t_ready_s",
-    "t_send_s",
-    "t_end_s",
-    "status",
-    "outcome",
-    "tokens_in",
-    "tokens_out",
-    "role",
-)
+_SHOWN = ("turn", "attempt", "outcome", "status", "tokens_in", "tokens_out")
+_ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOWN)
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -167,11 +160,9 @@ def _messages(found: tuple[Numbers, Any]) -> _Rows:
             if text:
                 column[at] = shortened(text, min(room, _LONGEST_TEXT))
                 room -= min(room, len(text), _LONGEST_TEXT)
-    ofs = pc.binary_join_element_wise(rows["pool_role"], rows["role"], ": ")
-    who = pc.if_else(pc.equal(rows["pool_role"], ""), rows["role"], ofs)
     columns = {
         "turn": rows["turn"].to_pylist(),
-        "who": all_visible(who.to_pylist()),
+        "who": _with_role(rows["pool_role"], rows["role"]),
         "name": all_visible(rows["name"].to_pylist()),
         **{name: all_visible(column) for name, column in said.items()},
     }
@@ -180,19 +171,17 @@ def _messages(found: tuple[Numbers, Any]) -> _Rows:
 
 def _attempts(found: tuple[Numbers, Any]) -> _Rows:
     case, rows = found
-    lanes = lane_names(rows)
-    in_role = pc.binary_join_element_wise(rows["role"], lanes, ": ")
-    lanes = pc.if_else(pc.equal(rows["role"], ""), lanes, in_role)
     ready_s, sent_s, ended_s = (floats(rows[f"t_{name}_s"]) for name in ("ready", "send", "end"))
     columns = {
-        "turn": rows["turn"].to_pylist(),
-        "attempt": rows["attempt"].to_pylist(),
-        "lane": all_visible(lanes.to_pylist()),
-        "outcome": rows["outcome"].to_pylist(),
-        "status": rows["status"].to_pylist(),
+        **{name: rows[name].to_pylist() for name in _SHOWN},
+        "lane": _with_role(rows["role"], lane_names(rows)),
         "waited": rounded(sent_s - ready_s, 4),
         "took": rounded(ended_s - sent_s, 4),
-        "tokens_in": rows["tokens_in"].to_pylist(),
-        "tokens_out": rows["tokens_out"].to_pylist(),
     }
     return _Rows(case, columns)
+
+
+def _with_role(role: Column, texts: Column) -> list[str]:
+    """Texts, behind the role of the pool where there is one."""
+    both = pc.binary_join_element_wise(role, texts, ": ")
+    return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
