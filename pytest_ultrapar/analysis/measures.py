@@ -6,7 +6,8 @@ import math
 from array import array
 from collections import Counter
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -157,6 +158,7 @@ _ROW = np.dtype(
 )
 """Of a time that is not known NaN, of a number -1."""
 _NO_SPAN = (math.nan, math.nan)
+_SPANS = (("first_send_s", "end_s", "span"), ("serial_first_s", "serial_end_s", "serial_span"))
 
 
 class Measures:
@@ -170,50 +172,38 @@ class Measures:
 
     def __init__(self, measures: Iterable[CaseMeasure] = ()) -> None:
         self.kinds: list[Kind] = []
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._scores = array("d")
         self.rows = np.empty(0, _ROW)
         self.extend(measures)
 
     def extend(self, measures: Iterable[CaseMeasure]) -> None:
         """Take measures."""
-        first = len(self.rows)
-        numbered = enumerate(measures, start=first)
-        added = np.fromiter((self._row(number, one) for number, one in numbered), _ROW)
+        given = list(measures)
+        if not given:
+            return
+        columns = dict(zip(CaseMeasure._fields, zip(*given, strict=True), strict=True))
+        columns["scored"] = tuple(map(tuple, columns["scores"]))
+        numbers, n = self._numbers, len(self.rows)
+        kinds = zip(*[columns[name] for name in Kind._fields], strict=True)
         # In place: a million rows come in slices, and copies of all for each take seconds.
-        self.rows.resize(first + len(added), refcheck=False)
-        self.rows[first:] = added
-
-    def _row(self, number: int, one: CaseMeasure) -> tuple[float, ...]:
-        kind = (
-            one.suite,
-            one.model,
-            one.names,
-            one.outcome,
-            one.completed,
-            one.cluster,
-            one.cell,
-            tuple(one.scores),
-        )
-        of_kind = self._numbers.setdefault(kind, len(self.kinds))
-        if of_kind == len(self.kinds):
-            self.kinds.append(Kind(*kind))
-        scores_at = len(self._scores)
-        self._scores.extend(one.scores.values())
-        return (
-            number,
-            of_kind,
-            *(one.span or _NO_SPAN),
-            one.service_s,
-            one.duration_s,
-            one.n_attempts,
-            -1 if one.tokens_in is None else one.tokens_in,
-            -1 if one.tokens_out is None else one.tokens_out,
-            -1 if one.cost is None else one.cost,
-            *(one.serial_span or _NO_SPAN),
-            math.nan,
-            scores_at,
-        )
+        self.rows.resize(n + len(given), refcheck=False)
+        rows = self.rows[n:]
+        rows["number"] = np.arange(n, n + len(given))
+        rows["kind"] = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.kinds += [Kind(*kind) for kind in [*numbers][len(self.kinds) :]]
+        for name in ("service_s", "duration_s", "n_attempts"):
+            rows[name] = columns[name]
+        for name in ("tokens_in", "tokens_out", "cost"):
+            rows[name] = [-1 if one is None else one for one in columns[name]]
+        for first, end, name in _SPANS:
+            spans = chain.from_iterable([one or _NO_SPAN for one in columns[name]])
+            rows[first], rows[end] = np.fromiter(spans, float).reshape(-1, 2).T
+        rows["serial_s"] = math.nan
+        ends = np.cumsum([len(self._scores), *map(len, columns["scores"])])
+        rows["scores_at"] = ends[:-1]
+        for scores in columns["scores"]:
+            self._scores.extend(scores.values())
 
     def __len__(self) -> int:
         return len(self.rows)
