@@ -225,6 +225,8 @@ def _go_through(
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
+            # The next slice takes their place.
+            del ended, found, requests
     return measures, log, ends, writing
 
 

@@ -188,7 +188,10 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             found = file.schema_arrow
-            n_found = sum(file.read_row_group(i).num_rows for i in range(file.num_row_groups))
+            n_found = sum(
+                file.read_row_group(i, use_threads=False).num_rows
+                for i in range(file.num_row_groups)
+            )
     except (OSError, pa.ArrowException) as error:
         msg = f"{path} cannot be read back: {error}"
         raise ResultsError(msg) from error

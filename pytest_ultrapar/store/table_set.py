@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.recovered import CaseHistory
 
 
-CASES_PER_GROUP = 10_000
+CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
 """Characters of conversation; whichever comes first ends a row group, to keep memory bounded."""
 TEXT_KEPT = 64 * 2**20

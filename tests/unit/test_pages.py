@@ -127,6 +127,20 @@ def test_figures_are_those_of_the_tables(run):
     assert len(lane.refused_at_s) == sum(row["outcome"] == "rate" for row in sent)
 
 
+@pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
+def test_tables_of_json_lines_make_the_same_page(tmp_path, make):
+    run, other = make(tmp_path / "run").path, tmp_path / "other"
+    shutil.copytree(run, other)
+    write_manifest(other, replace(read_manifest(other), storage_format="json"))
+    compact(run)
+    compact(other)
+    assert (other / "results.jsonl").exists()
+    figures, others = (read_figures(path, read_manifest(path)) for path in (run, other))
+    assert figures == others
+    ids = figures.cases["case_id"]
+    assert transcripts.pack(run, ids) == transcripts.pack(other, ids)
+
+
 @pytest.fixture
 def repeated(tmp_path):
     found = run_of_repetitions(tmp_path / "repeated")
