@@ -174,7 +174,7 @@ class ExchangeLog:
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
         """Note exchanges with each body changed, as a whole; what is in parts stays as it is."""
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
-            text = change(body)
+            text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
             sent, base, first, last = found
             came = one.came if one.is_stream else change(one.came)
@@ -203,13 +203,13 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
         ValueError: One refers to what is not there, or cannot be unpacked.
     """
     found = [
-        Said(one, with_parts(body.encode(), part), _answer(one, part))
+        Said(one, with_parts(body, part), _answer(one, part))
         for one, body in zip(exchanges, skeletons(exchanges), strict=True)
     ]
     return sorted(found, key=lambda one: one.exchange.turn)
 
 
-def skeletons(exchanges: Sequence[Exchange]) -> list[str]:
+def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
     """The bodies that were sent, with names in the places of parts, in the order noted.
 
     Raises:
@@ -225,7 +225,7 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[str]:
             base = found[one.base]
             body = base[: one.first] + body + base[len(base) - one.last :]
         found.append(body)
-    return [body.decode() for body in found]
+    return found
 
 
 def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:

@@ -73,8 +73,9 @@ class Case(msgspec.Struct, frozen=True):
 
     def value_of(self, name: str) -> str:
         """What it has of one of the names that summaries count by, as text; empty: nothing."""
-        own = {"model": self.model, "suite": self.suite, "repeat": self.repeat}
-        return str((self.params | own).get(name, ""))
+        if name in {"model", "suite", "repeat"}:
+            return str(getattr(self, name))
+        return str(self.params.get(name, ""))
 
 
 def function_of(nodeid: str) -> str:
@@ -295,7 +296,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     @property
     def own_sent(self) -> list[Attempt]:
         """Of `own_attempts` those that were sent, and got no answer of an earlier run."""
-        return [one for one in self.own_attempts if one.replayed is None]
+        return [one for one in self.attempts if not one.role and one.replayed is None]
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):

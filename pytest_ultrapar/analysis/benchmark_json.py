@@ -164,7 +164,7 @@ def _entries(
 
 def _repetitions(measures: Measures) -> dict[str, Any]:
     """`repetitions`, by figure; nothing where cells have none."""
-    n = n_repetitions(measures.repeated())
+    n = n_repetitions(measures.cells())
     rows = [*measures.repeated()] if n > 1 else []
     found = [cell_figure("", figure, rows) for figure in figures_of_cells(n)]
     shown = ("value", "interval", "n", "n_left_out")

@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -145,7 +146,7 @@ def compact(
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
-        n_repetitions=n_repetitions(measures.repeated()) or 1,
+        n_repetitions=n_repetitions(measures.cells()) or 1,
         repetitions=make_cell_figures(measures),
         resumed=manifest.resumed,
         regraded=manifest.regraded,
@@ -213,22 +214,24 @@ def _go_through(
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
-        rows = taken.rows(_saying(written, n_done, taken.n_cases))
+        ended = taken.ended()
+        saying = partial(_say, written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
-        writing = beside.submit(files.write, taken.tables, rows, taken.read)
-        measures.extend(taken.measures())
-        log.extend(taken.requests())
+        writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
+        found, requests = taken.figures(ended)
+        measures.extend(found)
+        log.extend(requests)
         ends.add(cases, taken.history.cases)
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
+            # The next slice takes their place.
+            del ended, found, requests
     return measures, log, ends, writing
 
 
-def _saying(
-    written: Callable[[int, int], None], n_before: int, n_cases: int
-) -> Callable[[int], None]:
-    return lambda n: written(min(n_before + n, n_cases), n_cases)
+def _say(written: Callable[[int, int], None], n_before: int, n_cases: int, n: int) -> None:
+    written(min(n_before + n, n_cases), n_cases)
 
 
 _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")

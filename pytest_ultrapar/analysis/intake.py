@@ -7,8 +7,9 @@ only at the end it is known which episode counts for a case, and rows are put in
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,17 +17,22 @@ from pytest_ultrapar.analysis.measures import measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import NO_VALUE, EpisodeEnded
+from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import claimed_of, read_plan
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import GrowingJournal, JournalHistory, UnreadableEpisode
-from pytest_ultrapar.store.table_set import CaseRows, EpisodeRows, TableSet
+from pytest_ultrapar.store.recovered import (
+    GrowingJournal,
+    JournalHistory,
+    UnreadableEpisode,
+    decode_whole,
+)
+from pytest_ultrapar.store.table_set import Ended, TableSet
 from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.measures import CaseMeasure
@@ -34,27 +40,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
-
-
-class _Episode(NamedTuple):
-    """What was kept of one ended episode."""
-
-    rows: EpisodeRows
-    requests: range
-
-
-class _Graded(NamedTuple):
-    """A case as its standing grade makes it.
-
-    Attributes:
-        rows: In the tables.
-        requests: In the log, those of the graded episode last.
-        measure: Its figures.
-    """
-
-    rows: CaseRows
-    requests: list[range]
-    measure: CaseMeasure
+    from pytest_ultrapar.store.recovered import CaseHistory
+    from pytest_ultrapar.store.table_set import KeptEpisode
 
 
 class Intake:
@@ -90,9 +77,7 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        self._episodes: dict[Position, _Episode] = {}
-        self._ungraded: dict[Position, EpisodeEnded] = {}
-        self._graded: dict[str, _Graded] = {}
+        self._episodes: dict[Position, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
             self.history.engines.extend(slices.engines)
@@ -146,10 +131,10 @@ class Intake:
         self.tables.clear()
         self._log = self.new_log()
         self._episodes.clear()
-        self._ungraded.clear()
-        self._graded.clear()
-        for position, record in slices.records(cases):
-            self._take(position, record)
+        for position in slices.positions(cases):
+            # What is gone since then is left out.
+            with suppress(ResultsError):
+                self._take(position, decode_whole(self._reader.payload(position)))
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -192,38 +177,53 @@ class Intake:
         """Close the files."""
         self._reader.close()
 
-    def measures(self) -> list[CaseMeasure]:
-        """One for each planned case that was graded, in the order planned."""
-        found = (self._graded.get(case.case_id) for case in self.cases)
-        return [graded.measure for graded in found if graded is not None]
+    def ended(self) -> list[Ended]:
+        """The cases that left something behind: as planned, then those not in this selection.
 
-    def requests(self) -> RequestLog:
-        """All requests, by case in the order planned, those of the graded episode last."""
+        Those were sent and may have been paid for.
+        """
+        known = self.history.cases
+        unplanned = sorted(known.keys() - self._planned.keys())
+        return [
+            *[self._ended(one, known[one.case_id]) for one in self.cases if one.case_id in known],
+            *[self._ended(None, known[case_id]) for case_id in unplanned],
+        ]
+
+    def _ended(self, case: Case | None, found: CaseHistory) -> Ended:
+        kept = self._episodes
+        episodes = [own for one in found.episodes if (own := kept.get(one.position)) is not None]
+        final = found.final_episode() if case is not None else None
+        graded = [own for own in episodes if final is not None and own.position == final.position]
+        return Ended(case, found, episodes, graded[0] if graded else None)
+
+    def figures(self, ended: Iterable[Ended]) -> tuple[list[CaseMeasure], RequestLog]:
+        """One measure for each case that has a result, and the requests of all.
+
+        Both are in the order of the cases; the requests of the graded episode come last.
+        """
+        measures: list[CaseMeasure] = []
         parts: list[range] = []
         measured: list[int] = []
-        for case_id in self._case_ids():
-            graded = self._graded.get(case_id)
-            if graded is None:
-                parts += [episode.requests for episode in self._kept(case_id)]
+        for one in ended:
+            parts += [each.requests for each in one.episodes if each is not one.graded]
+            if one.graded is not None:
+                parts.append(one.graded.requests)
+            if one.result is None:
                 continue
-            parts += graded.requests
-            if graded.measure.span is not None:
+            case, grade = one.result
+            measure = measure_case(
+                case,
+                grade,
+                None if one.graded is None else one.graded.spent,
+                summary_by=self._manifest.summary_by,
+                part=self._part,
+                cost=None if one.graded is None else one.graded.cost,
+                cell=self._cells[case.case_id],
+            )
+            measures.append(measure)
+            if measure.span is not None:
                 measured.append(len(parts) - 1)
-        return self._log.arranged(parts, measured)
-
-    def rows(self, taken: Callable[[int], None]) -> Iterator[CaseRows]:
-        """The rows of all cases, in the order of the tables.
-
-        Args:
-            taken: Called before each case with how many came before it.
-        """
-        for number, case_id in enumerate(self._case_ids()):
-            taken(number)
-            graded = self._graded.get(case_id)
-            if graded is not None:
-                yield graded.rows
-            else:
-                yield CaseRows(None, [episode.rows for episode in self._kept(case_id)])
+        return measures, self._log.arranged(parts, measured)
 
     def read(self, position: Position) -> EpisodeEnded | None:
         """An episode from the journal; None when it cannot be read any more."""
@@ -235,73 +235,17 @@ class Intake:
         assert isinstance(record, EpisodeEnded)
         return record
 
-    def _case_ids(self) -> Iterator[str]:
-        """Those that left something behind: as planned, then those not in this selection any more.
-
-        They were sent and may have been paid for.
-        """
-        known = self.history.cases
-        yield from (case.case_id for case in self.cases if case.case_id in known)
-        yield from sorted(known.keys() - self._planned.keys())
-
-    def _kept(self, case_id: str) -> list[_Episode]:
-        entries = self.history.cases[case_id].episodes
-        found = (self._episodes.get(entry.position) for entry in entries)
-        return [episode for episode in found if episode is not None]
-
     def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
-            entry = self.history.add(position, record.head)
-            if entry is not None:
+            if self.history.add(position, record.head) is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
                 where = f"{position.segment} at byte {position.offset}"
                 why = f"the journal record in {where} is of another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
-            self._grade(record.head.case_id)
-            return
-        entry = self.history.add(position, record)
-        if entry is not None:
+        elif self.history.add(position, record) is not None:
             assert isinstance(record, EpisodeEnded)
-            rows = self.tables.add_episode(record)
-            self._episodes[position] = _Episode(rows, self._log.add(record, measured=False))
-            self._ungraded[position] = msgspec.structs.replace(
-                record, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
-            )
-        case_id = getattr(record, "case_id", None)
-        if case_id is not None:
-            self._grade(case_id)
-
-    def _grade(self, case_id: str) -> None:
-        """Let a case that has a grade count as it stands now; perhaps not for the last time."""
-        case, found = self._planned.get(case_id), self.history.cases[case_id]
-        if case is None or found.grade is None:
-            return
-        entry = found.final_episode()
-        position = entry.position if entry is not None else None
-        final = self._episodes.get(position) if position is not None else None
-        episode = None
-        if position is not None and final is not None:
-            episode = self._ungraded.pop(position, None) or self.read(position)
-        measure = measure_case(
-            case,
-            found.grade,
-            episode,
-            summary_by=self._manifest.summary_by,
-            part=self._part,
-            cost=None if episode is None else self.tables.prices.of_all(episode.own_attempts),
-            cell=self._cells[case_id],
-        )
-        kept = self._kept(case_id)
-        rows = CaseRows(
-            self.tables.add_result(case, found.grade, episode, had_episode=found.had_episode),
-            [one.rows for one in kept],
-            final.rows if final is not None else None,
-            position,
-        )
-        requests = [one.requests for one in kept if one is not final]
-        if final is not None:
-            requests.append(final.requests)
-        self._graded[case_id] = _Graded(rows, requests, measure)
+            requests = self._log.add(record, measured=False)
+            self._episodes[position] = self.tables.add_episode(position, record, requests)
 
 
 def _plan(manifest: Manifest) -> Manifest:

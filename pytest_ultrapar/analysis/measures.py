@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pytest_ultrapar.records import GRADED, Outcome
-from pytest_ultrapar.store.timing import (
-    MeasuredPart,
-    Span,
-    is_completed,
-    service_s,
-    span,
-    total_tokens,
-)
+from pytest_ultrapar.store.tables import Spent
+from pytest_ultrapar.store.timing import MeasuredPart, Span, is_completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+    from pytest_ultrapar.records import Case, Grade
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 
 
 WHOLE_RUN = MeasuredPart()
+_NOTHING = Spent(started_at_us=0, ended_at_us=0)
 
 
 class CaseMeasure(NamedTuple):
@@ -77,7 +74,7 @@ class CaseMeasure(NamedTuple):
 def measure_case(
     case: Case,
     grade: Grade,
-    episode: EpisodeEnded | None,
+    spent: Spent | None,
     *,
     summary_by: Sequence[str],
     part: MeasuredPart = WHOLE_RUN,
@@ -89,30 +86,30 @@ def measure_case(
     Args:
         case: The planned case.
         grade: The one that stands.
-        episode: The one it is about, if any.
+        spent: By the episode that it is about, if any.
         summary_by: `model`, `suite`, `repeat` or names of parameters.
         part: Of the run, which counts in the makespan.
         cost: Units of the episode's requests, as far as known.
         cell: As `repetitions.cells_of` calls it.
     """
-    ran = span(episode) if episode is not None else None
-    sent = episode.own_sent if episode is not None else []
-    is_measured = episode is not None and part.holds(case.case_id, episode.started_at_us)
+    spent = spent or _NOTHING
+    n_attempts, span = spent.n_attempts or 0, spent.span
+    is_measured = span is not None and part.holds(case.case_id, spent.started_at_us or 0)
     return CaseMeasure(
         case_id=case.case_id,
         suite=case.suite,
         model=case.model,
-        names=tuple(case.value_of(name) for name in summary_by),
+        names=tuple([case.value_of(name) for name in summary_by]),
         outcome=grade.outcome,
-        completed=is_completed(grade.outcome, len(sent)),
-        span=ran if is_measured else None,
-        service_s=service_s(episode) if episode is not None else 0.0,
-        duration_s=episode.duration_s if episode is not None else 0.0,
-        n_attempts=len(sent),
-        tokens_in=total_tokens(attempt.tokens_in for attempt in sent),
-        tokens_out=total_tokens(attempt.tokens_out for attempt in sent),
+        completed=is_completed(grade.outcome, n_attempts),
+        span=span if is_measured else None,
+        service_s=spent.service_s or 0.0,
+        duration_s=spent.duration_s or 0.0,
+        n_attempts=n_attempts,
+        tokens_in=spent.sent_tokens[0],
+        tokens_out=spent.sent_tokens[1],
         scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=ran if case.case_id in part.serial_sample else None,
+        serial_span=span if case.case_id in part.serial_sample else None,
         cluster=case.cluster,
         cost=cost,
         cell=cell,
@@ -161,6 +158,7 @@ _ROW = np.dtype(
 )
 """Of a time that is not known NaN, of a number -1."""
 _NO_SPAN = (math.nan, math.nan)
+_SPANS = (("first_send_s", "end_s", "span"), ("serial_first_s", "serial_end_s", "serial_span"))
 
 
 class Measures:
@@ -174,50 +172,38 @@ class Measures:
 
     def __init__(self, measures: Iterable[CaseMeasure] = ()) -> None:
         self.kinds: list[Kind] = []
-        self._numbers: dict[Kind, int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._scores = array("d")
         self.rows = np.empty(0, _ROW)
         self.extend(measures)
 
     def extend(self, measures: Iterable[CaseMeasure]) -> None:
         """Take measures."""
-        first = len(self.rows)
-        numbered = enumerate(measures, start=first)
-        added = np.fromiter((self._row(number, one) for number, one in numbered), _ROW)
+        given = list(measures)
+        if not given:
+            return
+        columns = dict(zip(CaseMeasure._fields, zip(*given, strict=True), strict=True))
+        columns["scored"] = tuple(map(tuple, columns["scores"]))
+        numbers, n = self._numbers, len(self.rows)
+        kinds = zip(*[columns[name] for name in Kind._fields], strict=True)
         # In place: a million rows come in slices, and copies of all for each take seconds.
-        self.rows.resize(first + len(added), refcheck=False)
-        self.rows[first:] = added
-
-    def _row(self, number: int, one: CaseMeasure) -> tuple[float, ...]:
-        kind = Kind(
-            one.suite,
-            one.model,
-            one.names,
-            one.outcome,
-            one.completed,
-            one.cluster,
-            one.cell,
-            tuple(one.scores),
-        )
-        of_kind = self._numbers.setdefault(kind, len(self.kinds))
-        if of_kind == len(self.kinds):
-            self.kinds.append(kind)
-        scores_at = len(self._scores)
-        self._scores.extend(one.scores.values())
-        return (
-            number,
-            of_kind,
-            *(one.span or _NO_SPAN),
-            one.service_s,
-            one.duration_s,
-            one.n_attempts,
-            -1 if one.tokens_in is None else one.tokens_in,
-            -1 if one.tokens_out is None else one.tokens_out,
-            -1 if one.cost is None else one.cost,
-            *(one.serial_span or _NO_SPAN),
-            math.nan,
-            scores_at,
-        )
+        self.rows.resize(n + len(given), refcheck=False)
+        rows = self.rows[n:]
+        rows["number"] = np.arange(n, n + len(given))
+        rows["kind"] = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.kinds += [Kind(*kind) for kind in [*numbers][len(self.kinds) :]]
+        for name in ("service_s", "duration_s", "n_attempts"):
+            rows[name] = columns[name]
+        for name in ("tokens_in", "tokens_out", "cost"):
+            rows[name] = [-1 if one is None else one for one in columns[name]]
+        for first, end, name in _SPANS:
+            spans = chain.from_iterable([one or _NO_SPAN for one in columns[name]])
+            rows[first], rows[end] = np.fromiter(spans, float).reshape(-1, 2).T
+        rows["serial_s"] = math.nan
+        ends = np.cumsum([len(self._scores), *map(len, columns["scores"])])
+        rows["scores_at"] = ends[:-1]
+        for scores in columns["scores"]:
+            self._scores.extend(scores.values())
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -285,6 +271,14 @@ class Measures:
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:
                 yield names, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
+
+    def cells(self) -> Counter[str]:
+        """How many there are of each cell."""
+        found: Counter[str] = Counter()
+        numbers = np.bincount(self.rows["kind"], minlength=len(self.kinds))
+        for kind, n in zip(self.kinds, numbers.tolist(), strict=True):
+            found[kind.cell] += n
+        return found
 
     def repeated(self) -> Iterator[Repeated]:
         """Each as figures of cells take it."""

@@ -63,12 +63,18 @@ def question_of(case: Case) -> str:
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
-    """The cell of each case, by case id: a text that all its repetitions share, and no others."""
+    """The cell of each case, by case id: a text that all its repetitions share, and no others.
+
+    It is empty for a case that is alone in its cell.
+    """
+    own = list(cases)
+    if not any(case.repeat for case in own):
+        return dict.fromkeys([case.case_id for case in own], "")
     found: dict[str, str] = {}
     seen: Counter[tuple[str, int]] = Counter()
     # One object for each text: 20,000 of them are compared often.
     texts: dict[str, str] = {}
-    for case in cases:
+    for case in own:
         name = question_of(case)
         # A parameter stands in `params` by its name where it is no plain value, so two questions
         # may look alike; then they have the same repetitions, too.
@@ -76,7 +82,8 @@ def cells_of(cases: Iterable[Case]) -> dict[str, str]:
         seen[name, case.repeat] += 1
         text = f"{name} {question}"
         found[case.case_id] = texts.setdefault(text, text)
-    return found
+    n_of = Counter(found.values())
+    return {case_id: text if n_of[text] > 1 else "" for case_id, text in found.items()}
 
 
 def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
@@ -97,12 +104,16 @@ def _cell(row: Repetition) -> str:
     return row.cell or row.case_id
 
 
-def n_repetitions(rows: Iterable[Repetition]) -> int:
-    """How many repetitions the cells have, those that were not graded included; the most of any."""
-    cells = Counter(row.cell for row in rows)
+def n_repetitions(cells: Iterable[str]) -> int:
+    """How many repetitions the cells have, those that were not graded included; the most of any.
+
+    Args:
+        cells: Of each case, or how many cases each has.
+    """
+    found = Counter(cells)
     # Each of these is alone in its cell.
-    n_alone = cells.pop("", 0)
-    return max(cells.values(), default=min(n_alone, 1))
+    n_alone = found.pop("", 0)
+    return max(found.values(), default=min(n_alone, 1))
 
 
 def clusters_of(rows: Sequence[Repetition]) -> list[str]:
@@ -131,7 +142,7 @@ def share_of(
     """
     if not any(row.cell or row.cluster for row in rows):
         # Of a million cases, words for a cluster of each would take 250 MB.
-        return _share_of_alone(hits, confidence)
+        return share_of_alone(sum(hits), len(hits), confidence=confidence)
     clusters = clusters_of(rows)
     cells = map(_cell, rows)
     if len(set(zip(clusters, cells, strict=True))) == len(rows):
@@ -144,13 +155,13 @@ def share_of(
     return Share(len(rows), sum(hits) / len(rows), low, high)
 
 
-def _share_of_alone(hits: Sequence[bool], confidence: float) -> Share | None:
-    """As `clustered_share`, where each row is a cluster of its own."""
-    if not hits:
+def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Share | None:
+    """As `share_of`, where each of `n` rows is a cluster of its own."""
+    if not n:
         return None
-    value = sum(hits) / len(hits)
-    low, high = wilson_interval(value * len(hits), len(hits), critical_z(confidence))
-    return Share(len(hits), value, low, high)
+    value = n_hits / n
+    low, high = wilson_interval(value * n, n, critical_z(confidence))
+    return Share(n, value, low, high)
 
 
 def with_dependence(

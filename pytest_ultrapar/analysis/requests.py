@@ -154,7 +154,7 @@ class RequestLog:
             return range(begin, begin)
         before: Attempt | None = None
         sent = episode.sent
-        first_s = min((one.t_lease_s for one in sent), default=0.0)
+        first_s = min([one.t_lease_s for one in sent], default=0.0)
         for one in sorted(sent, key=_sent_at):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:

@@ -13,6 +13,7 @@ from pytest_ultrapar.analysis.repetitions import (
     figures_of_cells,
     n_repetitions,
     share_of,
+    share_of_alone,
 )
 from pytest_ultrapar.analysis.statistics import (
     MeanScore,
@@ -187,10 +188,13 @@ def make_cells(measures: Measures) -> list[Cell]:
     cells = []
     for names, part in sorted(measures.grouped(lambda kind: kind.names).items()):
         counts = count_outcomes(part)
-        graded = [*part.of(part.told(lambda kind: kind.outcome in GRADED)).repeated()]
-        share = share_of(graded, [each.outcome == "solved" for each in graded])
+        n = sum(counts[outcome] for outcome in GRADED)
+        share = share_of_alone(counts["solved"], n)
+        if any(kind.cell or kind.cluster for kind in part.kinds):
+            graded = [*part.of(part.told(lambda kind: kind.outcome in GRADED)).repeated()]
+            share = share_of(graded, [each.outcome == "solved" for each in graded])
         interval = (share.low, share.high) if share is not None else None
-        cells.append(Cell(names, len(part), len(graded), counts, mean_scores(part), interval))
+        cells.append(Cell(names, len(part), n, counts, mean_scores(part), interval))
     return cells
 
 
@@ -199,7 +203,7 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
     What all models' cells show has no interval: cells of different models may share tasks.
     """
-    figures = figures_of_cells(n_repetitions(measures.repeated()))
+    figures = figures_of_cells(n_repetitions(measures.cells()))
     if not figures:
         return ()
     rows = [*measures.repeated()]
@@ -226,7 +230,7 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
     """
     share = cell_share(figure, rows)
     if share is None:
-        return CellFigure(model, figure, 0, len({each.cell for each in rows}), None)
+        return CellFigure(model, figure, 0, len({each.cell or each.case_id for each in rows}), None)
     low, high = share.interval.known
     bounds = (low, high) if low is not None and high is not None else None
     return CellFigure(model, figure, share.n, share.n_left_out, share.value, bounds)

@@ -1,37 +1,31 @@
 """A run of very many cases, some at a time: its tables take no more memory than those of a few.
 
 A slice is some cases that follow one another in the plan. The journal is read once for what is
-known of it as a whole: which segments tell of which slices, so that a slice is read from those
-alone. The slices of shards stand in a segment or two each.
+known of it as a whole, and where it tells of which slice: 24 bytes for each record.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from pytest_ultrapar.analysis.repetitions import question_of
 from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed
-from pytest_ultrapar.store.journal import Damage, scan_segment, segments
-from pytest_ultrapar.store.recovered import decode_head, decode_whole
+from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
+from pytest_ultrapar.store.recovered import decode_head
 from pytest_ultrapar.store.tables import parameter_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ultrapar.records import Case, JournalRecord
-    from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.recovered import Head, UnreadableEpisode
-
-_UNPLANNED = -1
+    from pytest_ultrapar.records import Case
 
 
 class Slices:
@@ -75,7 +69,8 @@ class Slices:
         asked, n_asked = np.unique(np.array(questions), return_counts=True)
         self._repeated = frozenset(asked[n_asked > 1].tolist())
         self._seen: Counter[tuple[int, int]] = Counter()
-        self._of_segment: dict[str, set[int]] = {}
+        self._n_slices = -(-self.n_cases // size)
+        self._segments: list[str] = []
         self.scores: set[str] = set()
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
@@ -90,10 +85,6 @@ class Slices:
             return None
         self._number += 1
         cases = list(islice(self._left, self._size))
-        for case in cases:
-            # One object for each text: there are a million.
-            for name in ("suite", "model"):
-                msgspec.structs.force_setattr(case, name, sys.intern(getattr(case, name)))
         if not cases:
             self._number = self.n_cases  # no further one
         return cases
@@ -111,31 +102,18 @@ class Slices:
                 found[case.case_id] = ""
         return found
 
-    def records(
-        self, cases: list[Case]
-    ) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode]]:
-        """What the journal says of the cases of the current slice."""
-        own = {case.case_id for case in cases}
-        number = self._number if cases else _UNPLANNED
-
-        def decode(payload: bytes) -> JournalRecord | UnreadableEpisode | None:
-            head = decode_head(payload)
-            if isinstance(head, EngineSpent):
-                return None
-            is_own = head.case_id in own if cases else self._slice_of(head) == _UNPLANNED
-            return decode_whole(payload) if is_own else None
-
-        for name, numbers in self._of_segment.items():
-            if number not in numbers:
-                continue
-            for position, record in scan_segment(self._journal / name, decode):
-                if record is not None and not isinstance(record, Damage):
-                    yield position, record
+    def positions(self, cases: list[Case]) -> Iterator[Position]:
+        """Where the journal tells of the cases of the current slice."""
+        number = self._number if cases else self._n_slices
+        begin, end = np.searchsorted(self._slice_of, (number, number + 1)).tolist()
+        for segment, offset, length in self._places[begin:end].tolist():
+            yield Position(self._segments[segment], offset, length)
 
     def _look(self) -> None:
-        found: dict[str, set[int]] = defaultdict(set)
-        for path in segments(self._journal):
-            for _, head in scan_segment(path, decode_head):
+        places, hashes = array("q"), array("q")
+        for number, path in enumerate(segments(self._journal)):
+            self._segments.append(path.name)
+            for position, head in scan_segment(path, decode_head):
                 if isinstance(head, Damage):
                     self.damage.append(head)
                     continue
@@ -145,13 +123,14 @@ class Slices:
                     continue
                 if isinstance(head, Grade):
                     self.scores.update(head.scores)
-                found[path.name].add(self._slice_of(head))
-        self._of_segment = dict(found)
-
-    def _slice_of(self, head: Head) -> int:
-        assert not isinstance(head, EngineSpent)
-        own = hash(head.case_id)
-        at = int(self._hashes.searchsorted(own))
-        if at == len(self._hashes) or self._hashes[at] != own:
-            return _UNPLANNED
-        return int(self._order[at]) // self._size
+                places.extend((number, position.offset, position.length))
+                hashes.append(hash(head.case_id))
+        found = np.array(hashes)
+        at = np.minimum(self._hashes.searchsorted(found), max(0, self.n_cases - 1))
+        is_planned = self._hashes[at] == found if self.n_cases else np.zeros(len(found), bool)
+        # What is not planned comes with the last slice, which has no cases.
+        slice_of = np.full(len(found), self._n_slices)
+        slice_of[is_planned] = self._order[at[is_planned]] // self._size
+        order = np.argsort(slice_of, kind="stable")
+        self._slice_of = slice_of[order]
+        self._places = np.array(places).reshape(-1, 3)[order]

@@ -141,7 +141,7 @@ def _looks(pairing: Pairing) -> list[Look]:
         if not pairs:
             continue
         looks.append(rate_look(model, pairs))
-        n = n_repetitions(base for base, _ in own)
+        n = n_repetitions(base.cell for base, _ in own)
         # The first is pass@1, of which the solved rate says the same.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
         looks += [look for look in cell_looks if look is not None]

@@ -172,7 +172,7 @@ def _solved_rate(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
-    if n_repetitions(own) == 1:
+    if n_repetitions(row.cell for row in own) == 1:
         return _solved_rate(rule, own)
     share = cell_share(rule.metric, own, confidence=rule.confidence)
     if share is None:
@@ -381,7 +381,7 @@ def _solved(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
-    if n_repetitions(base for base, _ in pairs) == 1:
+    if n_repetitions(base.cell for base, _ in pairs) == 1:
         return _solved(rule, pairs)
     found = cell_change(rule.metric, pairs, confidence=rule.confidence)
     if found is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
-from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
+from pytest_ultrapar.analysis.repetitions import cells_of, n_repetitions, repetitions_of
 from pytest_ultrapar.compare.figures import (
     CELL_FIGURES,
     SERVICE_MEANS,
@@ -224,8 +223,7 @@ def check_repetitions(
         own, where = selected(rule, cases), "the run has"
         if rule.needs_baseline:
             own, where = own & theirs, "the run and its baseline have in common"
-        cells = cells_of(case for case in cases if case.case_id in own)
-        n = max(Counter(cells.values()).values(), default=0)
+        n = n_repetitions(cells_of(case for case in cases if case.case_id in own).values())
         if own and k > n:
             refuse(
                 rule.text,

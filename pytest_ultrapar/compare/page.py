@@ -52,7 +52,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     return framed(
         "compare/page.html.j2",
         "compare/page.js",
-        [embedded(data)],
+        embedded(data),
         parts=flips.parts,
         n_left_out=flips.n_left_out,
         state="",

@@ -153,7 +153,7 @@ class RoleUses:
     def add(self, attempts: Iterable[Attempt], prices: Prices) -> None:
         """Count requests that were sent; those to cases' own models are passed over."""
         for one in attempts:
-            if one.role:
+            if one.role and one.replayed is None:
                 n, tokens_in, tokens_out, units = self._sums.get(one.role, (0, None, None, None))
                 self._sums[one.role] = (
                     n + 1,

@@ -250,6 +250,19 @@ class JournalReader:
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
         """
+        try:
+            return decode_record(self.payload(position))
+        except msgspec.DecodeError as error:
+            where = f"{position.segment} at byte {position.offset}"
+            msg = f"the journal record in {where} is of another version: {error}"
+            raise ResultsError(msg) from error
+
+    def payload(self, position: Position) -> bytes:
+        """Its JSON text, likewise.
+
+        Raises:
+            ResultsError: There is no such segment, or no whole record at that place.
+        """
         where = f"{position.segment} at byte {position.offset}"
         with cannot(f"read the journal record in {where}"):
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
@@ -257,11 +270,7 @@ class JournalReader:
         if payload is None:
             msg = f"the journal record in {where} is damaged"
             raise ResultsError(msg)
-        try:
-            return decode_record(payload)
-        except msgspec.DecodeError as error:
-            msg = f"the journal record in {where} is of another version: {error}"
-            raise ResultsError(msg) from error
+        return payload
 
     def close(self) -> None:
         """Close all segments."""
@@ -326,7 +335,7 @@ def scan_segment(
         decode: Makes of a line's JSON what is wanted of it, or raises `msgspec.DecodeError`.
         at: Byte at which the first line that is wanted begins.
     """
-    own = ""
+    own, name = "", path.name
     try:
         with open_file(path) as file:
             file.seek(at)
@@ -336,34 +345,30 @@ def scan_segment(
                 if payload is None and not line.endswith(b"\n"):
                     return
                 length = len(line) if payload is None else len(payload) + _OVERHEAD
-                position = Position(path.name, at, length)
+                position = Position(name, at, length)
                 if payload is None:
                     yield position, position.damaged(_BROKEN)
                 elif payload.startswith(_OF_A_RUN):
                     other = msgspec.json.decode(payload, type=_Segment).run_id
                     own = own or run_of(path.parent) or other
                     if other != own:
-                        rest = Position(path.name, at, file.seek(0, os.SEEK_END) - at)
+                        rest = Position(name, at, file.seek(0, os.SEEK_END) - at)
                         yield rest, rest.damaged(f"left out: it is of run {other}, this is {own}")
                         return
                 else:
-                    yield position, _decoded(position, payload, decode)
+                    try:
+                        yield position, decode(payload)
+                    except msgspec.DecodeError as error:
+                        yield position, position.damaged(f"not understood: {error}")
                 at += length
                 if payload is not None and line[length - 1 : length] != b"\n":
                     # Only the line feed was changed: this line is good, the next hangs on to it.
-                    feed = Position(path.name, at - 1, 1)
+                    feed = Position(name, at - 1, 1)
                     yield feed, feed.damaged(_BROKEN)
                 line = line[length:] or file.readline()
     except OSError as error:
-        rest = Position(path.name, at, 0)
+        rest = Position(name, at, 0)
         yield rest, rest.damaged(f"it cannot be read: {error.strerror}")
-
-
-def _decoded(position: Position, payload: bytes, decode: Callable[[bytes], T]) -> T | Damage:
-    try:
-        return decode(payload)
-    except msgspec.DecodeError as error:
-        return position.damaged(f"not understood: {error}")
 
 
 def segments(directory: Path) -> list[Path]:
@@ -448,16 +453,12 @@ def unframe(line: bytes) -> bytes | None:
 
 def _leading_payload(line: bytes) -> bytes | None:
     try:
-        length = int(line[:8], 16)
-        checksum = int(line[9:17], 16)
+        end = _HEADER_LENGTH + int(line[:8], 16)
     except ValueError:
         return None
-    payload = line[_HEADER_LENGTH : _HEADER_LENGTH + length]
-    whole = len(payload) == length and len(line) > _HEADER_LENGTH + length
-    # `int` takes signs, capitals and spaces, so the header itself is compared, too.
-    if not whole or crc32(payload) != checksum or line[:_HEADER_LENGTH] != _header(payload):
-        return None
-    return payload
+    payload = line[_HEADER_LENGTH:end]
+    # `int` takes signs, capitals and spaces; the header of what is there says all that is right.
+    return payload if len(line) > end and line.startswith(_header(payload)) else None
 
 
 def _header(payload: bytes) -> bytes:

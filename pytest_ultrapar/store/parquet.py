@@ -6,10 +6,9 @@ value. So the pages have them, and are read back once with them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -19,10 +18,10 @@ from pytest_ultrapar.store.tables import SIMULATED_KEY, Column, Kind
 from pytest_ultrapar.system.files import publish, temporary_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.store.tables import Row
+    import msgspec
 
 
 _TYPES: dict[Kind, pa.DataType] = {
@@ -35,10 +34,14 @@ _TYPES: dict[Kind, pa.DataType] = {
 }
 
 
-def arrow_column(column: Column, values: Sequence[object]) -> tuple[pa.Field, pa.Array]:
-    """A column with its values."""
-    field = pa.field(column.name, _TYPES[column.kind], column.nullable)
-    return field, pa.array(values, field.type)
+def arrow_array(column: Column, values: Iterable[object]) -> pa.Array:
+    """The values of a column."""
+    return pa.array(list(values), _TYPES[column.kind])
+
+
+def field_of(column: Column, records: Iterable[object]) -> pa.Array:
+    """A column that is a field of these records."""
+    return arrow_array(column, map(attrgetter(column.field), records))
 
 
 def arrow_schema(columns: Sequence[Column], *, simulated: bool) -> pa.Schema:
@@ -54,57 +57,54 @@ _ROWS_PER_BATCH = 500
 class Rows:
     """Rows of a table in the order in which they come, kept as columns; given out in any order.
 
+    Args:
+        columns: Of the table.
+        kinds: A row is made of one record of each of these types, in this order.
+        simulated: Whether its answers are.
+
     Attributes:
         schema: Of the table.
         n: Rows so far.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+    def __init__(
+        self, columns: Sequence[Column], *kinds: type[msgspec.Struct], simulated: bool
+    ) -> None:
+        self.schema = arrow_schema(columns, simulated=simulated)
         self.n = 0
-        self._pending: list[Row] = []
+        self._columns = [(column, kinds.index(column.record)) for column in columns]
+        self._pending: list[tuple[object, ...]] = []
         self._batches: list[pa.RecordBatch] = []
-        self._begins: list[int] = []
 
-    def add(self, row: Row) -> None:
-        """Take one row; its values are in the order of the columns."""
-        self._pending.append(row)
+    def add(self, *records: object) -> int:
+        """Take what one row is made of, and return which row that is."""
+        self._pending.append(records)
         self.n += 1
         if len(self._pending) >= _ROWS_PER_BATCH:
             self.convert()
+        return self.n - 1
 
     def take(self, places: Sequence[int]) -> pa.Table:
         """The rows at these places, in the order given."""
         self.convert()
-        if not places:
-            return self.schema.empty_table()
-        wanted = np.asarray(places)
-        batch_of = np.searchsorted(self._begins, wanted, side="right") - 1
-        found, order = [], []
-        for at in np.unique(batch_of):
-            here = np.flatnonzero(batch_of == at)
-            found.append(self._batches[at].take(pa.array(wanted[here] - self._begins[at])))
-            order.append(here)
-        # Taking from a column of several chunks would put all of it together first.
-        table = pa.Table.from_batches(found).combine_chunks()
-        return table.take(pa.array(np.argsort(np.concatenate(order))))
+        # Put together once: else each time that some are taken.
+        whole = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
+        self._batches = whole.to_batches()
+        return whole.take(pa.array(places, pa.int64()))
 
     def convert(self) -> int:
         """Make columns of the rows that are none yet; returns how many there are."""
         if self._pending:
-            arrays = [
-                pa.array(values, each.type)
-                for values, each in zip(zip(*self._pending, strict=True), self.schema, strict=True)
-            ]
-            self._begins.append(self.n - len(self._pending))
+            given = list(zip(*self._pending, strict=True))
+            arrays = [field_of(column, given[at]) for column, at in self._columns]
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
             self._pending.clear()
         return self.n
 
     def forget(self, n: int) -> None:
         """Let go of all rows that came since `convert` returned `n`."""
-        kept = bisect_left(self._begins, n)
-        del self._batches[kept:], self._begins[kept:]
+        kept = pa.Table.from_batches(self._batches, self.schema).slice(0, n)
+        self._batches = kept.to_batches()
         self._pending.clear()
         self.n = n
 
@@ -153,8 +153,13 @@ class ParquetTable(Table):
     def __init__(self, directory: Path, name: str, schema: pa.Schema) -> None:
         super().__init__(directory / f"{name}.parquet")
         self._schema = schema
+        # zstd finds what repeats by itself: with dictionaries writing takes twice as long.
         self._file = pq.ParquetWriter(
-            self._temporary, schema, compression="zstd", write_page_checksum=True
+            self._temporary,
+            schema,
+            compression="zstd",
+            use_dictionary=False,
+            write_page_checksum=True,
         )
 
     def write(self, rows: pa.Table) -> None:
@@ -183,7 +188,10 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             found = file.schema_arrow
-            n_found = sum(file.read_row_group(i).num_rows for i in range(file.num_row_groups))
+            n_found = sum(
+                file.read_row_group(i, use_threads=False).num_rows
+                for i in range(file.num_row_groups)
+            )
     except (OSError, pa.ArrowException) as error:
         msg = f"{path} cannot be read back: {error}"
         raise ResultsError(msg) from error

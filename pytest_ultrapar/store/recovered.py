@@ -117,10 +117,11 @@ class CaseHistory(msgspec.Struct):
 
     def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
         """Note an ended episode; returns the entry that it merely repeats, if there is one."""
-        earlier = next((one for one in self.episodes if entry.repeats(one)), None)
-        if earlier is None:
-            insort(self.episodes, entry, key=_ended_at)
-        return earlier
+        for earlier in self.episodes:
+            if entry.repeats(earlier):
+                return earlier
+        insort(self.episodes, entry, key=_ended_at)
+        return None
 
     def kept_episode(self) -> EpisodeEntry | None:
         """The final episode, else the last one that came to its end; None where none did."""
@@ -134,12 +135,11 @@ class CaseHistory(msgspec.Struct):
         """
         if self.grade is None:
             return None
-        whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
-        if self.grade.outcome != "infra":
-            whole = [entry for entry in whole if entry.ending != "infra"]
-        before = [entry for entry in whole if entry.ended_at_us <= self.grade.at_us]
-        # None before it: the wall clock was set back between the two.
-        found = before or whole
+        other = "interrupted" if self.grade.outcome == "infra" else "infra"
+        found = [one for one in self.episodes if one.ending not in {"interrupted", other}]
+        if len(found) > 1:
+            # None before it: the wall clock was set back between the two.
+            found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
         return found[-1] if found else None
 
 
@@ -223,11 +223,12 @@ class GrowingJournal:
             ResultsError: The journal cannot be listed, or a segment is gone since.
         """
         for path in segments(self._directory):
-            read = self._read.get(path.name, 0)
+            name = path.name
+            read = self._read.get(name, 0)
             if segment_size(path) <= read:
                 continue
             for position, record in scan_segment(path, decode_whole, at=read):
-                self._read[path.name] = position.offset + position.length
+                self._read[name] = position.offset + position.length
                 yield position, record
 
     def lost(self) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of a finished run, read back as rows; with pyarrow, so never in the coordinator."""
+"""The tables of a finished run, read back; with pyarrow, so never in the coordinator."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import NOT_THAT_JSON, digest_of, open_file, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 _ROWS_AT_ONCE = 4_096
+Table = Any
+"""Arrow's."""
 
 
-def read_rows(
+def read_columns(
     run_dir: Path,
     name: str,
     columns: Sequence[str],
     *,
     beginning: str | None = None,
     of_cases: Collection[str] | None = None,
-) -> list[dict[str, Any]]:
-    """Columns of one table of a finished run, Parquet or JSON lines, by name.
+) -> Table:
+    """Columns of one table of a finished run, Parquet or JSON lines.
 
     Args:
         run_dir: The run directory.
@@ -42,17 +44,41 @@ def read_rows(
     try:
         if path.exists():
             _refuse_another(path)
-            return _parquet_rows(path, columns, beginning, of_cases)
+            return _of_parquet(path, columns, beginning, of_cases)
         if lines.exists():
             _refuse_another(lines)
-            rows = _json_rows(lines, columns, beginning)
-            return [row for row in rows if of_cases is None or row["case_id"] in of_cases]
+            return _of_json(lines, columns, beginning, of_cases)
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         # The last two are what pyarrow says of a column of a type that it cannot read.
         msg = f"cannot read the {name} of {run_dir}: {str(error) or type(error).__name__}"
         raise ResultsError(msg) from error
     msg = f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
     raise ResultsError(msg)
+
+
+def read_rows(
+    run_dir: Path,
+    name: str,
+    columns: Sequence[str],
+    *,
+    beginning: str | None = None,
+    of_cases: Collection[str] | None = None,
+) -> list[dict[str, Any]]:
+    """`read_columns` as rows, by name.
+
+    Raises:
+        ResultsError: As there.
+    """
+    table = read_columns(run_dir, name, columns, beginning=beginning, of_cases=of_cases)
+    # Equal texts become one object: 100,000 rows take half as much memory.
+    seen: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    for batch in table.to_batches(_ROWS_AT_ONCE):
+        values = [_shared(column.to_pylist(), seen) for column in batch.columns]
+        rows += [
+            dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)
+        ]
+    return rows
 
 
 class _Named(msgspec.Struct):
@@ -82,42 +108,50 @@ def _refuse_another(path: Path) -> None:
         raise ValueError(msg)
 
 
-def _parquet_rows(
+def _of_parquet(
     path: Path, columns: Sequence[str], beginning: str | None, of_cases: Collection[str] | None
-) -> list[dict[str, Any]]:
+) -> Table:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and those who lead a run import this file
     import pyarrow.compute as pc  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        known = file.schema_arrow.names
-        missing = set(columns) - set(known)
+        known = file.schema_arrow
+        missing = set(columns) - set(known.names)
         if missing:
             raise KeyError(*missing)
-        names = [*columns, *(one for one in known if beginning and one.startswith(beginning))]
-        wanted = None if of_cases is None else pa.array(of_cases, pa.string())
-        # Equal texts become one object, and columns are let go batch by batch: 100,000 rows take
-        # half as much memory.
-        seen: dict[str, str] = {}
-        rows: list[dict[str, Any]] = []
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names):
-            kept = batch
-            if wanted is not None:
-                kept = batch.filter(pc.is_in(batch["case_id"], value_set=wanted))
-            values = [_shared(kept[one].to_pylist(), seen) for one in names]
-            rows += [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-    return rows
+        names = _names(columns, known.names, beginning)
+        # Each time that a batch is looked through, all ids of cases are.
+        size = max(_ROWS_AT_ONCE, len(of_cases or ()))
+        batches = file.iter_batches(size, columns=names)
+        if of_cases is not None:
+            wanted = pa.array(of_cases, pa.string())
+            batches = (one.filter(pc.is_in(one["case_id"], value_set=wanted)) for one in batches)
+        schema = pa.schema([known.field(one) for one in names])
+        return pa.Table.from_batches([one.select(names) for one in batches], schema)
+
+
+def _names(columns: Sequence[str], known: Sequence[str], beginning: str | None) -> list[str]:
+    return [*columns, *(one for one in known if beginning and one.startswith(beginning))]
 
 
 def _shared(values: list[Any], seen: dict[str, str]) -> list[Any]:
     return [seen.setdefault(one, one) if type(one) is str else one for one in values]
 
 
-def _json_rows(
-    path: Path, columns: Sequence[str], beginning: str | None
-) -> Iterator[dict[str, Any]]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
+def _of_json(
+    path: Path, columns: Sequence[str], beginning: str | None, of_cases: Collection[str] | None
+) -> Table:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
     with open_file(path) as file:
-        for row in map(decode, file):
-            more = {one: row[one] for one in row if beginning and one.startswith(beginning)}
-            yield {one: row[one] for one in columns} | more
+        rows = [
+            row
+            for row in map(msgspec.json.Decoder(dict[str, Any]).decode, file)
+            if of_cases is None or row["case_id"] in of_cases
+        ]
+    found = {}
+    for one in _names(columns, list(rows[0]) if rows else (), beginning):
+        column = pa.array([row[one] for row in rows])
+        found[one] = column.cast(pa.string()) if pa.types.is_null(column.type) else column
+    return pa.table(found)

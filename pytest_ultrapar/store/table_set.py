@@ -8,30 +8,42 @@ compaction. Readers of Parquet take a flipped byte for a value, so its pages hav
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
-from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
+from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
+from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, TurnMessage
 from pytest_ultrapar.store.cost import Prices, RoleUses
-from pytest_ultrapar.store.parquet import ParquetTable, Rows, Table, arrow_column, arrow_schema
+from pytest_ultrapar.store.manifest import Manifest
+from pytest_ultrapar.store.parquet import (
+    ParquetTable,
+    Rows,
+    Table,
+    arrow_array,
+    arrow_schema,
+    field_of,
+)
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     COLUMNS,
-    EPISODE_COLUMNS,
     TRANSCRIPTS_COLUMNS,
+    UNKNOWN,
+    UNREADABLE,
+    Charged,
     Column,
-    Row,
-    attempt_rows,
-    limit_row,
-    pause_row,
-    result_row,
+    Placed,
+    Spent,
+    charged,
+    fit,
+    placed,
     results_columns,
-    transcript_rows,
+    spent_by,
 )
 from pytest_ultrapar.system.files import open_file
 
@@ -39,51 +51,72 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.records import Case, EpisodeEnded, Grade, TurnMessage
     from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.manifest import Manifest
+    from pytest_ultrapar.store.recovered import CaseHistory
 
 
-CASES_PER_GROUP = 2_000
+CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
 """Characters of conversation; whichever comes first ends a row group, to keep memory bounded."""
 TEXT_KEPT = 64 * 2**20
 """So many characters of conversation are kept as columns while a run goes on; what came after them
 is read from the journal once more when the tables are written."""
 
+_OF_RESULT = (Manifest, Case, Grade, Spent, Charged, Placed)
+_OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
+_OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 
-class EpisodeRows(NamedTuple):
-    """Where the rows of an episode are.
+
+class KeptEpisode(NamedTuple):
+    """What is kept of an episode.
 
     Attributes:
-        attempts: In `attempts`.
-        messages: In `transcripts`; None where they are not kept.
+        position: Where it stands in the journal.
+        worker: Who ran it.
+        place: Where that was.
+        spent: What it took.
+        cost: Units (`pool.money`) of its requests to the case's own model, as far as known.
+        requests: Where they are in the log of requests.
+        attempts: Its rows of `attempts`.
+        messages: Its rows of `transcripts`; None where they are not kept.
         n_characters: Of its conversation.
     """
 
+    position: Position
+    worker: str
+    place: Placed
+    spent: Spent
+    cost: int | None
+    requests: range
     attempts: range
     messages: range | None
     n_characters: int
 
 
-class CaseRows(NamedTuple):
-    """The rows of one case, as they go into the tables.
+class Ended(NamedTuple):
+    """One case that left something behind.
 
     Attributes:
-        result: In `results`; None for a case without a grade.
-        episodes: All of it, in the order of `attempts`.
-        graded: The one whose conversation goes into `transcripts`, if there is one.
-        position: Where that stands in the journal.
+        case: As planned; None for one that is not.
+        found: What was written of it.
+        episodes: All that can be read, in the order of their ends.
+        graded: The one that its grade is about, if that is one of them.
     """
 
-    result: int | None
-    episodes: Sequence[EpisodeRows]
-    graded: EpisodeRows | None = None
-    position: Position | None = None
+    case: Case | None
+    found: CaseHistory
+    episodes: Sequence[KeptEpisode]
+    graded: KeptEpisode | None
+
+    @property
+    def result(self) -> tuple[Case, Grade] | None:
+        """What its row of `results` is about; None where it has none."""
+        case, grade = self.case, self.found.grade
+        return None if case is None or grade is None else (case, grade)
 
 
 class TableSet:
-    """Takes episodes and grades in any order, and makes `results`, `attempts` and `transcripts`.
+    """Takes episodes in any order, and makes `results`, `attempts` and `transcripts`.
 
     Args:
         manifest: Of the run.
@@ -117,106 +150,121 @@ class TableSet:
     def clear(self) -> None:
         """Let go of all rows; what is known of them in sum stays."""
         pa.default_memory_pool().release_unused()
-        self._results = self._rows(results_columns(self.params, ()))
-        self._attempts = self._rows(ATTEMPTS_COLUMNS)
-        self._transcripts = self._rows(TRANSCRIPTS_COLUMNS)
-        self._grades: list[Grade] = []
+        rows = partial(Rows, simulated=self._manifest.simulated)
+        self._attempts = rows(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
+        self._transcripts = rows(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
         self._n_characters = 0
-
-    def _rows(self, columns: Sequence[Column]) -> Rows:
-        return Rows(arrow_schema(columns, simulated=self._manifest.simulated))
 
     @property
     def n_requests(self) -> int:
         """Requests sent so far."""
         return self._n_attempts - sum(self.replayed.values())
 
-    def add_episode(self, episode: EpisodeEnded) -> EpisodeRows:
-        """Take the requests and the conversation of one episode, graded or not."""
+    def add_episode(
+        self, position: Position, episode: EpisodeEnded, requests: range
+    ) -> KeptEpisode:
+        """Take one episode, graded or not.
+
+        Args:
+            position: Where it stands in the journal.
+            episode: As it stands there.
+            requests: Where they are in the log of requests.
+        """
+        manifest, attempts, prices = self._manifest, episode.attempts, self.prices
+        place = placed(manifest, episode)
         begin = self._attempts.n
-        for row in attempt_rows(self._manifest, episode, self.prices):
-            self._attempts.add(row)
-            self._n_attempts += 1
-        self.prices.add(episode.attempts)
-        self.replayed.update(one.replayed for one in episode.attempts if one.replayed is not None)
-        self.roles.add(episode.sent, self.prices)
-        self.n_maybe_billed += sum(attempt.maybe_billed for attempt in episode.attempts)
+        for each in attempts:
+            self._attempts.add(manifest, episode, each, charged(prices.of(each)), place)
+            if each.replayed is not None:
+                self.replayed[each.replayed] += 1
+            self.n_maybe_billed += each.maybe_billed
+        self._n_attempts += len(attempts)
+        prices.add(attempts)
+        self.roles.add(attempts, prices)
         messages = self._messages(episode)
-        n_characters = sum(len(message.content) for message in messages)
+        n_characters = sum([len(message.content) for message in messages])
         self._n_characters += n_characters
-        kept = self._n_characters <= TEXT_KEPT
-        rows = self._add_messages(episode, messages) if kept else None
-        return EpisodeRows(range(begin, self._attempts.n), rows, n_characters)
+        is_kept = self._n_characters <= TEXT_KEPT
+        return KeptEpisode(
+            position,
+            episode.worker,
+            place,
+            spent_by(episode),
+            prices.of_all(episode.own_attempts),
+            requests,
+            range(begin, self._attempts.n),
+            self._add_messages(episode, messages) if is_kept else None,
+            n_characters,
+        )
 
     def _add_messages(self, episode: EpisodeEnded, messages: Sequence[TurnMessage]) -> range:
         begin = self._transcripts.n
-        for row in transcript_rows(self._manifest, episode, messages):
-            self._transcripts.add(row)
+        for each in messages:
+            self._transcripts.add(self._manifest, episode, each)
         return range(begin, self._transcripts.n)
-
-    def add_result(
-        self, case: Case, grade: Grade, episode: EpisodeEnded | None, *, had_episode: bool
-    ) -> int:
-        """Take a case's grade; returns its row of `results`.
-
-        Args:
-            case: The planned case.
-            grade: The one that stands.
-            episode: The one it is about, if there is one that can be read.
-            had_episode: Whether there was one.
-        """
-        row = result_row(
-            self._manifest,
-            case,
-            grade,
-            episode,
-            had_episode=had_episode,
-            params=self.params,
-            prices=self.prices,
-        )
-        self._results.add(row)
-        self._grades.append(grade)
-        return self._results.n - 1
 
     def rows_of(
         self,
-        group: Sequence[CaseRows],
+        group: Sequence[Ended],
         scores: Sequence[Column],
         read: Callable[[Position], EpisodeEnded | None],
     ) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Rows of some cases in `results`, `attempts` and `transcripts`."""
         return (
             self._result_rows(group, scores),
-            self._attempt_rows(group),
+            self._attempts.take(
+                [at for one in group for own in one.episodes for at in own.attempts]
+            ),
             self._message_rows(group, read),
         )
 
-    def _result_rows(self, group: Sequence[CaseRows], scores: Sequence[Column]) -> pa.Table:
-        places = [case.result for case in group if case.result is not None]
-        rows = self._results.take(places)
-        at = rows.schema.get_field_index(EPISODE_COLUMNS[0].name)
-        for number, column in enumerate(scores):
-            name = column.name.partition(".")[2]
-            values = [self._grades[place].scores.get(name) for place in places]
-            rows = rows.add_column(at + number, *arrow_column(column, values))
-        return rows
+    def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
+        rows = [self._result(*one.result, one) for one in group if one.result is not None]
+        given: dict[object, Sequence[Any]]
+        given = dict(zip(_OF_RESULT, zip(*rows, strict=True) if rows else [()] * 6, strict=True))
+        columns = results_columns(self.params, scores)
+        arrays = []
+        for column in columns:
+            _, _, name = column.name.partition(".")
+            if column in self.params:
+                values = [fit(case.params.get(name), column.kind) for case in given[Case]]
+                arrays.append(arrow_array(column, values))
+            elif column in scores:
+                values = [grade.scores.get(name) for grade in given[Grade]]
+                arrays.append(arrow_array(column, values))
+            else:
+                arrays.append(field_of(column, given[column.record]))
+        return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
-    def _attempt_rows(self, group: Sequence[CaseRows]) -> pa.Table:
-        return self._attempts.take(
-            [place for case in group for rows in case.episodes for place in rows.attempts]
-        )
+    def _result(self, case: Case, grade: Grade, one: Ended) -> tuple[object, ...]:
+        """What a row of `results` is made of, as `_OF_RESULT` has it.
+
+        A case that had no episode (skipped by a mark) has zero times, both of its timestamps are
+        those of its grade, and the names of its lane are empty. All of that is null where there was
+        an episode and its record cannot be read any more.
+        """
+        kept = one.graded
+        if kept is None:
+            spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
+            spent = UNREADABLE if one.found.had_episode else spent
+            place = placed(self._manifest, grade)
+            return self._manifest, case, grade, spent, UNKNOWN, place
+        if grade.worker != kept.worker:
+            # In a resumed run another worker may have graded it, and it is the requests that count.
+            grade = msgspec.structs.replace(grade, worker=kept.worker)
+        return self._manifest, case, grade, kept.spent, charged(kept.cost), kept.place
 
     def _message_rows(
-        self, group: Sequence[CaseRows], read: Callable[[Position], EpisodeEnded | None]
+        self, group: Sequence[Ended], read: Callable[[Position], EpisodeEnded | None]
     ) -> pa.Table:
         n_kept = self._transcripts.convert()
         places: list[int] = []
         for case in group:
-            if case.graded is None or case.position is None:
+            if case.graded is None:
                 continue
             messages = case.graded.messages
             if messages is None:
-                episode = read(case.position)
+                episode = read(case.graded.position)
                 messages = range(0)
                 if episode is not None:
                     messages = self._add_messages(episode, self._messages(episode))
@@ -250,8 +298,9 @@ class TableFiles:
     def write(
         self,
         rows: TableSet,
-        cases: Iterable[CaseRows],
+        cases: Sequence[Ended],
         read: Callable[[Position], EpisodeEnded | None],
+        written: Callable[[int], None],
     ) -> None:
         """Write the rows of some cases.
 
@@ -259,11 +308,15 @@ class TableFiles:
             rows: Has them.
             cases: In the order of their rows.
             read: Gives an episode of the journal, or None where it cannot be read any more.
+            written: Called now and then with how many of the cases are written.
         """
+        n_written = 0
         for group in _groups(cases):
             found = rows.rows_of(group, self._scores, read)
             for table, own in zip(self._tables, found, strict=True):
                 table.write(own)
+            n_written += len(group)
+            written(n_written)
 
     def publish(self) -> list[Path]:
         """Read all back and put them in their places together; returns where they stand.
@@ -283,9 +336,9 @@ class TableFiles:
             table.discard()
 
 
-def _groups(cases: Iterable[CaseRows]) -> Iterator[list[CaseRows]]:
+def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
     """The cases of each row group."""
-    group: list[CaseRows] = []
+    group: list[Ended] = []
     n_results = n_characters = 0
     for case in cases:
         group.append(case)
@@ -305,19 +358,19 @@ def write_histories(run_dir: Path, manifest: Manifest) -> list[Path]:
     """
     changes = read_history(run_dir / LIMITS_FILE, LimitRecord)
     pauses = read_history(run_dir / PAUSES_FILE, PauseRecord)
-    found = {
-        "limits": [limit_row(manifest, record) for record in changes],
-        "pauses": [pause_row(manifest, record) for record in pauses],
-    }
-    return [_write_history(run_dir, manifest, name, own) for name, own in found.items() if own]
+    limits = Rows(COLUMNS["limits"], *_OF_LIMIT, simulated=manifest.simulated)
+    for one in changes:
+        limits.add(manifest, one, one.change, placed(manifest, one))
+    paused = Rows(COLUMNS["pauses"], *_OF_PAUSE, simulated=manifest.simulated)
+    for own in pauses:
+        paused.add(manifest, own, own.pause, placed(manifest, own))
+    found = {"limits": limits, "pauses": paused}
+    return [_write_history(run_dir, manifest, name, rows) for name, rows in found.items() if rows.n]
 
 
-def _write_history(run_dir: Path, manifest: Manifest, name: str, found: Sequence[Row]) -> Path:
+def _write_history(run_dir: Path, manifest: Manifest, name: str, rows: Rows) -> Path:
     table = _open_table(run_dir, manifest, name, COLUMNS[name])
-    rows = Rows(arrow_schema(COLUMNS[name], simulated=manifest.simulated))
     try:
-        for row in found:
-            rows.add(row)
         table.write(rows.take(range(rows.n)))
         table.finish()
         table.publish()

@@ -1,4 +1,4 @@
-"""The tables of a run: which columns they have, and how records become their rows.
+"""The tables of a run: which columns they have, and what in records they are made of.
 
 A column is a field of a record, with its name and type: `attempts` has those of `Attempt`,
 `transcripts` those of `TurnMessage`, `limits` those of `LimitChange`, `pauses` those of
@@ -10,7 +10,7 @@ the columns there are is part of the format and stays.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -25,18 +25,18 @@ from pytest_ultrapar.records import (
     Grade,
     Long,
     Microseconds,
+    NoColumn,
     Outcome,
     Replayed,
     TurnMessage,
 )
 from pytest_ultrapar.store.manifest import Manifest
-from pytest_ultrapar.store.timing import service_s, total_tokens
+from pytest_ultrapar.store.timing import NO_SERVICE, Span, total_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.records import Scalar
-    from pytest_ultrapar.store.cost import Prices
 
 
 Kind = Literal["string", "int32", "int64", "double", "bool", "timestamp"]
@@ -107,7 +107,7 @@ def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column,
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the episode of a graded case took, as `results` has it.
+    """What an episode took, as `results` has it of the graded one.
 
     Requests and tokens are those of the case's own model; times are the whole episode's, roles
     included. As it stands here it is that of a case without an episode, but for both timestamps.
@@ -132,6 +132,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
+        span: When it ran; None if it sent nothing.
+        sent_tokens: Tokens in and out of what was sent, without answers of an earlier run.
     """
 
     n_attempts: int | None = 0
@@ -148,6 +150,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = ""
     instance: str | None = ""
     key: str | None = ""
+    span: NoColumn[Span | None] = None
+    sent_tokens: NoColumn[tuple[int | None, int | None]] = (None, None)
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -173,34 +177,77 @@ class Placed(msgspec.Struct, frozen=True):
     host: str | None = None
 
 
-def _placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
+def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
     """In a merged run each record says it, in the run of one host the manifest does."""
     return Placed(record.host or manifest.host)
 
 
-_UNREADABLE = Spent(**dict.fromkeys(Spent.__struct_fields__))
+_NULL: dict[str, Any] = dict.fromkeys(Spent.__struct_fields__[:-2])
+UNREADABLE = Spent(**_NULL)
 
 
-def _spent(episode: EpisodeEnded) -> Spent:
-    attempts, own = episode.attempts, episode.own_attempts
+def spent_by(episode: EpisodeEnded) -> Spent:
+    """What an episode took."""
+    waited_s = refused_s = queue_wait_s = rate_wait_s = 0.0
+    for one in episode.attempts:
+        # The wait for the first lease is no part of the duration.
+        waited_s += max(0.0, one.t_lease_s - one.t_ready_s)
+        queue_wait_s += one.seat_wait_s
+        rate_wait_s += one.rate_wait_s
+        if one.outcome in NO_SERVICE:
+            refused_s += one.t_end_s - one.t_send_s
+    own, sent = episode.own_attempts, episode.own_sent
+    n_in_roles = 0
+    if len(own) < len(episode.attempts):
+        n_in_roles = len({one.turn for one in episode.attempts if one.role})
+    tokens = _tokens(own)
     last = own[-1] if own else None
-    in_roles = {each.turn for each in attempts if each.role}
     return Spent(
-        n_attempts=len(episode.own_sent),
-        n_turns=episode.n_turns - len(in_roles),
-        tokens_in=total_tokens(each.tokens_in for each in own),
-        tokens_out=total_tokens(each.tokens_out for each in own),
-        queue_wait_s=sum((each.seat_wait_s for each in attempts), 0.0),
-        rate_wait_s=sum((each.rate_wait_s for each in attempts), 0.0),
+        n_attempts=len(sent),
+        n_turns=episode.n_turns - n_in_roles,
+        tokens_in=tokens[0],
+        tokens_out=tokens[1],
+        queue_wait_s=queue_wait_s,
+        rate_wait_s=rate_wait_s,
         backoff_s=episode.backoff_s,
-        service_s=service_s(episode),
+        service_s=max(0.0, episode.duration_s - waited_s - episode.backoff_s - refused_s),
         duration_s=episode.duration_s,
         started_at_us=episode.started_at_us,
         ended_at_us=episode.ended_at_us,
-        provider=last.provider if last is not None else "",
-        instance=last.instance if last is not None else "",
-        key=last.key if last is not None else "",
+        provider=last.provider if last else "",
+        instance=last.instance if last else "",
+        key=last.key if last else "",
+        span=_span(episode),
+        sent_tokens=tokens if len(sent) == len(own) else _tokens(sent),
     )
+
+
+def _tokens(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
+    return (
+        total_tokens([one.tokens_in for one in attempts]),
+        total_tokens([one.tokens_out for one in attempts]),
+    )
+
+
+def _span(episode: EpisodeEnded) -> Span | None:
+    attempts = episode.attempts
+    if not attempts:
+        return None
+    # Its duration runs from its first lease, which came at `t_lease_s` or a moment later; no term
+    # is beyond the true end, and what an episode does after its last answer counts, too.
+    by_duration_s = attempts[0].t_lease_s + episode.duration_s
+    return Span(
+        min([one.t_send_s for one in attempts]),
+        max([by_duration_s, *[one.t_end_s for one in attempts]]),
+    )
+
+
+def charged(units: int | None) -> Charged:
+    """What so many units (`pool.money`) are in `results` and `attempts`."""
+    return UNKNOWN if units is None else Charged(amount_of(units))
+
+
+UNKNOWN = Charged()
 
 
 EPISODE_COLUMNS = columns_of(Spent)
@@ -322,85 +369,3 @@ def _common_kind(kinds: set[Kind]) -> Kind:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "double" if kinds == {"int64", "double"} else "string"
-
-
-Row = tuple[object, ...]
-"""Values in the order of the table's columns."""
-
-
-def _reader(columns: Iterable[Column], *records: type[msgspec.Struct]) -> Callable[..., Row]:
-    """What makes rows of one of each of these records, given in this order."""
-    cells = [(records.index(each.record), each.field) for each in columns if each.record]
-    return lambda *given: tuple([getattr(given[at], field) for at, field in cells])
-
-
-_before = _reader(_RESULTS_BEFORE, Manifest, Case, Grade)
-_after = _reader(_RESULTS_AFTER, Spent, Case, Grade, Charged, Placed)
-_attempt = _reader(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
-_message = _reader(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
-_limit = _reader(LIMITS_COLUMNS, Manifest, LimitRecord, LimitChange, Placed)
-_pause = _reader(PAUSES_COLUMNS, Manifest, PauseRecord, LanePause, Placed)
-
-
-def result_row(
-    manifest: Manifest,
-    case: Case,
-    grade: Grade,
-    episode: EpisodeEnded | None,
-    *,
-    had_episode: bool,
-    params: Sequence[Column],
-    prices: Prices,
-) -> Row:
-    """The row of `results` for one graded case, without scores: at the end it is known of which.
-
-    A case that had no episode (skipped by a mark) has zero times, both of its timestamps are those
-    of its grade, and the names of its lane are empty. All of that is null where there was an
-    episode and its record cannot be read any more.
-    """
-    units = None
-    if episode is not None:
-        spent = _spent(episode)
-        units = prices.of_all(episode.own_attempts)
-        # In a resumed run another worker may have graded it, and it is the requests that count.
-        grade = msgspec.structs.replace(grade, worker=episode.worker, host=episode.host)
-    elif had_episode:
-        spent = _UNREADABLE
-    else:
-        spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
-    return (
-        *_before(manifest, case, grade),
-        *(fit(case.params.get(each.name.partition(".")[2]), each.kind) for each in params),
-        *_after(spent, case, grade, _charged(units), _placed(manifest, grade)),
-    )
-
-
-def _charged(units: int | None) -> Charged:
-    return _UNKNOWN if units is None else Charged(amount_of(units))
-
-
-_UNKNOWN = Charged()
-
-
-def attempt_rows(manifest: Manifest, episode: EpisodeEnded, prices: Prices) -> Iterator[Row]:
-    """The rows of `attempts` for one episode, in the order sent."""
-    placed = _placed(manifest, episode)
-    for each in episode.attempts:
-        yield _attempt(manifest, episode, each, _charged(prices.of(each)), placed)
-
-
-def transcript_rows(
-    manifest: Manifest, episode: EpisodeEnded, messages: Iterable[TurnMessage]
-) -> Iterator[Row]:
-    """The rows of `transcripts` for one episode, in the order of the conversation."""
-    return (_message(manifest, episode, each) for each in messages)
-
-
-def limit_row(manifest: Manifest, record: LimitRecord) -> Row:
-    """The row of `limits` for one change."""
-    return _limit(manifest, record, record.change, _placed(manifest, record))
-
-
-def pause_row(manifest: Manifest, record: PauseRecord) -> Row:
-    """The row of `pauses` for one pause."""
-    return _pause(manifest, record, record.pause, _placed(manifest, record))

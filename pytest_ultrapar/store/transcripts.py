@@ -43,6 +43,7 @@ _OF_MESSAGES = frozenset(
     {"role", "content", "parts", "tool_calls", "name", "tool_call_id", "refusal"}
     | {"reasoning_content", "reasoning"}
 )
+_PLAIN = frozenset({"role", "content"})
 _MOST_SHOWN = 64 * 1024
 """Bytes of a body that nobody here can read."""
 _LOOKED_AT = 1024
@@ -124,12 +125,15 @@ def _shown(body: bytes) -> Fields:
     return {"role": "user", "content": text}
 
 
-def _message(turn: int, message: Fields) -> TurnMessage:
+def _message(turn: int, message: Fields, **more: Any) -> TurnMessage:  # noqa: ANN401 - fields
     content = message.get("content", message.get("parts"))
+    role = str(message.get("role", message.get("type", "")))
+    if message.keys() == _PLAIN:
+        return TurnMessage(turn, role, _as_text(content), **more)
     calls = message.get("tool_calls") or None
     return TurnMessage(
         turn,
-        str(message.get("role", message.get("type", ""))),
+        role,
         _as_text(content),
         _calls(calls),
         name=_text(message.get("name")),
@@ -138,6 +142,7 @@ def _message(turn: int, message: Fields) -> TurnMessage:
         reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
         refusal=_text(message.get("refusal")),
         other=_other(message),
+        **more,
     )
 
 
@@ -148,7 +153,9 @@ def _as_text(content: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    return None if value is None or value == "" else _as_text(value)
+    if isinstance(value, str):
+        return value or None
+    return None if value is None else _as_text(value)
 
 
 def _calls(calls: object) -> str | None:
@@ -201,10 +208,10 @@ def _answers(one: Said, request: object) -> Iterator[TurnMessage]:
         message = choice.get("message")
         if not isinstance(message, dict) or not message:
             message = {"content": choice.get("text")}
-        made = _message(one.exchange.turn, {"role": "assistant", **message})
-        yield msgspec.structs.replace(
-            made,
-            content=_said_text(message.get("content")) or made.refusal or "",
+        said = _said_text(message.get("content")) or _text(message.get("refusal")) or ""
+        yield _message(
+            one.exchange.turn,
+            {"role": "assistant", **message, "content": said},
             choice=number,
             finish_reason=_text(choice.get("finish_reason")),
             **facts,

@@ -13,9 +13,11 @@ import shutil
 import statistics
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
@@ -57,11 +59,48 @@ def table(run, name):
     return pq.read_table(run / f"{name}.parquet").to_pylist()
 
 
+def row(columns, number):
+    """What columns have of one row: a value for each, or texts and which of them it is."""
+    return {
+        name: column["texts"][column["at"][number]] if isinstance(column, dict) else column[number]
+        for name, column in columns.items()
+        if not isinstance(column, dict) or column["at"][number] is not None
+    }
+
+
+def lines(figures):
+    """The cases of a page, in its order."""
+    said = to_builtins(figures)
+    return [
+        SimpleNamespace(
+            **{"kind": "", "error": "", **row(said["cases"], number)},
+            params=row(said["params"], number),
+            parts={name: s for name, s in row(said["parts"], number).items() if s},
+        )
+        for number in range(len(figures.cases["case_id"]))
+    ]
+
+
+def unpacked(text):
+    """The cases of a part of a page, by id."""
+    said = json.loads(gzip.decompress(base64.b64decode(text)))
+
+    def own(columns, number):
+        places = [at for at, of in enumerate(columns["case"]) if of == number]
+        rest = {name: column for name, column in columns.items() if name != "case"}
+        return [row(rest, at) for at in places]
+
+    return {
+        case_id: {name: own(said[name], number) for name in ("messages", "attempts", "scores")}
+        for number, case_id in enumerate(said["cases"])
+    }
+
+
 def test_figures_are_those_of_the_tables(run):
     figures = read_figures(run, read_manifest(run))
     rows = {row["case_id"]: row for row in table(run, "results")}
-    assert figures.cases[0].case_id == "case4", "errors come first"
-    for one in figures.cases:
+    assert figures.cases["case_id"][0] == "case4", "errors come first"
+    for one in lines(figures):
         row = rows[one.case_id]
         assert (one.outcome, figures.models[one.model], one.n_attempts) == (
             row["outcome"], row["model"], row["n_attempts"],
@@ -86,6 +125,20 @@ def test_figures_are_those_of_the_tables(run):
         sum(row["t_end_s"] - row["t_send_s"] for row in sent), rel=0.01
     )
     assert len(lane.refused_at_s) == sum(row["outcome"] == "rate" for row in sent)
+
+
+@pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
+def test_tables_of_json_lines_make_the_same_page(tmp_path, make):
+    run, other = make(tmp_path / "run").path, tmp_path / "other"
+    shutil.copytree(run, other)
+    write_manifest(other, replace(read_manifest(other), storage_format="json"))
+    compact(run)
+    compact(other)
+    assert (other / "results.jsonl").exists()
+    figures, others = (read_figures(path, read_manifest(path)) for path in (run, other))
+    assert figures == others
+    ids = figures.cases["case_id"]
+    assert transcripts.pack(run, ids) == transcripts.pack(other, ids)
 
 
 @pytest.fixture
@@ -171,9 +224,8 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_its_line_stands_beside_it(tm
         grade(1),
     )
     compact(run.path)
-    one, other = sorted(
-        read_figures(run.path, read_manifest(run.path)).cases, key=lambda line: line.case_id
-    )
+    found = lines(read_figures(run.path, read_manifest(run.path)))
+    one, other = sorted(found, key=lambda line: line.case_id)
     assert (one.duration_s, one.line_s) == (6.0, 9.0)
     assert one.parts == {
         "answers": 2.5, "waits for seats and rates": 2.0, "back-off": 1.0, "refused requests": 0.5,
@@ -255,9 +307,9 @@ def test_names_that_look_alike_are_told_apart(tmp_path):
     assert figures.models == [r"\x1b", r"\x1b (2)", "a  b"]
     (flaw,) = [each for each in figures.dimensions if each.name == "flaw"]
     assert flaw.values == [f"{'p' * 60}...", f"{'p' * 60}... (2)", "q"]
-    assert {one.model for one in figures.cases} == {0, 1, 2}
-    assert max(len(one.params["flaw"]) for one in figures.cases) < 600
-    assert max(len(one.name) for one in figures.cases) < 400
+    assert set(figures.cases["model"]) == {0, 1, 2}
+    assert max(len(one.params["flaw"]) for one in lines(figures)) < 600
+    assert max(map(len, figures.cases["name"])) < 400
 
 
 def test_errors_have_a_bound(tmp_path):
@@ -265,7 +317,7 @@ def test_errors_have_a_bound(tmp_path):
     error = "line\n" * 400_000
     write_journal(run, "gw0", episode(0, 1, 2), grade(0, "error", kind="E", error=error))
     compact(run.path)
-    (line,) = read_figures(run.path, read_manifest(run.path)).cases
+    (line,) = lines(read_figures(run.path, read_manifest(run.path)))
     assert len(line.error) < 4_100
     assert line.error.endswith(" characters]")
 
@@ -282,9 +334,9 @@ def test_transcripts_are_packed_as_far_as_there_is_room(run, monkeypatch):
     packed = transcripts.pack(run, ids)
     assert packed.n_left_out == 0
     assert packed.of_case == {one: n // 2 for n, one in enumerate(ids)}
-    part = json.loads(gzip.decompress(base64.b64decode(packed.parts[0])))
+    part = unpacked(packed.parts[0])
     assert [one["content"] for one in part["case0"]["messages"]] == ["q", "a"]
-    assert [one[3] for one in part["case1"]["attempts"]] == ["rate", "ok"]
+    assert [one["outcome"] for one in part["case1"]["attempts"]] == ["rate", "ok"]
     monkeypatch.setattr(transcripts, "MOST_BYTES", len(packed.parts[0]))
     assert transcripts.pack(run, ids).n_left_out == 4
 
@@ -298,7 +350,7 @@ def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
     packed = transcripts.pack(run.path, ["case0", "case1"])
     part = gzip.decompress(base64.b64decode(packed.parts[0]))
     assert len(part) < 2_100_000
-    said = json.loads(part)["case0"]["messages"]
+    said = unpacked(packed.parts[0])["case0"]["messages"]
     assert len(said) == 20
     assert said[-1]["content"] == "[+100,000 characters]"
     monkeypatch.setattr(transcripts, "MOST_CHARACTERS", 1_500_000)
@@ -308,7 +360,7 @@ def test_what_packs_a_thousandfold_has_a_bound_unpacked(tmp_path, monkeypatch):
 
 def test_nothing_ends_the_element_that_holds_the_data():
     said = {"a": "</script><!--", "b": "\u2028"}
-    assert "<" not in embedded(said)
+    assert b"<" not in embedded(said)
     assert json.loads(embedded(said)) == said
 
 
@@ -461,15 +513,15 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
 
 def test_scores_of_a_case_stand_with_what_it_said(run):
     packed = transcripts.pack(run, [f"case{n}" for n in range(6)])
-    told = json.loads(gzip.decompress(base64.b64decode(packed.parts[0])))
-    for row in table(run, "results"):
-        scores = {name: value for name, value in row.items() if name.startswith("score.")}
-        assert told[row["case_id"]]["scores"] == [
-            f"{name.removeprefix('score.')} {value:g}"
+    told = unpacked(packed.parts[0])
+    for result in table(run, "results"):
+        scores = {name: value for name, value in result.items() if name.startswith("score.")}
+        (said,) = told[result["case_id"]]["scores"]
+        assert {name: one for name, one in said.items() if one is not None} == {
+            name.removeprefix("score."): f"{value:g}"
             for name, value in scores.items()
             if value is not None
-        ]
-    assert any(one["scores"] for one in told.values())
+        }
 
 
 PATH = ("azure/key0", "azure")

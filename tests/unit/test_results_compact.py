@@ -15,11 +15,11 @@ import pytest
 from pytest_ultrapar.analysis import compaction
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeStarted
+from pytest_ultrapar.records import Case, EpisodeStarted
 from pytest_ultrapar.store import parquet, table_set
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.tables import Column
+from pytest_ultrapar.store.tables import columns_of
 from tests.unit.finished_run import (
     NOW,
     T0_US,
@@ -233,12 +233,12 @@ def test_compact_of_a_run_without_a_grade_writes_empty_tables(tmp_path):
 
 
 def test_parquet_flipped_byte_is_found_by_the_page_checksum(tmp_path):
-    columns = (Column("text", "string"), Column("n", "int64", nullable=True))
-    schema = parquet.arrow_schema(columns, simulated=False)
+    columns = columns_of(Case, "case_id", "seed")
+    rows = parquet.Rows(columns, Case, simulated=False)
+    schema = rows.schema
     table = parquet.ParquetTable(tmp_path, "results", schema)
-    rows = parquet.Rows(schema)
     for i in range(100):
-        rows.add((f"row {i}", i))
+        rows.add(case(i))
     table.write(rows.take(range(100)))
     table.finish()
     table.publish()

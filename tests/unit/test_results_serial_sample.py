@@ -19,6 +19,7 @@ from pytest_ultrapar.analysis.statistics import (
     serial_times,
 )
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+from pytest_ultrapar.store.tables import spent_by
 from pytest_ultrapar.store.timing import MeasuredPart
 from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
 
@@ -29,7 +30,7 @@ def measure(start_s, end_s, ending="returned", *, sampled):
     return measure_case(
         Case(0, "c", "n", "phase51", "m", 0, {}, 1),
         Grade("c", "gw0", "solved" if ending == "returned" else "infra", "passed", 5),
-        ended,
+        spent_by(ended),
         summary_by=("model",),
         part=MeasuredPart(serial_sample=frozenset({"c"} if sampled else ())),
     )

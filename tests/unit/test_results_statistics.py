@@ -19,8 +19,7 @@ from pytest_ultrapar.analysis.statistics import (
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import Position
 from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
-from pytest_ultrapar.store.tables import parameter_columns
-from pytest_ultrapar.store.timing import service_s, span
+from pytest_ultrapar.store.tables import parameter_columns, spent_by
 from tests.unit import finished_run
 
 times = st.floats(0, 1e4, allow_nan=False)
@@ -43,7 +42,8 @@ def measure(start_s, end_s, outcome="solved", **scores):
         "infra" if outcome == "infra" else "returned",
     )
     grade = Grade("c", "gw0", outcome, "passed", 5, scores=scores)
-    return measure_case(case, grade, ended, summary_by=("model", "repeat", "flaw", "other"))
+    names = ("model", "repeat", "flaw", "other")
+    return measure_case(case, grade, spent_by(ended), summary_by=names)
 
 
 def test_service_leaves_waiting_out():
@@ -53,13 +53,14 @@ def test_service_leaves_waiting_out():
         attempt(4.2, 4.7, 4.7, 5.7),
     ]
     # 4.7 s: 0.1 refused, 1.0 backed off, 1.5 waited for two leases.
-    assert service_s(episode(attempts, 4.7, backoff_s=1.0)) == pytest.approx(2.1)
+    ended = episode(attempts, 4.7, backoff_s=1.0)
+    assert spent_by(ended).service_s == pytest.approx(2.1)
 
 
 def test_span_ends_with_the_episode_and_not_with_its_last_answer():
-    assert span(episode([attempt(1, 1, 1.5, 2)], 4.0)) == (1.5, 5.0)
-    assert span(episode([attempt(1, 1, 1.5, 9)], 4.0)) == (1.5, 9.0)
-    assert span(episode([], 4.0)) is None
+    assert spent_by(episode([attempt(1, 1, 1.5, 2)], 4.0)).span == (1.5, 5.0)
+    assert spent_by(episode([attempt(1, 1, 1.5, 9)], 4.0)).span == (1.5, 9.0)
+    assert spent_by(episode([], 4.0)).span is None
 
 
 def everything(_):

@@ -15,6 +15,7 @@ from pytest_ultrapar.analysis.statistics import run_statistics
 from pytest_ultrapar.analysis.stretch import stretch
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case, Grade
+from pytest_ultrapar.store.tables import spent_by
 from tests.unit.request_logs import episode, log_of, request
 from tests.unit.slow_servers import batches, knee, play
 
@@ -54,7 +55,9 @@ def ran(slowdown, how, *, says_tokens=False):
     ]
     found = stretch(log_of(LANES, *episodes))
     statistics = run_statistics(
-        Measures(measure_case(CASE, GRADE, one, summary_by=("model",)) for one in episodes),
+        Measures(
+            measure_case(CASE, GRADE, spent_by(one), summary_by=("model",)) for one in episodes
+        ),
         n_planned=n,
         mode="ultra",
         alone=found.alone if found is not None else None,

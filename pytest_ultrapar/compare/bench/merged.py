@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, in_scope
-from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures, measure_case
-from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.analysis.statistics import Part, part_time, speedup, speedup_interval
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
-from pytest_ultrapar.records import Case, EpisodeEnded
-from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.journal import JournalReader
+from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.system.files import read_file
 
 if TYPE_CHECKING:
@@ -56,31 +53,17 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         ResultsError: A file of it cannot be read.
     """
     manifest = read_manifest(directory)
-    cases = {case.case_id: case for case in read_cases(directory)}
-    history = read_history(directory / "journal")
-    cells = cells_of(cases.values())
-    measures: dict[str, CaseMeasure] = {}
-    with closing(JournalReader(directory / "journal")) as reader:
-        for case_id, case in cases.items():
-            found = history.cases.get(case_id)
-            if found is None or found.grade is None:
-                continue
-            entry = found.final_episode()
-            episode = reader.read(entry.position) if entry is not None else None
-            measures[case_id] = measure_case(
-                case,
-                found.grade,
-                episode if isinstance(episode, EpisodeEnded) else None,
-                summary_by=manifest.summary_by,
-                part=manifest.measured_part,
-                cell=cells[case_id],
-            )
+    with closing(Intake(directory)) as taken:
+        taken.take_up()
+        taken.leave_out_others()
+        found, _ = taken.figures(taken.ended())
+    measures = {one.case_id: one for one in found}
     path = directory / BENCHMARK_FILE
     return ModeRun(
         mode=manifest.mode,
         manifest=manifest,
         summary=summary,
-        cases=cases,
+        cases={case.case_id: case for case in taken.cases},
         measures=measures,
         columns=Measures(measures.values()),
         benchmark=msgspec.json.decode(read_file(path)) if path.exists() else None,

@@ -9,7 +9,8 @@ import msgspec
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.text import counted, duration, listed, one_line, text_table, visible
-from pytest_ultrapar.store.timing import service_s, total_tokens
+from pytest_ultrapar.store.tables import spent_by
+from pytest_ultrapar.store.timing import total_tokens
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
@@ -215,7 +216,8 @@ def _episode_facts(
     own = episode.own_attempts
     seats_s = sum(each.seat_wait_s for each in episode.attempts)
     rates_s = sum(each.rate_wait_s for each in episode.attempts)
-    yield "took", f"{duration(episode.duration_s)}, alone {duration(service_s(episode))}"
+    alone_s = spent_by(episode).service_s or 0.0
+    yield "took", f"{duration(episode.duration_s)}, alone {duration(alone_s)}"
     yield (
         "waited",
         f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"

@@ -2,77 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from pytest_ultrapar.report.pages.columns import floats, mask, rounded
 from pytest_ultrapar.store.timing import NO_SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from pytest_ultrapar.report.pages.columns import Floats, Numbers
 
-COLUMNS = ("case_id", "t_ready_s", "t_lease_s", "t_send_s", "t_end_s", "outcome")
-"""Of `attempts`."""
 _DIGITS = 4
+Table = Any
+"""Arrow's."""
 
 
-class Held(NamedTuple):
-    """What kept a case's requests up, all of them together.
-
-    Attributes:
-        waited_s: For leases that it asked for after it had begun.
-        refused_s: In requests that were refused for their rate.
-    """
-
-    waited_s: float = 0.0
-    refused_s: float = 0.0
-
-
-class CaseTimes(NamedTuple):
-    """The two times of a case and the parts of the second.
-
-    Attributes:
-        line_s: In line for its first lease, before it began.
-        parts: From its first lease to its end: seconds by what they were spent on, none of them 0;
-            their sum is `duration_s` of `results`.
-    """
-
-    line_s: float
-    parts: dict[str, float]
-
-
-def held_up(attempts: Iterable[Mapping[str, Any]]) -> dict[str, Held]:
-    """By case id, for cases that waited or were refused.
-
-    Args:
-        attempts: Rows with `COLUMNS`.
-    """
-    found: dict[str, Held] = {}
-    for row in attempts:
-        # The first lease is older than the request that uses it: nothing was waited for there.
-        late_s = max(0.0, (row["t_lease_s"] or 0.0) - (row["t_ready_s"] or 0.0))
-        refused_s = 0.0
-        if row["outcome"] in NO_SERVICE and row["t_send_s"] is not None:
-            refused_s = row["t_end_s"] - row["t_send_s"]
-        if late_s or refused_s:
-            held = found.get(row["case_id"], Held())
-            found[row["case_id"]] = Held(held.waited_s + late_s, held.refused_s + refused_s)
-    return found
-
-
-def case_times(row: Mapping[str, Any], held: Held) -> CaseTimes:
-    """The times of a case.
+def case_times(
+    results: Table, attempts: Table, case_of: Numbers
+) -> tuple[list[float], dict[str, list[float]]]:
+    """The two times of each case and the parts of the second.
 
     `service_s` is its duration less everything else, so what is neither service nor back-off was
     waiting or refused. All that it waited, less what it waited then, it waited before.
 
     Args:
-        row: Of `results`.
-        held: Of its requests.
+        results: Rows of the table.
+        attempts: Rows of the table.
+        case_of: For each of these the number of its row of `results`, or -1.
+
+    Returns:
+        Seconds in line for the first lease, before the case began; and from then to its end by what
+        they were spent on: their sum is `duration_s` of `results`.
     """
-    duration_s = row["duration_s"] or 0.0
-    answers_s = min(row["service_s"] or 0.0, duration_s)
-    backoff_s = min(row["backoff_s"] or 0.0, duration_s - answers_s)
+    sent_s = floats(attempts["t_send_s"])
+    asked_s, leased_s = (
+        np.nan_to_num(floats(attempts[f"t_{one}_s"])) for one in ("ready", "lease")
+    )
+    refused = mask(attempts["outcome"], NO_SERVICE) & ~np.isnan(sent_s)
+    known = case_of >= 0
+
+    def of_cases(each_s: Floats) -> Floats:
+        return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
+
+    # The first lease is older than the request that uses it: nothing was waited for there.
+    held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
+
+    def seconds(name: str) -> Floats:
+        return np.nan_to_num(floats(results[name]))
+
+    duration_s = seconds("duration_s")
+    answers_s = np.minimum(seconds("service_s"), duration_s)
+    backoff_s = np.minimum(seconds("backoff_s"), duration_s - answers_s)
     rest_s = duration_s - answers_s - backoff_s
-    refused_s = min(held.refused_s, rest_s)
+    took_s = np.where(refused, floats(attempts["t_end_s"]) - sent_s, 0.0)
+    refused_s = np.minimum(of_cases(took_s), rest_s)
     waited_s = rest_s - refused_s
     parts = {
         "answers": answers_s,
@@ -80,11 +63,10 @@ def case_times(row: Mapping[str, Any], held: Held) -> CaseTimes:
         "back-off": backoff_s,
         "refused requests": refused_s,
     }
-    if not answers_s:
-        # Requests that waited at the same time waited longer than the case took.
-        waited_s = max(waited_s, held.waited_s)
-    all_s = (row["queue_wait_s"] or 0.0) + (row["rate_wait_s"] or 0.0)
-    return CaseTimes(
-        round(max(0.0, all_s - waited_s), _DIGITS),
-        {said: kept for said, seconds in parts.items() if (kept := round(seconds, _DIGITS))},
+    # Requests that waited at the same time waited longer than the case took.
+    waited_s = np.where(answers_s == 0, np.maximum(waited_s, held_s), waited_s)
+    all_s = seconds("queue_wait_s") + seconds("rate_wait_s")
+    return (
+        rounded(np.maximum(0.0, all_s - waited_s), _DIGITS),
+        {said: rounded(kept_s, _DIGITS) for said, kept_s in parts.items()},
     )

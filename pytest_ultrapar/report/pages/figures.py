@@ -7,14 +7,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from pytest_ultrapar.analysis.measures import Repeated
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.pages.case_times import COLUMNS as TIMES
-from pytest_ultrapar.report.pages.case_times import Held, case_times, held_up
+from pytest_ultrapar.report.pages.case_times import case_times
+from pytest_ultrapar.report.pages.columns import (
+    LANE,
+    Coded,
+    coded,
+    floats,
+    grouped,
+    lane_names,
+    mask,
+    places,
+    texts,
+)
 from pytest_ultrapar.report.pages.lanes import (
     LaneUse,
     LimitLine,
@@ -23,6 +34,7 @@ from pytest_ultrapar.report.pages.lanes import (
     limit_lines,
     limit_uses,
     n_refused,
+    requests_sent,
 )
 from pytest_ultrapar.report.pages.models import (
     Beside,
@@ -32,15 +44,16 @@ from pytest_ultrapar.report.pages.models import (
     model_costs,
     passes,
 )
-from pytest_ultrapar.report.text import one_line, shortened, visible
+from pytest_ultrapar.report.text import one_line, visible
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.table_rows import read_rows
+from pytest_ultrapar.store.table_rows import read_columns, read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.records import Scalar
+    from pytest_ultrapar.report.pages.columns import Floats, Numbers
     from pytest_ultrapar.store.manifest import Manifest
 
 MOST_VALUES = 40
@@ -54,70 +67,13 @@ _PARAM = "param."
 _GRADED = frozenset({"solved", "partial", "unsolved"})
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "solved")
 """Outcomes, those first that somebody wants to know of."""
-_RESULTS = (
-    "case_id",
-    "nodeid",
-    "model",
-    "outcome",
-    "kind",
-    "error",
-    "n_attempts",
-    "n_turns",
-    "tokens_in",
-    "tokens_out",
-    "queue_wait_s",
-    "rate_wait_s",
-    "backoff_s",
-    "service_s",
-    "duration_s",
-    "provider",
-    "instance",
-    "key",
-    "cost",
-)
-_ATTEMPTS = (
-    "case_id",
-    "provider",
-    "instance",
-    "key",
-    "t_send_s",
-    "t_first_token_s",
-    "t_end_s",
-    "outcome",
-    "tokens_in",
-    "tokens_out",
-    "role",
-)
+_TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
+_TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
+_COUNTS = ("n_attempts", "n_turns", "tokens_in", "tokens_out")
+_SENT = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_token_s", "t_end_s")
+_ATTEMPTS = ("case_id", *LANE, *_SENT, "outcome", "tokens_in", "tokens_out", "role")
 _LIMITS = ("limit", "t_s", "workers", "reason")
-_PAUSES = ("provider", "instance", "key", "cause", "t_s", "t_end_s")
-
-
-class CaseLine(msgspec.Struct, frozen=True):
-    """A case as the list of cases has it.
-
-    Attributes:
-        model: Which of `Figures.models`.
-        at: For each of `Figures.dimensions`, which of its values; None where it has none.
-        duration_s: From its first lease to its end.
-        line_s: In line before that.
-        parts: Where `duration_s` went, their sum.
-    """
-
-    case_id: str
-    name: str
-    model: int
-    outcome: str
-    kind: str
-    error: str
-    params: dict[str, str]
-    at: list[int | None]
-    duration_s: float | None
-    n_attempts: int
-    tokens: int
-    cost: str | None
-    lane: str
-    line_s: float
-    parts: dict[str, float]
+_PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
 class Square(msgspec.Struct, frozen=True):
@@ -165,7 +121,14 @@ class Curve(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
-    cases: list[CaseLine]
+    cases: dict[str, Any]
+    """As the list of cases has them, in columns: a list or `Coded`."""
+    params: dict[str, Coded]
+    """What each case has of the suite's parameters, by their names."""
+    at: list[list[int | None]]
+    """For each of `dimensions` which of its values each case has; None where it has none."""
+    parts: dict[str, list[float]]
+    """Where `duration_s` of each case went, which is their sum."""
     models: list[str]
     """As they are shown, no two alike."""
     dimensions: list[Dimension]
@@ -204,103 +167,98 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     clusters = {case.case_id: case.cluster for case in planned}
     cells, questions = cells_of(planned), questions_of(planned)
     planned.clear()
-    held = held_up(read_rows(run_dir, "attempts", TIMES))
-    columns = tuple(one for one in _RESULTS if one != "cost" or manifest.prices)
-    results = read_rows(run_dir, "results", columns, beginning=_PARAM)
-    results.sort(key=lambda row: _ORDER.index(row["outcome"]))
-    rows = {
-        row["case_id"]: Repeated(
-            row["case_id"],
-            row["outcome"],
-            cells.get(row["case_id"], ""),
-            clusters.get(row["case_id"]),
-        )
-        for row in results
-    }
-    models = sorted({row["model"] for row in results})
+    columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
+    results = read_columns(run_dir, "results", columns, beginning=_PARAM)
+    results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
+    case_ids = results["case_id"].to_pylist()
+    rows = [
+        Repeated(case_id, outcome, cells.get(case_id, ""), clusters.get(case_id))
+        for case_id, outcome in zip(case_ids, results["outcome"].to_pylist(), strict=True)
+    ]
+    models = sorted(results["model"].unique().to_pylist())
     shown = dict(zip(models, labels(models), strict=True))
-    by_model: dict[str, list[Repeated]] = defaultdict(list)
-    for row in results:
-        by_model[row["model"]].append(rows[row["case_id"]])
+    model_at = places(results["model"], models)
+    by_model = {
+        model: [rows[at] for at in own]
+        for model, own in zip(models, grouped(model_at, len(models)), strict=True)
+    }
     graded = {
         model: those
         for model, own in by_model.items()
         if (those := [row for row in own if row.outcome in _GRADED])
     }
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
-    questions.clear()
-    values = compared_values(map(_params, results))
-    places = {name: {value: at for at, value in enumerate(those)} for name, those in values.items()}
+    del cells, clusters, questions
+    params = [one for one in results.column_names if one.startswith(_PARAM)]
+    unique = {one.removeprefix(_PARAM): results[one].unique() for one in params}
+    few = {
+        name: those.to_pylist() for name, those in unique.items() if len(those) <= MOST_VALUES + 1
+    }
+    values = compared_values(
+        [(name, one) for one in those if one is not None] for name, those in few.items()
+    )
+    in_square = np.where(mask(results["outcome"], _GRADED), model_at, -1)
+    dimensions, at = [], []
+    for name, those in values.items():
+        value_at = places(results[_PARAM + name], those) if name else np.zeros(len(rows), np.int64)
+        at.append([one if one >= 0 else None for one in value_at.tolist()])
+        is_in = (in_square >= 0) & (value_at >= 0)
+        own = grouped(
+            np.where(is_in, in_square * len(those) + value_at, -1), len(models) * len(those)
+        )
+        squares = [_square([rows[number] for number in some]) for some in own]
+        dimensions.append(_dimension(name, those, squares))
+    attempts = read_columns(run_dir, "attempts", _ATTEMPTS)
+    case_of = places(attempts["case_id"], results["case_id"])
+    line_s, parts = case_times(results, attempts, case_of)
     money_of = partial(money, currency=manifest.currency)
-    dimensions = [_dimension(name, those, models, results, rows) for name, those in values.items()]
-    answers = _curves(_answers(results), shown)
-    costs = model_costs(results, shown) if manifest.prices else []
-    model_of = {row["case_id"]: row["model"] for row in results}
-    number = {model: at for at, model in enumerate(models)}
-    # Rows are let go one by one, before those of attempts come: 100,000 of each fit 500 MB.
-    results.reverse()
-    lines = []
-    while results:
-        row = results.pop()
-        kept_up = held.get(row["case_id"], Held())
-        lines.append(_line(row, number[row["model"]], places, money_of, kept_up))
-    attempts = read_rows(run_dir, "attempts", _ATTEMPTS)
+    tokens = [np.nan_to_num(floats(results[name])) for name in ("tokens_in", "tokens_out")]
+    costs = results["cost"].to_pylist() if manifest.prices else [None] * len(rows)
+    cases = {
+        "case_id": case_ids,
+        "name": texts(results["nodeid"], _LONGEST_NAME),
+        "model": model_at.tolist(),
+        "outcome": coded(results["outcome"], _LONGEST_NAME),
+        "kind": coded(results["kind"], _LONGEST_NAME),
+        "error": coded(results["error"], _LONGEST_ERROR),
+        "duration_s": results["duration_s"].to_pylist(),
+        "n_attempts": np.nan_to_num(floats(results["n_attempts"])).astype(int).tolist(),
+        "tokens": (tokens[0] + tokens[1]).astype(int).tolist(),
+        "cost": [None if one is None else money_of(one) for one in costs],
+        "lane": _stripped(coded(lane_names(results), _LONGEST_NAME)),
+        "line_s": line_s,
+    }
+    answers_s = floats(results["service_s"])
+    first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
+    # A role's model is another one.
+    own_ok = mask(attempts["outcome"], ["ok"]) & mask(attempts["role"], [""])
+    model_of = np.where(own_ok & (case_of >= 0) & ~np.isnan(first_s), model_at[case_of], -1)
     changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
+    sent = requests_sent(attempts)
     return Figures(
-        lines,
+        cases,
+        {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
+        at,
+        parts,
         list(shown.values()),
         dimensions,
-        answers,
-        _curves(_first_tokens(attempts, model_of), shown),
-        costs,
+        _curves(np.where(answers_s > 0, in_square, -1), answers_s, shown),
+        _curves(model_of, first_s, shown),
+        model_costs(results, model_at, shown) if manifest.prices else [],
         passes(by_model, shown),
         n_refused(attempts),
         best,
         besides,
-        lane_uses(attempts, pauses, manifest),
-        limit_uses(attempts, manifest),
-        limit_lines(changes, attempts),
+        lane_uses(sent, pauses, manifest),
+        limit_uses(sent, manifest),
+        limit_lines(changes, sent.start_s),
     )
 
 
-def _line(
-    row: dict[str, Any],
-    model: int,
-    places: Mapping[str, Mapping[Scalar, int]],
-    money_of: Callable[[float], str],
-    held: Held,
-) -> CaseLine:
-    times = case_times(row, held)
-    return CaseLine(
-        row["case_id"],
-        shortened(row["nodeid"], _LONGEST_NAME),
-        model,
-        row["outcome"],
-        shortened(row["kind"] or "", _LONGEST_NAME),
-        shortened(row["error"] or "", _LONGEST_ERROR),
-        {visible(name): shortened(str(value), _LONGEST_PARAM) for name, value in _params(row)},
-        [at.get(row.get(_PARAM + name, "")) for name, at in places.items()],
-        row["duration_s"],
-        row["n_attempts"] or 0,
-        (row["tokens_in"] or 0) + (row["tokens_out"] or 0),
-        None if row.get("cost") is None else money_of(row["cost"]),
-        _lane(row),
-        times.line_s,
-        times.parts,
-    )
-
-
-def _lane(row: dict[str, Any]) -> str:
-    return visible("/".join(row[name] or "" for name in ("provider", "instance", "key")).strip("/"))
-
-
-def _params(row: dict[str, Any]) -> Iterable[tuple[str, Scalar]]:
-    return (
-        (name.removeprefix(_PARAM), value)
-        for name, value in row.items()
-        if name.startswith(_PARAM) and value is not None
-    )
+def _stripped(lanes: Coded) -> Coded:
+    """Nothing was sent where all three parts of a lane's name are empty."""
+    return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(params: Iterable[Iterable[tuple[str, Scalar]]]) -> dict[str, list[Scalar]]:
@@ -335,19 +293,11 @@ def labels(values: Iterable[Scalar]) -> list[str]:
     return shown
 
 
-def _dimension(
-    name: str,
-    values: list[Scalar],
-    models: list[str],
-    results: Sequence[dict[str, Any]],
-    rows: dict[str, Repeated],
-) -> Dimension:
-    own: dict[tuple[str, Scalar], list[Repeated]] = defaultdict(list)
-    for row in results:
-        if row["outcome"] in _GRADED:
-            own[row["model"], row.get(_PARAM + name, "")].append(rows[row["case_id"]])
-    squares = [[_square(own[model, value]) for value in values] for model in models]
-    return Dimension(visible(name), labels(values) if name else [""], squares)
+def _dimension(name: str, values: list[Scalar], squares: list[Square]) -> Dimension:
+    """Of all squares, those of the first model first."""
+    n = len(values)
+    by_model = [squares[at : at + n] for at in range(0, len(squares), n)]
+    return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
 def _square(those: list[Repeated]) -> Square:
@@ -358,36 +308,13 @@ def _square(those: list[Repeated]) -> Square:
     return Square(len(those), sum(hits), n_partial, low, high)
 
 
-def _answers(results: Iterable[dict[str, Any]]) -> Iterable[tuple[str, float]]:
-    return (
-        (row["model"], row["service_s"])
-        for row in results
-        if row["outcome"] in _GRADED and row["service_s"]
-    )
-
-
-def _first_tokens(
-    attempts: Iterable[dict[str, Any]], model_of: Mapping[str, str]
-) -> Iterable[tuple[str, float]]:
-    """Of answers by the case's own model: a role's model is another one."""
-    return (
-        (model_of[row["case_id"]], row["t_first_token_s"] - row["t_send_s"])
-        for row in attempts
-        if row["outcome"] == "ok"
-        and not row["role"]
-        and row["t_first_token_s"] is not None
-        and row["case_id"] in model_of
-    )
-
-
-def _curves(times: Iterable[tuple[str, float]], shown: Mapping[str, str]) -> list[Curve]:
-    by_model: dict[str, list[float]] = defaultdict(list)
-    for model, seconds in times:
-        by_model[model].append(seconds)
+def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:
+    """Of the rows that have a model."""
     curves = []
-    for model, found in sorted(by_model.items()):
-        found.sort()
-        curves.append(Curve(shown[model], len(found), quantiles(found), quantile(found, 0.95)))
+    for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
+        if len(own):
+            found = np.sort(seconds[own]).tolist()
+            curves.append(Curve(model, len(found), quantiles(found), quantile(found, 0.95)))
     return curves
 
 

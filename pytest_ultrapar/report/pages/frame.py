@@ -13,8 +13,6 @@ import msgspec
 from pytest_ultrapar.report.text import duration, percent, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import jinja2
 
 _PACKAGE = files("pytest_ultrapar")
@@ -55,18 +53,18 @@ def _shown(value: object) -> object:
     return visible(value) if type(value) is str else value
 
 
-def framed(
-    name: str, script: str, data: Iterable[str], *, draws: bool = False, **shown: object
-) -> bytes:
-    """A page: a template with the look and the scripts of all pages, and a policy for just these.
+_DATA = "\0"
+"""In the place of the data, and nowhere else, since what others write is `visible`. In a text with
+the rest, one character beyond the BMP would make four bytes of each."""
 
-    In UTF-8, put together piece by piece: one character beyond the BMP makes four bytes of each in
-    a text.
+
+def framed(name: str, script: str, data: bytes, *, draws: bool = False, **shown: object) -> bytes:
+    """A page: a template with the look and the scripts of all pages, and a policy for just these.
 
     Args:
         name: Of the template, as `template` takes it.
         script: Path in the package of the page's own script, which runs last.
-        data: What the scripts read, `embedded`, in pieces.
+        data: What the scripts read, `embedded`.
         draws: Whether it has plots; what draws them takes 770 kB.
         shown: What the template names beside.
     """
@@ -76,16 +74,15 @@ def framed(
         policy=_policy(texts, style),
         scripts=[_unescaped(one) for one in texts],
         style=_unescaped(style),
-        data=[_unescaped(piece) for piece in data],
+        data=_unescaped(_DATA),
         **shown,
     )
-    return b"".join(piece.encode("utf-8", "replace") for piece in pieces)
+    return b"".join(data if one == _DATA else one.encode("utf-8", "replace") for one in pieces)
 
 
-def embedded(data: object) -> str:
+def embedded(data: object) -> bytes:
     """JSON for a script element, which nothing in it can end."""
-    text = msgspec.json.encode(data)
-    return text.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").decode()
+    return msgspec.json.encode(data).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
 
 
 def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here

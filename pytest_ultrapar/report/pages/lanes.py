@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from pytest_ultrapar.report.pages.columns import floats, grouped, lane_names, mask, places, rounded
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
+    from pytest_ultrapar.report.pages.columns import Floats, Mask, Numbers
     from pytest_ultrapar.store.manifest import Manifest
 
 N_SLICES = 200
@@ -85,136 +87,148 @@ class LimitLine(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
-def lane_uses(
-    attempts: Sequence[dict[str, Any]], pauses: Sequence[dict[str, Any]], manifest: Manifest
-) -> list[LaneUse]:
+class Sent(NamedTuple):
+    """Requests that were sent, in columns.
+
+    Attributes:
+        lanes: As `provider/instance/key`.
+        lane: Which of them.
+        refused: Whether it was refused for a rate limit.
+        tokens: In and out, as far as known.
+    """
+
+    lanes: list[str]
+    lane: Numbers
+    sent_s: Floats
+    ended_s: Floats
+    refused: Mask
+    tokens: Floats
+
+    def of(self, chosen: Mask | Numbers) -> Sent:
+        """Some of them."""
+        columns: tuple[Any, ...] = self[1:]
+        return Sent(self.lanes, *(column[chosen] for column in columns))
+
+    @property
+    def start_s(self) -> float:
+        """When the first one was sent; 0 for none."""
+        return float(self.sent_s.min()) if len(self.sent_s) else 0.0
+
+    @property
+    def slice_s(self) -> float:
+        """How long each slice of the time is in which they were under way."""
+        return max(1e-6, (float(self.ended_s.max()) - self.start_s) / N_SLICES)
+
+
+def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
+    """The requests in rows of `attempts` that were sent, and ended."""
+    names = lane_names(attempts)
+    lanes = names.unique().to_pylist()
+    tokens = [np.nan_to_num(floats(attempts[name])) for name in ("tokens_in", "tokens_out")]
+    found = Sent(
+        lanes,
+        places(names, lanes),
+        floats(attempts["t_send_s"]),
+        floats(attempts["t_end_s"]),
+        mask(attempts["outcome"], _REFUSED),
+        tokens[0] + tokens[1],
+    )
+    return found.of(~np.isnan(found.sent_s) & ~np.isnan(found.ended_s))
+
+
+def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
     """The lanes that were used most, at most `MOST_LANES`.
 
     Args:
-        attempts: Rows of the table.
+        sent: Requests of the run.
         pauses: Rows of the table.
         manifest: Of the run; which limits bound a lane.
     """
-    sent = _sent(attempts)
-    if not sent:
-        return []
-    start_s, slice_s = _slices(sent)
     limits = {one.name: one.workers for one in manifest.pool_limits}
     seats = {
         str(one.lane_id): min((n for name in one.limits if (n := limits.get(name))), default=None)
         for one in manifest.pool_lanes
     }
-    by_lane: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sent:
-        by_lane[f"{row['provider']}/{row['instance']}/{row['key']}"].append(row)
-    most_used = sorted(by_lane, key=lambda name: -len(by_lane[name]))[:MOST_LANES]
+    start_s = sent.start_s
+    by_lane = {
+        lane: sent.of(own)
+        for lane, own in zip(sent.lanes, grouped(sent.lane, len(sent.lanes)), strict=True)
+        if len(own)
+    }
+    most_used = sorted(by_lane, key=lambda name: -len(by_lane[name].lane))[:MOST_LANES]
     spans: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for row in pauses:
         lane = f"{row['provider']}/{row['instance']}/{row['key']}"
         spans[lane, row["cause"]].append((row["t_s"] - start_s, row["t_end_s"] - start_s))
     uses = []
     for lane in sorted(most_used):
-        rows = by_lane[lane]
+        own = by_lane[lane]
         paused, opened = spans[lane, "rate"], spans[lane, "breaker"]
-        refused = [row["t_end_s"] - start_s for row in rows if row["outcome"] in _REFUSED]
         use = LaneUse(
             lane=visible(lane),
             seats=seats.get(lane),
-            slice_s=slice_s,
-            in_flight=[round(float(one), 3) for one in _in_flight(rows, start_s, slice_s)],
-            refused_at_s=[round(one, 3) for one in sorted(refused)],
-            n=len(rows),
+            slice_s=sent.slice_s,
+            in_flight=rounded(_in_flight(own, start_s, sent.slice_s), 3),
+            refused_at_s=rounded(np.sort(own.ended_s[own.refused]) - start_s, 3),
+            n=len(own.lane),
             pauses=len(paused) + len(opened),
             paused_s=sum(end_s - begin_s for begin_s, end_s in (*paused, *opened)),
             n_opened=len(opened),
-            pauses_at_s=_joined(paused, slice_s),
-            opened_at_s=_joined(opened, slice_s),
+            pauses_at_s=_joined(paused, sent.slice_s),
+            opened_at_s=_joined(opened, sent.slice_s),
         )
         uses.append(use)
     return uses
 
 
-def limit_uses(attempts: Sequence[dict[str, Any]], manifest: Manifest) -> list[LimitUse]:
+def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
     """The limits that were used most, but those per day, at most `MOST_LANES`.
 
     Args:
-        attempts: Rows of the table.
+        sent: Requests of the run.
         manifest: Of the run; which limits there are, and on which lanes' paths.
     """
-    sent = _sent(attempts)
-    if not sent:
-        return []
-    start_s, slice_s = _slices(sent)
     paths = {str(one.lane_id): one.limits for one in manifest.pool_lanes}
-    by_limit: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sent:
-        for name in paths.get(f"{row['provider']}/{row['instance']}/{row['key']}", ()):
-            by_limit[name].append(row)
-    ends = start_s + np.arange(1, N_SLICES + 1) * slice_s
     found = []
     for limit in manifest.pool_limits:
-        own = by_limit[limit.name]
+        on = [at for at, lane in enumerate(sent.lanes) if limit.name in paths.get(lane, ())]
+        own = sent.of(np.isin(sent.lane, on))
         for kind, amount in limit.rows:
-            if not own or kind.is_daily:
+            if not len(own.lane) or kind.is_daily:
                 continue
+            ends_s = sent.start_s + np.arange(1, N_SLICES + 1) * sent.slice_s
+            used: Floats
             if kind.is_rate:
-                weight = _tokens if kind.counts == "tokens" else _one
-                before = _sent_until(own, ends - kind.window_s, weight)
-                used = _sent_until(own, ends, weight) - before
+                weights = own.tokens if kind.counts == "tokens" else own.tokens**0
+                before = _sent_until(own, ends_s - kind.window_s, weights)
+                used = _sent_until(own, ends_s, weights) - before
             else:
-                used = _in_flight(own, start_s, slice_s)
-            shares = [round(float(one), 4) for one in used / amount]
+                used = _in_flight(own, sent.start_s, sent.slice_s)
             name = f"{visible(limit.name)} ({kind.word} {amount:g})"
-            found.append(LimitUse(name, slice_s, shares))
+            found.append(LimitUse(name, sent.slice_s, rounded(used / amount, 4)))
     most_used = sorted(found, key=lambda one: -sum(one.shares))[:MOST_LANES]
     return sorted(most_used, key=lambda one: one.limit)
 
 
-def _one(row: dict[str, Any]) -> int:
-    return 1
-
-
-def _tokens(row: dict[str, Any]) -> int:
-    return (row["tokens_in"] or 0) + (row["tokens_out"] or 0)
-
-
-def _sent_until(
-    rows: Sequence[dict[str, Any]],
-    ends: Any,  # noqa: ANN401 - an array
-    weight: Callable[[dict[str, Any]], int],
-) -> Any:  # noqa: ANN401 - an array
+def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
     """Up to each end, the sum of the weights of what was sent."""
-    ordered = sorted(rows, key=lambda row: row["t_send_s"])
-    sums = np.concatenate(([0.0], np.cumsum([weight(row) for row in ordered])))
-    sends = np.array([row["t_send_s"] for row in ordered])
-    return sums[np.searchsorted(sends, ends, "right")]
+    order = np.argsort(sent.sent_s, kind="stable")
+    sums = np.concatenate(([0.0], np.cumsum(weights[order])))
+    return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
 
 
-def n_refused(attempts: Sequence[dict[str, Any]]) -> int:
+def n_refused(attempts: Any) -> int:  # noqa: ANN401 - an Arrow table
     """Requests that were refused for rate limits."""
-    return sum(row["outcome"] in _REFUSED for row in attempts)
+    return int(mask(attempts["outcome"], _REFUSED).sum())
 
 
-def _sent(attempts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in attempts if row["t_send_s"] is not None and row["t_end_s"] is not None]
-
-
-def _slices(sent: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """When the first slice begins, and how long each is."""
-    start_s = min(row["t_send_s"] for row in sent)
-    return start_s, max(1e-6, (max(row["t_end_s"] for row in sent) - start_s) / N_SLICES)
-
-
-def limit_lines(
-    changes: Sequence[dict[str, Any]], attempts: Sequence[dict[str, Any]]
-) -> list[LimitLine]:
+def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[LimitLine]:
     """The limits that changed most often, at most `MOST_LIMITS`.
 
     Args:
         changes: Rows of `limits`.
-        attempts: Rows of the table, of which the first begins the time.
+        start_s: When the run's first request was sent.
     """
-    start_s = min((row["t_send_s"] for row in attempts if row["t_send_s"] is not None), default=0.0)
     by_limit: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(changes, key=lambda row: row["t_s"]):
         by_limit[row["limit"]].append(row)
@@ -241,19 +255,16 @@ def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
     return [(round(begin_s, 3), round(end_s, 3)) for begin_s, end_s in joined]
 
 
-def _in_flight(rows: Sequence[dict[str, Any]], start_s: float, slice_s: float) -> Any:  # noqa: ANN401 - an array
+def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
     """The mean of each slice."""
-    edges = np.arange(N_SLICES + 1) * slice_s
-    begun, ended = (
-        _seconds_since(np.array([row[name] for row in rows]) - start_s, edges)
-        for name in ("t_send_s", "t_end_s")
-    )
-    return np.diff(begun - ended) / slice_s
+    edges_s = np.arange(N_SLICES + 1) * slice_s
+    begun = _seconds_since(sent.sent_s - start_s, edges_s)
+    return np.diff(begun - _seconds_since(sent.ended_s - start_s, edges_s)) / slice_s
 
 
-def _seconds_since(times: Any, edges: Any) -> Any:  # noqa: ANN401 - arrays
+def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
     """At each edge, the seconds that have gone by since all times before it, together."""
-    ordered = np.sort(times)
-    sums = np.concatenate(([0.0], np.cumsum(ordered)))
-    n = np.searchsorted(ordered, edges)
-    return n * edges - sums[n]
+    ordered_s = np.sort(times_s)
+    sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
+    n = np.searchsorted(ordered_s, edges_s)
+    return n * edges_s - sums_s[n]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from pytest_ultrapar.analysis.paired import Interval, rate_difference
 from pytest_ultrapar.analysis.repetitions import (
@@ -15,11 +15,13 @@ from pytest_ultrapar.analysis.repetitions import (
     n_repetitions,
     with_dependence,
 )
+from pytest_ultrapar.report.pages.columns import floats, grouped, mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ultrapar.analysis.repetitions import Repetition
+    from pytest_ultrapar.report.pages.columns import Numbers
 
     Question = tuple[int, int]
 
@@ -88,25 +90,31 @@ class PassAt(msgspec.Struct, frozen=True):
     high: float | None
 
 
-def model_costs(results: Iterable[dict[str, Any]], shown: Mapping[str, str]) -> list[ModelCost]:
+def model_costs(
+    results: Any,  # noqa: ANN401 - an Arrow table
+    model_at: Numbers,
+    shown: Mapping[str, str],
+) -> list[ModelCost]:
     """What each model's cases cost; nothing where no cost is known.
 
     Args:
         results: Rows of the table, with `cost`.
+        model_at: Of each row, which model it is of.
         shown: How the page calls each model.
     """
-    own: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in results:
-        own[row["model"]].append(row)
+    cost = floats(results["cost"])
+    is_unknown = np.isnan(cost)
+    has_sent = floats(results["n_attempts"]) > 0
+    is_solved = mask(results["outcome"], ["solved"])
     return [
         ModelCost(
-            shown[model],
-            math.fsum(row["cost"] for row in rows if row["cost"] is not None),
-            sum(row["cost"] is None and bool(row["n_attempts"]) for row in rows),
-            sum(row["outcome"] == "solved" for row in rows),
+            model,
+            math.fsum(cost[own][~is_unknown[own]]),
+            int((is_unknown & has_sent)[own].sum()),
+            int(is_solved[own].sum()),
         )
-        for model, rows in sorted(own.items())
-        if any(row["cost"] is not None for row in rows)
+        for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True)
+        if not is_unknown[own].all()
     ]
 
 
@@ -119,7 +127,7 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
     """
     found = []
     for model, own in sorted(rows.items()):
-        n = n_repetitions(own)
+        n = n_repetitions(row.cell for row in own)
         for k in _ks(n) if n > 1 else ():
             share = cell_share(f"pass@{k}", own)
             if share is not None:

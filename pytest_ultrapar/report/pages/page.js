@@ -64,6 +64,9 @@ const page = (() => {
 
   // -- conversations -------------------------------------------------------------------------------
 
+  // What an object says, without what it does not know.
+  const entries = (one) => Object.entries(one).filter(([, said]) => said != null && said !== "");
+
   const parts = new Map();
 
   const part = (number) => {
@@ -75,7 +78,21 @@ const page = (() => {
     return parts.get(number);
   };
 
-  const told = async (shard, caseId) => (shard == null ? null : (await part(shard))[caseId]);
+  // A column has a value for each row, or texts and for each row which of them it has.
+  const value = (column, at) => (column.texts ? column.texts[column.at[at]] : column[at]);
+  const row = (columns, at) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, value(column, at)]));
+
+  const told = async (shard, caseId) => {
+    if (shard == null) return null;
+    const found = await part(shard);
+    const number = found.cases.indexOf(caseId);
+    const own = ({ case: of, ...columns }) => of.flatMap((one, at) => (one === number ? [row(columns, at)] : []));
+    return {
+      scores: own(found.scores).flatMap(entries).map(([name, score]) => `${name} ${score}`),
+      messages: own(found.messages).map((one) => Object.fromEntries(entries(one))),
+      attempts: own(found.attempts),
+    };
+  };
 
   const message = (said) => {
     const role = said.who.split(" ").pop();
@@ -94,17 +111,19 @@ const page = (() => {
   const tried = (attempts) => {
     const made = element("table");
     const head = made.createTHead().insertRow();
-    for (const text of ["turn", "attempt", "lane", "outcome", "status", "waited", "took", "tokens in", "out"]) {
-      const cell = element("th", "", text);
+    const columns = ["turn", "attempt", "lane", "outcome", "status", "waited", "took", "tokens_in", "tokens_out"];
+    for (const text of columns) {
+      const cell = element("th", "", text.replace("_", " "));
       cell.scope = "col";
       head.append(cell);
     }
     const body = made.createTBody();
     for (const one of attempts) {
-      const row = body.insertRow();
-      one.forEach((value, at) => {
-        row.insertCell().textContent = at === 5 || at === 6 ? duration(value) : (value ?? "");
-      });
+      const line = body.insertRow();
+      for (const name of columns) {
+        const is_time = name === "waited" || name === "took";
+        line.insertCell().textContent = is_time ? duration(one[name]) : (one[name] ?? "");
+      }
     }
     const scroll = element("div", "scroll");
     scroll.tabIndex = 0;
@@ -268,5 +287,5 @@ const page = (() => {
   });
   draw();
 
-  return { data, element, duration, told, talked, wrote, listed };
+  return { data, element, duration, entries, row, told, talked, wrote, listed };
 })();

@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.report.pages.figures import CaseLine, Figures
+    from pytest_ultrapar.report.pages.figures import Figures
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
 TEMPLATE = "report/pages/report.html.j2"
-_CASES_AT_ONCE = 1_000
 
 
 def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None:
@@ -80,12 +79,14 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         first_tokens_plot(figures.first_tokens),
     )
     plots = [plot for plot in drawn if plot is not None]
-    outcomes = list(dict.fromkeys(case.outcome for case in figures.cases))
-    case_ids = [case.case_id for case in figures.cases]
-    # 100,000 cases are as large as all the rest: they are text before conversations come.
-    lines = _as_text(figures.cases)
+    outcomes = figures.cases["outcome"].texts
+    case_ids = figures.cases["case_id"]
     packed = pack(tables, case_ids)
     data = {
+        "cases": figures.cases,
+        "params": figures.params,
+        "at": figures.at,
+        "parts": figures.parts,
         "shards": [packed.of_case.get(case_id) for case_id in case_ids],
         "models": figures.models,
         "outcomes": outcomes,
@@ -95,7 +96,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     return framed(
         TEMPLATE,
         "report/pages/report.js",
-        ['{"cases":[', *lines, "],", embedded(data)[1:]],
+        embedded(data),
         draws=True,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
@@ -113,16 +114,6 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         settings=_settings(manifest),
         outcomes=outcomes,
     )
-
-
-def _as_text(cases: list[CaseLine]) -> list[str]:
-    """Elements of a JSON array, `embedded`; the list is empty then."""
-    pieces = []
-    cases.reverse()
-    while cases:
-        some = [cases.pop() for _ in range(min(_CASES_AT_ONCE, len(cases)))]
-        pieces.append(embedded(some)[1:-1] + ("," if cases else ""))
-    return pieces
 
 
 def _tiles(

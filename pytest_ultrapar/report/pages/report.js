@@ -1,11 +1,14 @@
 "use strict";
 (() => {
-  const { data, element, duration, told, talked, wrote, listed } = page;
-  data.cases.forEach((line, at) => { line.shard = data.shards[at]; });
+  const { data, element, duration, entries, row, told, talked, wrote, listed } = page;
+  const lines = data.cases.case_id.map((_, number) => ({
+    kind: "", error: "", ...Object.fromEntries(entries(row(data.cases, number))),
+    number, shard: data.shards[number], at: data.at.map((column) => column[number]),
+  }));
 
   const fill = async (line, place) => {
-    const params = Object.entries(line.params).map(([name, value]) => `${name} = ${value}`);
-    const parts = Object.entries(line.parts).map(([name, s]) => `${name} ${duration(s)}`);
+    const params = entries(row(data.params, line.number)).map(([name, value]) => `${name} = ${value}`);
+    const parts = entries(row(data.parts, line.number)).filter(([, s]) => s).map(([name, s]) => `${name} ${duration(s)}`);
     const began = line.duration_s == null ? [] : [
       `in line before it began ${duration(line.line_s)}`,
       `from its first lease to its end ${duration(line.duration_s)}${parts.length ? `: ${parts.join(", ")}` : ""}`,
@@ -36,7 +39,7 @@
     ];
   };
 
-  listed(data.cases, {
+  listed(lines, {
     noun: "cases",
     fields: { outcome: (line) => data.outcomes.indexOf(line.outcome), model: (line) => line.model },
     orders: {

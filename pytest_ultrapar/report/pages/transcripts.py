@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow.compute as pc
 
+from pytest_ultrapar.report.pages.columns import (
+    LANE,
+    all_visible,
+    floats,
+    lane_names,
+    places,
+    rounded,
+)
 from pytest_ultrapar.report.text import shortened, visible
-from pytest_ultrapar.store.table_rows import read_rows
+from pytest_ultrapar.store.table_rows import read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pytest_ultrapar.report.pages.columns import Column, Numbers
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""So many have their rows in memory: a run's tables may be larger than that is."""
+"""So many have their rows in memory at first: a run's tables may be larger than that is."""
+_CHARACTERS_AT_ONCE = 20_000_000
+"""What comes next may say so much, if it is as long as the first: all tables are read each time."""
 MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
 MOST_CHARACTERS = 200_000_000
@@ -26,37 +39,14 @@ MOST_CHARACTERS = 200_000_000
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
-_MESSAGE = (
-    "case_id",
-    "turn",
-    "role",
-    "content",
-    "tool_calls",
-    "name",
-    "reasoning",
-    "refusal",
-    "pool_role",
-)
-_ATTEMPT = (
-    "case_id",
-    "turn",
-    "attempt",
-    "provider",
-    "instance",
-    "key",
-    "t_ready_s",
-    "t_send_s",
-    "t_end_s",
-    "status",
-    "outcome",
-    "tokens_in",
-    "tokens_out",
-    "role",
-)
+_TEXTS = ("reasoning", "content", "refusal", "tool_calls")
+_MESSAGE = ("case_id", "turn", "role", "name", "pool_role", *_TEXTS)
+_SHOWN = ("turn", "attempt", "outcome", "status", "tokens_in", "tokens_out")
+_ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOWN)
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Parts of base64 of gzip of JSON, and which case is in which.
+    """Parts of base64 of gzip of JSON in columns, and which case is in which.
 
     Attributes:
         n_left_out: Cases whose transcripts had no room.
@@ -81,21 +71,18 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
     parts: list[str] = []
     of_case: dict[str, int] = {}
     room, characters = MOST_BYTES // n_runs, MOST_CHARACTERS // n_runs
-    for first in range(0, len(case_ids), _CASES_AT_ONCE):
-        near = case_ids[first : first + _CASES_AT_ONCE]
-        messages = _by_case(run_dir, "transcripts", _MESSAGE, near)
-        attempts = _by_case(run_dir, "attempts", _ATTEMPT, near)
-        scores = _by_case(run_dir, "results", ("case_id",), near, beginning=_SCORE)
+    first, at_once = 0, _CASES_AT_ONCE
+    while first < len(case_ids):
+        near = case_ids[first : first + at_once]
+        told = [
+            _messages(_of_cases(run_dir, "transcripts", _MESSAGE, near)),
+            _attempts(_of_cases(run_dir, "attempts", _ATTEMPT, near)),
+            _scores(_of_cases(run_dir, "results", ("case_id",), near, beginning=_SCORE)),
+        ]
         for start in range(0, len(near), CASES_OF_A_PART):
             some = near[start : start + CASES_OF_A_PART]
-            content = {
-                case_id: {
-                    "scores": [one for row in scores.get(case_id, ()) for one in _scores(row)],
-                    "messages": _conversation(messages.get(case_id, ())),
-                    "attempts": [_tried(row) for row in attempts.get(case_id, ())],
-                }
-                for case_id in some
-            }
+            messages, attempts, scores = (one.of(start, start + len(some)) for one in told)
+            content = {"cases": some, "messages": messages, "attempts": attempts, "scores": scores}
             text = msgspec.json.encode(content)
             packed = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
             if len(packed) > room or len(text) > characters:
@@ -104,63 +91,97 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
             characters -= len(text)
             of_case |= dict.fromkeys(some, len(parts))
             parts.append(packed)
+        first += len(near)
+        n_said = sum(map(len, told[0].columns["content"]))
+        at_once = max(_CASES_AT_ONCE, len(near) * _CHARACTERS_AT_ONCE // (n_said + 100 * len(near)))
     return Packed(parts, of_case, 0)
 
 
-def _by_case(
+class _Rows(NamedTuple):
+    """Rows of some cases, by case in their order.
+
+    Attributes:
+        case: The number of the case of each.
+        columns: The same of all other columns, by name.
+    """
+
+    case: Numbers
+    columns: Mapping[str, Sequence[Any]]
+
+    def of(self, start: int, end: int) -> dict[str, Sequence[Any]]:
+        """Those of some of the cases, which are counted from 0 there; no column that is empty."""
+        begin, stop = np.searchsorted(self.case, (start, end)).tolist()
+        found = {name: column[begin:stop] for name, column in self.columns.items()}
+        kept = {name: column for name, column in found.items() if any(map(_is_told, column))}
+        return {"case": (self.case[begin:stop] - start).tolist(), **kept}
+
+
+def _is_told(value: object) -> bool:
+    return value is not None and value != ""
+
+
+def _of_cases(
     run_dir: Path,
     table: str,
     columns: tuple[str, ...],
     case_ids: Sequence[str],
     beginning: str | None = None,
-) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    rows = read_rows(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
-    for row in rows:
-        found[row["case_id"]].append(row)
-    return found
+) -> tuple[Numbers, Any]:
+    """Rows of cases in an Arrow table, by case, and the number of the case of each."""
+    rows = read_columns(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
+    case = places(rows["case_id"], case_ids)
+    order = np.argsort(case, kind="stable")
+    return case[order], rows.take(order)
 
 
-def _scores(row: dict[str, Any]) -> list[str]:
-    return [
-        f"{visible(name.removeprefix(_SCORE))} {value:g}"
-        for name, value in row.items()
-        if name.startswith(_SCORE) and value is not None
-    ]
+def _scores(found: tuple[Numbers, Any]) -> _Rows:
+    case, rows = found
+    columns = {
+        visible(name.removeprefix(_SCORE)): [
+            None if value is None else f"{value:g}" for value in rows[name].to_pylist()
+        ]
+        for name in rows.column_names
+        if name.startswith(_SCORE)
+    }
+    return _Rows(case, columns)
 
 
-def _conversation(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _messages(found: tuple[Numbers, Any]) -> _Rows:
     """Messages whose texts have a bound, each and together."""
-    messages = []
-    room = _MOST_OF_A_CASE
-    for row in rows:
-        who = f"{row['pool_role']}: {row['role']}" if row["pool_role"] else row["role"]
-        message = {"turn": row["turn"], "who": visible(who), "name": visible(row["name"] or "")}
-        for name in ("reasoning", "content", "refusal", "tool_calls"):
-            text = row[name]
+    case, rows = found
+    said = {name: rows[name].to_pylist() for name in _TEXTS}
+    n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
+    is_long = np.bincount(case, n_characters) > _LONGEST_TEXT
+    room, last = 0, -1
+    for at in np.flatnonzero(is_long[case]).tolist():
+        room, last = (room, last) if case[at] == last else (_MOST_OF_A_CASE, case[at])
+        for column in said.values():
+            text = column[at]
             if text:
-                message[name] = shortened(text, min(room, _LONGEST_TEXT))
+                column[at] = shortened(text, min(room, _LONGEST_TEXT))
                 room -= min(room, len(text), _LONGEST_TEXT)
-        messages.append(message)
-    return messages
+    columns = {
+        "turn": rows["turn"].to_pylist(),
+        "who": _with_role(rows["pool_role"], rows["role"]),
+        "name": all_visible(rows["name"].to_pylist()),
+        **{name: all_visible(column) for name, column in said.items()},
+    }
+    return _Rows(case, columns)
 
 
-def _tried(row: dict[str, Any]) -> list[Any]:
-    waited_s = _between(row["t_ready_s"], row["t_send_s"])
-    took_s = _between(row["t_send_s"], row["t_end_s"])
-    lane = visible("/".join(row[name] or "" for name in ("provider", "instance", "key")))
-    return [
-        row["turn"],
-        row["attempt"],
-        f"{row['role']}: {lane}" if row["role"] else lane,
-        row["outcome"],
-        row["status"],
-        waited_s,
-        took_s,
-        row["tokens_in"],
-        row["tokens_out"],
-    ]
+def _attempts(found: tuple[Numbers, Any]) -> _Rows:
+    case, rows = found
+    ready_s, sent_s, ended_s = (floats(rows[f"t_{name}_s"]) for name in ("ready", "send", "end"))
+    columns = {
+        **{name: rows[name].to_pylist() for name in _SHOWN},
+        "lane": _with_role(rows["role"], lane_names(rows)),
+        "waited": rounded(sent_s - ready_s, 4),
+        "took": rounded(ended_s - sent_s, 4),
+    }
+    return _Rows(case, columns)
 
 
-def _between(start_s: float | None, end_s: float | None) -> float | None:
-    return None if start_s is None or end_s is None else round(end_s - start_s, 4)
+def _with_role(role: Column, texts: Column) -> list[str]:
+    """Texts, behind the role of the pool where there is one."""
+    both = pc.binary_join_element_wise(role, texts, ": ")
+    return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
