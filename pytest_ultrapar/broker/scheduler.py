@@ -2,9 +2,9 @@
 
 A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
 Follow-ups go first, since an episode that has begun holds up its test; opening requests are served
-worker by worker in rotation. A worker's *home* are the lanes that it prefers (affinity); seats
-there that its home workers do not need go to others (work stealing). What waits, and where, is in
-`lanes`.
+worker by worker in rotation, those with more leases than others last. A worker's *home* are the
+lanes that it prefers (affinity); seats there that its home workers do not need go to others (work
+stealing). What waits, and where, is in `lanes`.
 """
 
 from __future__ import annotations
@@ -319,22 +319,23 @@ def next_follow_up(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
 def next_opening(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The opening request to serve next on a `free` lane: home first, then stolen, by `rotation`.
+    """The opening request to serve next on a `free` lane: home first, then stolen.
+
+    Who has more leases than the mean of those that wait goes last.
 
     Args:
-        rotation: All workers, the one longest without a grant first. It is walked at most twice.
+        rotation: All workers, the one longest without a grant first.
         free: Lanes that could take a request now, by model.
     """
+    workers = [worker for worker in rotation if worker.linked]
+    # In turn alone, some would have twice as many at times, and as many connections ever after.
+    mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
+    workers.sort(key=lambda worker: len(worker.leases) > mean)
     # Two walks: in one, whoever is first would steal the home of a worker that comes later in the
     # rotation and has work for it.
-    for worker in rotation:
-        if worker.linked:
-            best = _first_of(worker, free, stolen=False)
-            if best is not None:
-                return best
-    for worker in rotation:
-        if worker.linked and worker.home is not None:
-            best = _first_of(worker, free, stolen=True)
+    for stolen in (False, True):
+        for worker in workers:
+            best = _first_of(worker, free, stolen=stolen)
             if best is not None:
                 return best
     return None

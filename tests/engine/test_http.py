@@ -131,6 +131,31 @@ def test_idle_connection_leaves_its_place_at_the_server_to_others():
     assert left[0] == "a client"
 
 
+def test_connection_that_was_used_last_is_used_again():
+    """So that those which were needed for a while, and no longer are, expire."""
+    both = asyncio.Event()
+
+    async def answer(peer, _):
+        if peer.number == 2:
+            both.set()
+        await both.wait()
+        await peer.send(response(b""))
+
+    async def go() -> None:
+        there = endpoint(one.port)
+        client = HttpClient([there], max_connections=4)
+        try:
+            await asyncio.gather(*(client.exchange(there, BODY, timeout_s=20) for _ in range(2)))
+            for _ in range(4):
+                await client.exchange(there, BODY, timeout_s=20)
+        finally:
+            await client.close()
+
+    with RawServer(answer) as one:
+        asyncio.run(go())
+    assert len({request.connection for request in one.requests[2:]}) == 1
+
+
 def test_exchange_decodes_what_the_server_encoded():
     answer = run(response(gzip.compress(b"x" * 1000), b"Content-Encoding: gzip"))
     assert answer.body == b"x" * 1000

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from tests.faults.played import between, play
+from tests.plugin.conftest import cases
 
 BREAKS = ["reset_before", "reset_after", "reset_mid", "leave", "half_close"]
 STALLS = ["silence", "slow_head", "slow_body", "long_length_kept", "flood"]
@@ -89,3 +90,13 @@ def test_stale_connections_cost_at_most_one_retry_each(project):
         arrivals = project.server.log.of(prompt)
         assert len({arrival.connection for arrival in arrivals}) == len(arrivals)
     assert n_stale >= 1
+
+
+@pytest.mark.slow
+def test_connections_outlive_the_time_that_tests_take_to_grade(project):
+    """By the server's own count: 69 where they were kept for half a second, and now 16."""
+    project.write_pool(seats=8)
+    graded = "time.sleep(0.7 * (int(prompt[5:]) % 16 == 0))"
+    project.suite("import time" + cases([f"work {n}" for n in range(160)], graded))
+    assert project.run("-n2").ret == 0
+    assert len({request.connection for request in project.server.requests}) <= 5 * 8

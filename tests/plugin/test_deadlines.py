@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from tests.plugin.conftest import cases
+
 
 def test_episode_deadline_counts_all_its_waiting(project):
     project.suite(
@@ -23,3 +29,27 @@ def test_hanging(answer): pass
     assert result.ret == 0
     assert [(row["outcome"], row["kind"]) for row in project.rows()] == [("infra", "timeout")] * 2
     assert "1 request timed out: without `stream = true` a server may" in project.report.str()
+
+
+@pytest.mark.slow
+def test_long_answer_costs_no_other_case_where_answers_stream(project):
+    """The server writes one answer at a time, and ends it where it cannot send the next token."""
+    project.write_pool(seats=1, timeout_s=1, provider="stream = true")
+    slot = asyncio.Lock()
+
+    async def write(peer, asked):
+        async with slot:
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            for _ in range(int(asked.words.split()[0])):
+                if peer.has_left():
+                    break
+                await peer.send(b'data: {"choices": [{"delta": {"content": "a "}}]}\n\n')
+                await asyncio.sleep(0.01)
+            await peer.send(b"data: [DONE]\n\n")
+        peer.close()
+
+    project.server.faults["write"] = write
+    project.suite(cases(["write 3000", *(f"write 8 {n}" for n in range(7))]))
+    assert project.run("-n0", "--ultrapar-coverage=0").ret == 0
+    assert project.kinds() == {("solved", None): 7, ("infra", "timeout"): 1}
+    assert project.outcomes()["test_it[m-write 3000-r0]"] == "infra"

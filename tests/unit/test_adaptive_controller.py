@@ -42,6 +42,15 @@ def test_sends_are_apart_until_something_is_served():
     assert controller.interval_s() == 0.0
 
 
+@pytest.mark.parametrize(("served_at_once", "are_apart"), [(30, True), (33, False)])
+def test_sends_are_apart_where_many_more_than_ever_are_tried(served_at_once, are_apart):
+    """Not for ever: who is that far apart never has all seats in use."""
+    controller = grown(41)
+    refused(controller, 10.0, 10.1, 41)
+    served(controller, 12.0, 13.0, served_at_once)
+    assert (controller.interval_s() > 0.0) == are_apart
+
+
 def test_sends_are_apart_after_a_back_off_until_one_of_them_is_served():
     controller = AdaptiveController("p/k", 3)
     refused(controller, 0.0, 0.3, 3)
@@ -74,8 +83,39 @@ def test_limit_that_the_first_burst_shows_is_kept_for_a_while():
         served(controller, 0.02 * n, 0.2 + 0.02 * n, 5)
     assert controller.cap() == 5
     for n in range(10):
-        served(controller, 20.0, 20.2 + n / 100, 5)
+        served(controller, 30.0, 30.2 + n / 100, 5)
+    assert controller.cap() == 5
+    served(controller, 45.0, 45.2, 5)
     assert controller.cap() == 6
+
+
+def test_requests_of_the_first_round_make_room_for_others():
+    controller = AdaptiveController("p/k", 400)
+    for n in range(1, 11):
+        all_of_them = controller.cap()
+        controller.observe(Observation("ok", 0.02 * n, 1.0 + 0.02 * n, all_of_them, at_grant=n))
+    assert controller.cap() == 20
+
+
+def test_answers_that_twice_as_many_would_make_late_make_no_room():
+    controller = AdaptiveController("p/k", 400)
+    for took_s, seats in ((16.0, 10), (14.0, 11)):
+        controller.observe(Observation("ok", 0.0, took_s, 10, 10, timeout_s=60.0))
+        assert controller.cap() == seats
+
+
+def test_growth_beyond_what_needs_no_evidence_waits_for_answers_to_as_many():
+    controller = grown(60)
+    for at_grant, seats in ((39, 60), (40, 61)):
+        controller.observe(Observation("ok", 9.5, 10.5, 60, at_grant))
+        assert controller.cap() == seats
+
+
+def test_what_was_sent_before_growth_ended_tells_that_more_is_borne():
+    controller = grown(64)
+    controller.plateau.seats = 32.0
+    refused(controller, 9.0, 9.5, 44, Feedback(exceeded="in_flight"))
+    assert controller.cap() == 43
 
 
 def test_refusal_beyond_what_is_served_speaks_for_seats_and_one_below_for_the_rate():
@@ -184,10 +224,11 @@ def test_curve_does_most_of_the_way_in_half_the_span():
     assert curve.at(-100.0) == 80.0, "a clock that steps back lowers nothing below the cut"
 
 
-def test_small_limits_are_tried_rarely():
+def test_small_limits_are_tried_rarely_and_so_are_those_whose_refusals_ask_for_pauses():
     assert span_s(requests_per_s=100.0) == 15.0
     assert span_s(requests_per_s=1.0) == 80.0
     assert span_s(requests_per_s=0.01) == 300.0
+    assert span_s(requests_per_s=100.0, pause_s=1.0) == pytest.approx(40.8)
 
 
 def test_stated_rate_follows_what_is_stated_while_nothing_was_refused():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, KnownLane, LeaseRequest
@@ -153,6 +156,32 @@ def test_workers_take_turns_whoever_asked_first():
         play.back(list(play.granted)[-1])
     assert [play.whose[n] for n in list(play.granted)[1:]] == ["gw2", "gw1", "gw0", "gw0", "gw0"]
     assert set(play.granted) == {first, *asked}
+
+
+def test_no_worker_has_many_more_seats_than_others_that_wait():
+    """Each would open a connection for every seat that it ever had."""
+    rng, held, most = random.Random(0), Counter(), Counter()
+
+    def granted(request: int) -> None:
+        worker = play.whose[request]
+        held[worker] += 1
+        most[worker] = max(most[worker], held[worker])
+        play.later(rng.lognormvariate(0.0, 0.5), over, worker, request)
+
+    def over(worker: str, request: int) -> None:
+        held[worker] -= 1
+        play.back(request)
+        play.ask(worker)
+
+    play = one_lane(workers=40)
+    play.on_grant = granted
+    for n in range(80):
+        play.ask(f"gw{n // 10}")
+    assert sorted(held.values()) == [10] * 4, "who came first has all seats"
+    play.wait(10.0)
+    most.clear()
+    play.wait(50.0)
+    assert sum(most.values()) <= 40 + 8
 
 
 def test_lease_without_a_rate_may_be_sent_within_a_minute():

@@ -78,10 +78,10 @@ def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rat
         (Bears(rate=40),), sigma=0.01, typical_s=0.2, counts_refused=True, refused_after_s=0.003
     )
     known = play(provider, qps=40)
-    for seed in range(1, 4):
-        found = play(provider, seed=seed, rate_mode=rate_mode)
+    plays = [play(provider, seed=seed, rate_mode=rate_mode) for seed in range(1, 6)]
+    assert statistics.median(found.n_refused_late for found in plays) <= 0.05 * N
+    for found in plays:
         assert found.n_infra == 0
-        assert found.n_refused_late <= 0.10 * N
         assert found.end_s <= 1.5 * known.end_s
 
 
@@ -135,14 +135,26 @@ def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
 
 
 @pytest.mark.slow
-def test_three_keys_of_few_seats_cost_one_try_each():
-    """1,000 requests are 13 s: a pause of a second, which the provider asks for, must not come
-    twice. The keys share the seats, or each has its own."""
+@pytest.mark.parametrize(("seats", "n", "answers"), [(5, 333, (0.2, 0.0)), (40, 1000, (1.0, 0.5))])
+def test_three_keys_cost_one_try_each(seats, n, answers):
+    """Half a minute at most: a pause of a second, which the provider asks for, must not come twice.
+    The keys share the seats, or each has its own."""
     found, known = [], []
     for seed in range(1, 6):
-        for seats, n_lanes, n in ((15, 3, 1000), (5, 1, 333)):
-            provider = Provider((Bears(seats=seats),), typical_s=0.2, sigma=0.0, retry_after_s=1.0)
-            options = {"n_lanes": n_lanes, "n_requests": n, "seed": seed}
-            found.append(play(provider, ceiling=4 * seats, rate_mode="adaptive", **options).end_s)
-            known.append(play(provider, ceiling=seats, **options).end_s)
+        for shares in (3, 1):
+            borne = Bears(seats=shares * seats)
+            provider = Provider((borne,), typical_s=answers[0], sigma=answers[1], retry_after_s=1.0)
+            options = {"n_lanes": shares, "n_requests": shares * n, "seed": seed}
+            most = 4 * shares * seats
+            found.append(play(provider, ceiling=most, rate_mode="adaptive", **options).end_s)
+            known.append(play(provider, ceiling=shares * seats, **options).end_s)
     assert statistics.median(map(operator.truediv, known, found)) >= 0.9
+
+
+@pytest.mark.slow
+def test_rate_is_found_where_answers_take_longer_than_the_pause_that_is_asked_for():
+    """Five are in flight at the first refusal, and nothing was served: no sign of five seats."""
+    provider = Provider((Bears(rate=20),), typical_s=5.0, retry_after_s=1.0)
+    found = play(provider, ceiling=1000, rate_mode="adaptive", n_requests=2400)
+    # 120 s where the rate is known.
+    assert found.end_s <= 240.0

@@ -30,7 +30,7 @@ SPREAD, TRY_SPREAD, LEAST_SPREAD_S = 0.5, 1.1, 0.02
 """Sends are at least this share of the time apart in which a seat's turn comes, a larger one while
 more at once than ever is tried; not where that is too short to matter to anybody, and would only
 wake us up more often."""
-QUEUED = 0.3
+QUEUED = 0.5
 """A refusal that took this share of the time of an answer came after a queue: a queue is kept for
 seats."""
 WARY, MOST_WARY_S = 2.0, 1.0
@@ -121,11 +121,11 @@ class AdaptiveController:
         would let one of two such requests in, and look as if it had one seat. Nor do all of them go
         at once while nobody knows whether anything is let in, at the start or after refusals.
         """
-        spread = TRY_SPREAD if self.cap() > self._level else SPREAD
+        most = self._level / SATURATED if self._level > FEW else self._level
+        spread = TRY_SPREAD if self.cap() > most else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
         if not self._served_since_cut or self._wary_s > -math.inf:
-            wary_s = min(MOST_WARY_S, WARY * self._refusal_s)
-            spread_s = max(spread_s, LEAST_SPREAD_S, wary_s)
+            spread_s = max(spread_s, LEAST_SPREAD_S, min(MOST_WARY_S, WARY * self._refusal_s))
         return max(1.0 / self.pace.rate, spread_s if spread_s >= LEAST_SPREAD_S else 0.0)
 
     def served_before(self, n: int, service_s: float) -> None:
@@ -225,7 +225,7 @@ class AdaptiveController:
             return ""
         if reason := self._compare(seen):
             return reason
-        if self.seats.is_doubling and not self.n_cuts and self.seats.limit >= self.plateau.most:
+        if not self.n_cuts and not self.plateau.may_double(self.seats.limit, seen):
             return ""
         return "seats grow" if self.seats.served(seen) else ""
 
@@ -235,8 +235,7 @@ class AdaptiveController:
             self.plateau.served(seen)
             return "plateau"
         # Who refuses does not queue: then longer answers are no plateau.
-        is_open = self.seats.is_doubling and not self.n_cuts
-        return "plateau" if is_open and self.plateau.doubles(seen) else ""
+        return "plateau" if not self.n_cuts and self.plateau.doubles(seen) else ""
 
     def _refused(self, seen: Observation) -> str:
         if self._before is None:
@@ -248,7 +247,8 @@ class AdaptiveController:
         self._refused_s = seen.granted_s
         self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
-            self.seats.limit = float(self.cap())
+            # What was sent before the end of growth was seen tells how much more is borne.
+            self.seats.limit = float(max(self.cap(), seen.at_grant))
             self.plateau = PlateauSearch()
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
@@ -275,7 +275,8 @@ class AdaptiveController:
                 self._pause_until(self.pace.settles_s, seen.now_s)
             return "refused: rate"
         if self.seats.refused(seen):
-            self.queue.cut(self.seats.limit)
+            if self.queue.seats is not None:
+                self.queue.seats = min(self.queue.seats, self.seats.limit)
             self.n_cuts += 1
             self._cut_s = seen.now_s
             self._level = 0

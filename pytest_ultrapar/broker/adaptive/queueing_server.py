@@ -23,6 +23,9 @@ ENOUGH = 12
 UNPROVEN, AHEAD = 40.0, 2.0
 """Doubling goes no further than to so many seats without evidence, and then to so many times those
 that are known to have paid: the answers to as many are on their way."""
+MOST_GROWTH = 1.5
+"""Beyond those seats an answer counts only if there were not fewer by this when it was asked for:
+evidence is as old as an answer takes."""
 UP, MOST_UP = 1.25, 1.5
 """A try upwards, and one after others that paid. It must bring half of what it would where nothing
 queues."""
@@ -128,6 +131,13 @@ class PlateauSearch:
     def is_reached(self) -> bool:
         """Whether it holds the seats."""
         return self.seats is not None
+
+    def may_double(self, seats: float, seen: Observation) -> bool:
+        """Whether an answer, while the seats double, is a reason to have one more."""
+        # Twice as many at once may take twice as long.
+        would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
+        is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
+        return seats < self.most and not would_be_late and not is_old
 
     def doubles(self, seen: Observation) -> bool:
         """Take an answer or a time-out into account while the seats double.
@@ -255,8 +265,3 @@ class QueueSearch:
         elif in_flight >= SATURATED * seats:
             held = math.ceil(held * GROWTH)
         self.seats = max(1.0, held)
-
-    def cut(self, seats: float) -> None:
-        """A refusal says that these are enough."""
-        if self.seats is not None:
-            self.seats = min(self.seats, seats)

@@ -16,6 +16,8 @@ SPAN_S = 15.0
 REQUESTS_PER_TRY = 80
 """At least so many requests from a cut to the next try: a try costs one or two refusals, so they
 stay below 2.5 % of all requests however small the limit is."""
+PAUSES_PER_TRY = 40
+"""The pause that a provider asks for stays below 2.5 % of the time as well."""
 LONGEST_SPAN_S = 300.0
 
 
@@ -47,9 +49,9 @@ class Curve:
         return now_s - self.cut_s >= self.span_s
 
 
-def span_s(requests_per_s: float) -> float:
-    """Seconds from a cut to the next try, at so many requests per second."""
-    wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9)
+def span_s(requests_per_s: float, pause_s: float = 0.0) -> float:
+    """Seconds from a cut to the next try, at so many requests per second, if it costs a pause."""
+    wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9) + PAUSES_PER_TRY * pause_s
     return min(LONGEST_SPAN_S, max(SPAN_S, wanted_s))
 
 
@@ -98,7 +100,7 @@ class SeatSearch:
         self._raised_s = -math.inf
         self._served_since_cut = False
         self._n_let_in = 0
-        self._asks_for_pauses = False
+        self._pause_s = 0.0
         self._is_steep = start > START
         self.service_s = 0.0
         self._clean = 0
@@ -115,15 +117,6 @@ class SeatSearch:
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
-    def is_doubling(self) -> bool:
-        """Whether no refusal has shown a limit yet."""
-        return self._curve is None
-
-    def is_saturated(self, seen: Observation) -> bool:
-        """Whether a request was granted with nearly all seats in use, since the last cut."""
-        return seen.granted_s >= self.cut_s and seen.at_grant >= SATURATED * self.seats
-
-    @property
     def seats(self) -> int:
         """Whole seats, >= 1."""
         return max(1, int(self.limit + 1e-9))
@@ -136,15 +129,16 @@ class SeatSearch:
         """
         took_s = seen.now_s - seen.granted_s
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
-        if seen.granted_s >= self.cut_s:
+        is_new = seen.granted_s >= self.cut_s
+        if is_new:
             self._served_since_cut = True
-        elif self._curve is None and self._asks_for_pauses and self.limit < START:
+        elif self._curve is None and self._pause_s > self.service_s and self.limit < START:
             # What was sent before the first refusal is served: that was no storm but a limit, of
-            # few seats, and a try beyond it costs the pause that the provider asks for. Where more
-            # is borne the refusal may be about a rate, which doubling finds sooner.
-            rate = self.seats / self.service_s
-            self._curve = Curve(self.limit, self.limit, self.cut_s, span_s(rate))
-        if not self.is_saturated(seen):
+            # few seats, and a try beyond it costs the pause that the provider asks for, which is
+            # longer than an answer. Where more is borne the refusal may be about a rate, which
+            # doubling finds sooner.
+            self._aim(self.limit, self.cut_s)
+        if not is_new or max(seen.at_grant, seen.in_flight) < SATURATED * self.seats:
             return False
         before = self.limit
         if self._curve is None:
@@ -182,12 +176,11 @@ class SeatSearch:
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
         target = max(self.limit, min(self.ceiling, target))
-        rate = self.seats / self.service_s if self.service_s else self.seats
+        self._pause_s = seen.feedback.retry_after_s or 0.0
         if self._curve is not None or self._served_since_cut:
-            self._curve = Curve(self.limit, target, seen.now_s, span_s(rate))
+            self._aim(target, seen.now_s)
         self.cut_s = seen.now_s
         self._n_let_in = seen.in_flight - 1
-        self._asks_for_pauses = seen.feedback.retry_after_s is not None
         self._served_since_cut = False
         self._step = 0.0
         return True
@@ -205,7 +198,11 @@ class SeatSearch:
         """Have at least so many seats, since what was refused was not for want of them."""
         if seats > self.limit:
             self.limit = min(self.ceiling, seats)
-            self._curve = Curve(self.limit, self.limit, now_s, span_s(self.limit))
+            self._aim(self.limit, now_s)
+
+    def _aim(self, target: float, now_s: float) -> None:
+        rate = self.seats / self.service_s if self.service_s else self.seats
+        self._curve = Curve(self.limit, target, now_s, span_s(rate, self._pause_s))
 
     def _beyond(self, seen: Observation, target: float) -> None:
         if self._step == 0.0:
