@@ -31,7 +31,7 @@ _PYTEST = {
         "SysCaptureBase.tmpfile",
     ),
     "_pytest.compat": ("NOTSET",),
-    "_pytest.fixtures": ("SubRequest", "FuncFixtureInfo.name2fixturedefs"),
+    "_pytest.fixtures": ("SubRequest", "FuncFixtureInfo.name2fixturedefs", "getfuncargnames"),
     "_pytest.logging": (
         "LoggingPlugin.caplog_handler",
         "LoggingPlugin.formatter",
