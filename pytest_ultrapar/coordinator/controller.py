@@ -26,11 +26,12 @@ from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.session.tests_of_workers import tests_differ
-from pytest_ultrapar.session.worker_messages import event, handle_packed, receive_packed
+from pytest_ultrapar.session.worker_messages import event, handle_packed, noted_at, receive_packed
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
+    from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
@@ -68,7 +69,9 @@ class ControllerSession:
         self._homes: dict[str, HomeShare] = {}
         self._unclaimed: dict[int, DispatchItem] = {}
         self._claims = False
-        self._running: set[str] = set()
+        self._notes: dict[str, Path] = {}
+        # Workers that have reported something since they were last given anything.
+        self._hungry: set[str] = set()
         self._reported: set[int] = set()
 
     # -- hooks -------------------------------------------------------------------------------------
@@ -92,6 +95,7 @@ class ControllerSession:
         alone = self._dispatch is not None and self._dispatch.wants_alone_worker
         if alone:
             self._alone.add(worker)
+        self._notes[worker] = self._fault_path.with_name(f"{self._fault_path.name}-{worker}")
         with usage_errors():
             broker = run.services.broker_directory
             base_urls = dict(run.services.base_urls)
@@ -104,6 +108,7 @@ class ControllerSession:
             "base_urls": base_urls,
             "alone": alone,
             "fault": str(self._fault_path),
+            "note": str(self._notes[worker]),
         }
 
     @pytest.hookimpl(optionalhook=True)
@@ -123,10 +128,6 @@ class ControllerSession:
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which items run now: one of them may be what kills a worker."""
-        self._running.add(nodeid)
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whose last report has come, and how far its worker is."""
         # xdist adds position and worker (`WorkerController.process_from_remote`,
@@ -144,18 +145,15 @@ class ControllerSession:
             if n_ready is not None:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """An item was reported."""
-        self._running.discard(nodeid)
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Ask the broker for its last words while it still runs."""
         self._coordinator.run.last_status = self.status()
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the broker, and leave no fault of a late worker behind."""
-        self._fault_path.unlink(missing_ok=True)
+        """Let go of the broker, and leave nothing of a late worker behind."""
+        for path in (self._fault_path, *self._notes.values()):
+            path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
         if self._crashes is not None:
@@ -187,13 +185,17 @@ class ControllerSession:
     def tests_finished(self) -> bool:
         """Whether workers can be told to shut down, which makes them run the item that they keep.
 
-        Called after every message (`loop_once`): nothing is left to dispatch then, and no worker
-        has more than that one item.
+        Called after every message (`loop_once`), of which one may report many items: their workers
+        are given others now. True when nothing is left to dispatch, and no worker has more than
+        that one item.
         """
         if not self.collection_is_completed:
             return False
         if self._dispatch is None:
             return True
+        while self._hungry:
+            worker = self._hungry.pop()
+            self._send(worker, self._dispatch.hand_out(worker))
         if self._dispatch.n_unsent or self._claims:
             return False
         return all(
@@ -256,9 +258,8 @@ class ControllerSession:
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""
         del duration
         assert self._dispatch is not None
-        worker = node.gateway.id
-        self._dispatch.reported(worker, item_index)
-        self._send(worker, self._dispatch.hand_out(worker))
+        self._dispatch.reported(node.gateway.id, item_index)
+        self._hungry.add(node.gateway.id)
 
     def mark_test_pending(self, item: str) -> None:
         """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
@@ -279,6 +280,7 @@ class ControllerSession:
         """
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        self._hungry.discard(worker)
         if self._dispatch is None:
             return None
         alone = self._dispatch.is_alone(worker)
@@ -293,12 +295,10 @@ class ControllerSession:
         # Its teardown report came, so the item is done; only xdist's own "complete" message was
         # lost.
         pending = [index for index in pending if index not in self._reported]
-        running = {index for index in pending if self._collection[index] in self._running}
+        running = {noted_at(self._notes[worker])}
         with _stopping_on_lost_journal():
             crash = self._crashes.worker_died(worker, pending, running=running, was_alone=alone)
         again = {*crash.again, *crash.alone, *crash.lost}
-        # None of them runs any more; where a later worker only holds one it is no suspect.
-        self._running.difference_update(self._collection[index] for index in pending)
         self._forget(self._collection[index] for index in again)
         self._dispatch.give_back_alone(crash.alone)
         self._dispatch.give_back(crash.again)

@@ -56,7 +56,7 @@ class Crashes:
         Args:
             worker: Its id.
             pending: What it had not reported, oldest first.
-            running: Items that pytest was running anywhere.
+            running: What pytest was running there.
             was_alone: Whether it ran one episode at a time.
         """
         journal = self._run.directory.journal

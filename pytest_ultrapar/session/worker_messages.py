@@ -1,12 +1,19 @@
-"""What a worker tells the controller: one message and one event per item, where xdist has six."""
+"""What a worker tells the controller: one message and one event of many items."""
 
 from __future__ import annotations
 
 import marshal
+import threading
+from contextlib import suppress
+from functools import partial
+from mmap import mmap
+from struct import Struct
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 
 _PACKED = "ultrapar_packed"
@@ -14,50 +21,96 @@ _FORMAT = 4
 """Of marshal: all versions of Python that may stand on the two sides (`//python=`) read it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """What xdist's `WorkerInteractor` sends of each item, three reports among it."""
-_WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
-_ROWS = frozenset({list, tuple, set, frozenset})
+_HELD_S = 0.02
+"""50 messages a second are next to nothing, and nobody sees that a result comes so much later."""
+_NOTE = Struct("<q")
+_NOTHING = -1
 Message = tuple[str, dict[str, Any]]
 """What xdist's two sides send each other: an event and its arguments."""
 
 
 class Outbox:
-    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread.
+    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread and one of its own.
 
-    An item's messages leave together with the word that the next one starts, so that whatever kills
-    the worker, the controller knows which item ran. A failure leaves at once: it may be what ends
-    the run (`-x`), and other workers go on sending until the controller hears of it.
+    Messages of items that follow each other closely leave together, the first of them not later
+    than 20 ms after it was made. A failure leaves at once: it may be what ends the run (`-x`), and
+    other workers go on sending until the controller hears of it.
     """
 
-    def __init__(self, send: Callable[..., None]) -> None:
+    def __init__(self, send: Callable[..., None], starts: Callable[[], None]) -> None:
         """Hold nothing yet.
 
         Args:
             send: xdist's own `sendevent`.
+            starts: Called when an item starts: before the controller hears of it, it may be what
+                kills the worker.
         """
         self._send = send
-        self._held: list[Message] = []
+        self._starts = starts
+        self._lock = threading.RLock()
+        self._held: list[bytes] = []
         self._holds = True
+        self._has_held = threading.Event()
+        threading.Thread(target=self._send_late, name="ultrapar-outbox", daemon=True).start()
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
         """Send a message, now or with those that follow; all arrive in their order."""
-        if name in _HELD and _can_be_packed(kwargs):
-            self._held.append((name, kwargs))
-            if name == "logstart" or not self._holds or _tells_failure(kwargs):
+        if name == "logstart":
+            self._starts()
+        packed = _packed((name, kwargs)) if name in _HELD else None
+        with self._lock:
+            if packed is None:
                 self.flush()
-        else:
-            self.flush()
-            self._send(name, **kwargs)
+                self._send(name, **kwargs)
+                return
+            self._held.append(packed)
+            if not self._holds or _tells_failure(kwargs):
+                self.flush()
+            elif len(self._held) == 1:
+                self._has_held.set()
 
     def flush(self) -> None:
         """Send what is held; to be called before the main thread waits."""
-        if self._held:
-            self._send(_PACKED, messages=marshal.dumps(self._held, _FORMAT))
-            self._held.clear()
+        with self._lock:
+            if self._held:
+                held, self._held = self._held, []
+                self._send(_PACKED, messages=held)
 
     def stop_holding(self) -> None:
         """From now on send everything at once: no item follows the one that runs next."""
         self._holds = False
         self.flush()
+
+    def _send_late(self) -> None:
+        with suppress(OSError):  # the session is over
+            while self._has_held.wait():
+                self._has_held.clear()
+                sleep(_HELD_S)
+                self.flush()
+
+
+def note_at(path: Path) -> Callable[[int], None]:
+    """What writes down the item that this process runs, by its position.
+
+    `noted_at` reads it when the process is gone, whatever killed it. To write is to set 8 bytes of
+    memory.
+    """
+    with path.open("w+b") as file:
+        file.truncate(_NOTE.size)
+        memory = mmap(file.fileno(), _NOTE.size)
+    note = partial(_NOTE.pack_into, memory, 0)
+    note(_NOTHING)
+    return note
+
+
+def noted_at(path: Path) -> int:
+    """The item that a process ran last; -1 for none. The note is gone then."""
+    try:
+        (index,) = _NOTE.unpack(path.read_bytes())
+    except FileNotFoundError:
+        return _NOTHING
+    path.unlink()
+    return int(index)
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
@@ -69,13 +122,12 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
     def process_from_remote(message: Any) -> None:  # noqa: ANN401 - a message, or xdist's end marker
         if isinstance(message, tuple) and message[0] == _PACKED:
-            # From our own worker; JSON would make lists of tuples.
-            messages = marshal.loads(message[1]["messages"])  # noqa: S302
             events: list[Message] = []
             node.putevent = events.append
             try:
-                for one in messages:
-                    process(one)
+                for one in message[1]["messages"]:
+                    # From our own worker; JSON would make lists of tuples.
+                    process(marshal.loads(one))  # noqa: S302
             finally:
                 node.putevent = put
                 put((_PACKED, {"events": events}))
@@ -124,21 +176,14 @@ def _tells_failure(arguments: dict[str, Any]) -> bool:
     return False
 
 
-def _can_be_packed(arguments: dict[str, Any]) -> bool:
-    """Whether marshal takes them; if not, execnet says what it thinks of them."""
-    try:
-        return _is_plain(arguments)
-    except RecursionError:
-        return False
-
-
-def _is_plain(value: Any) -> bool:  # noqa: ANN401 - that is the question
-    """Whether marshal gives back what it is given.
+def _packed(message: Message) -> bytes | None:
+    """Through marshal; None where that does not give back what it is given.
 
     It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
-    its bytes.
+    its bytes. To look at each value before costs three times as much.
     """
-    kind = type(value)
-    if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return kind in _WORDS or (kind in _ROWS and all(map(_is_plain, value)))
+    try:
+        packed = marshal.dumps(message, _FORMAT)
+        return packed if marshal.loads(packed) == message else None  # noqa: S302 - our own
+    except Exception:  # noqa: BLE001 - values may be anything, and compare as they like
+        return None
