@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-    import pluggy
     from _pytest._io import TerminalWriter
 
 
@@ -179,7 +178,7 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
     )
 
 
-def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:
+def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
     """Whether a fixture only hands over a directly parametrised value (`DirectParamFixtureDef`)."""
     return isinstance(definition, DirectParamFixtureDef)
 
@@ -269,11 +268,6 @@ def know_once(session: pytest.Session) -> None:
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
     _know_request(session.config)
-    # The first result ends the call: with ours in front, another plugin's would not be called.
-    # Those that come later stand in front of ours.
-    others = session.config.hook.pytest_fixture_setup.get_hookimpls()
-    if all(_is_wrapper(one) or one.function.__module__.startswith("_pytest.") for one in others):
-        session.config.pluginmanager.register(_Parameters(), "ultrapar-parameters")
 
 
 def _know_request(config: pytest.Config) -> None:
@@ -295,24 +289,42 @@ def _know_request(config: pytest.Config) -> None:
     )
 
 
-class _Parameters:
-    def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-    ) -> object | None:
-        """Hand over a parametrised value the short way. Main thread, some three times per item.
+def shows_fixtures(config: pytest.Config) -> bool:
+    """Whether anybody looks at fixtures as pytest sets them up and tears them down.
 
-        None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup`
-        does the same, looking thrice at the kind of function that it is about to call.
-        """
-        if not is_direct_parameter(fixturedef):
-            return None
-        fixturedef.cached_result = (request.param, request.param, None)
-        value: object = request.param
-        return value
+    Called when all plugins are there. What anyio does, it does to asynchronous fixtures.
+    """
+    hook = config.hook
+    looking = [hook.pytest_fixture_setup, hook.pytest_fixture_post_finalizer]
+    implementations = [one for each in looking for one in each.get_hookimpls()]
+    return bool(config.getoption("setupshow", False)) or not all(
+        one.function.__module__.startswith(("_pytest.", "anyio.")) for one in implementations
+    )
 
 
-def _is_wrapper(implementation: pluggy.HookImpl) -> bool:
-    return implementation.wrapper or implementation.hookwrapper
+def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
+    """Give an item its parametrised values and those of some fixtures before it is set up.
+
+    For each of them pytest would make a request and three finalizers, and call two hooks: 30 us,
+    some five times an item. What a wider fixture may depend on is left to pytest, which knows when
+    to make that anew.
+    """
+    if not isinstance(item, pytest.Function):
+        return
+    callspec: Any = getattr(item, "callspec", None)
+    scopes = {} if callspec is None else callspec._arg2scope
+    own = {
+        name: callspec.params[name]
+        for name, scope in scopes.items()
+        if scope is Scope.Function and is_direct_parameter(fixture_definition(item, name))
+    }
+    for name, value in (own | values).items():
+        definition = fixture_definition(item, name)
+        assert definition is not None
+        # With a key that is no item's: where pytest sets one up itself, it makes a value anew.
+        definition.cached_result = (value, NO_VALUE, None)
+        definition._finalizers.clear()
+        item._request._fixture_defs[name] = definition
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:

@@ -31,7 +31,14 @@ _PYTEST = {
         "SysCaptureBase.tmpfile",
     ),
     "_pytest.compat": ("NOTSET",),
-    "_pytest.fixtures": ("SubRequest", "FuncFixtureInfo.name2fixturedefs", "getfuncargnames"),
+    "_pytest.fixtures": (
+        "FixtureDef._finalizers",
+        "FixtureDef.cached_result",
+        "FixtureRequest._fixture_defs",
+        "FuncFixtureInfo.name2fixturedefs",
+        "SubRequest",
+        "getfuncargnames",
+    ),
     "_pytest.logging": (
         "LoggingPlugin.caplog_handler",
         "LoggingPlugin.formatter",

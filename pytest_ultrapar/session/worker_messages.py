@@ -11,6 +11,8 @@ from struct import Struct
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
+from pytest_ultrapar.system.files import read_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -32,9 +34,9 @@ Message = tuple[str, dict[str, Any]]
 class Outbox:
     """Stands in for `WorkerInteractor.sendevent`. Worker, main thread and one of its own.
 
-    Messages of items that follow each other closely leave together, the first of them not later
-    than 20 ms after it was made. A failure leaves at once: it may be what ends the run (`-x`), and
-    other workers go on sending until the controller hears of it.
+    An item's messages are one piece with the word that the next one starts, and leave with those of
+    other items, 20 ms later at most. A failure leaves at once: it may be what ends the run (`-x`),
+    and other workers go on sending until the controller hears of it.
     """
 
     def __init__(self, send: Callable[..., None], starts: Callable[[], None]) -> None:
@@ -47,30 +49,47 @@ class Outbox:
         """
         self._send = send
         self._starts = starts
-        self._lock = threading.RLock()
-        self._held: list[bytes] = []
         self._holds = True
+        # Of the item that ran last, up to the word that the next one starts; main thread.
+        self._item: list[Message] = []
+        # Of the items before. Guarded by the lock, as is the order in which they leave.
+        self._lock = threading.Lock()
+        self._held: list[bytes] = []
         self._has_held = threading.Event()
         threading.Thread(target=self._send_late, name="ultrapar-outbox", daemon=True).start()
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
         """Send a message, now or with those that follow; all arrive in their order."""
+        if name not in _HELD:
+            self.flush()
+            self._send(name, **kwargs)
+            return
+        self._item.append((name, kwargs))
         if name == "logstart":
             self._starts()
-        packed = _packed((name, kwargs)) if name in _HELD else None
-        with self._lock:
-            if packed is None:
-                self.flush()
-                self._send(name, **kwargs)
-                return
-            self._held.append(packed)
-            if not self._holds or _tells_failure(kwargs):
-                self.flush()
-            elif len(self._held) == 1:
-                self._has_held.set()
+            self._pack()
+        if not self._holds or (name == "testreport" and kwargs["data"].get("outcome") == "failed"):
+            self.flush()
 
     def flush(self) -> None:
         """Send what is held; to be called before the main thread waits."""
+        self._pack()
+        self._send_packed()
+
+    def _pack(self) -> None:
+        """Hold as one piece what may leave at any moment; what cannot be packed leaves now."""
+        item, self._item = self._item, []
+        packed = _packed(item) if item else None
+        if packed is not None:
+            with self._lock:
+                self._held.append(packed)
+            self._has_held.set()
+        elif item:
+            self._send_packed()
+            for name, arguments in item:
+                self._send(name, **arguments)
+
+    def _send_packed(self) -> None:
         with self._lock:
             if self._held:
                 held, self._held = self._held, []
@@ -86,7 +105,7 @@ class Outbox:
             while self._has_held.wait():
                 self._has_held.clear()
                 sleep(_HELD_S)
-                self.flush()
+                self._send_packed()
 
 
 def note_at(path: Path) -> Callable[[int], None]:
@@ -106,7 +125,7 @@ def note_at(path: Path) -> Callable[[int], None]:
 def noted_at(path: Path) -> int:
     """The item that a process ran last; -1 for none. The note is gone then."""
     try:
-        (index,) = _NOTE.unpack(path.read_bytes())
+        (index,) = _NOTE.unpack(read_file(path))
     except FileNotFoundError:
         return _NOTHING
     path.unlink()
@@ -125,9 +144,10 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
             events: list[Message] = []
             node.putevent = events.append
             try:
-                for one in message[1]["messages"]:
+                for packed in message[1]["messages"]:
                     # From our own worker; JSON would make lists of tuples.
-                    process(marshal.loads(one))  # noqa: S302
+                    for one in marshal.loads(packed):  # noqa: S302
+                        process(one)
             finally:
                 node.putevent = put
                 put((_PACKED, {"events": events}))
@@ -169,21 +189,14 @@ def event(
     return tell
 
 
-def _tells_failure(arguments: dict[str, Any]) -> bool:
-    match arguments:
-        case {"data": {"outcome": "failed"}}:
-            return True
-    return False
-
-
-def _packed(message: Message) -> bytes | None:
+def _packed(messages: list[Message]) -> bytes | None:
     """Through marshal; None where that does not give back what it is given.
 
     It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
     its bytes. To look at each value before costs three times as much.
     """
     try:
-        packed = marshal.dumps(message, _FORMAT)
-        return packed if marshal.loads(packed) == message else None  # noqa: S302 - our own
+        packed = marshal.dumps(messages, _FORMAT)
+        return packed if marshal.loads(packed) == messages else None  # noqa: S302 - our own
     except Exception:  # noqa: BLE001 - values may be anything, and compare as they like
         return None

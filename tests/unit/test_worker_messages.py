@@ -92,12 +92,12 @@ START = ("logstart", {"nodeid": "two", "location": ("test_x.py", 4, "test")})
 
 
 def test_items_are_one_message_that_comes_a_little_later(wire, late):
-    said(wire, [*ITEM, START, *ITEM])
+    said(wire, [*ITEM, START, *ITEM, START])
     assert wire.n_sent == 0
     late.set()
     while not wire.queue:
         time.sleep(0.001)
-    assert wire.arrived == [*ITEM, START, *ITEM]
+    assert wire.arrived == [*ITEM, START, *ITEM, START]
     assert wire.n_sent == 1
 
 
@@ -203,8 +203,9 @@ def test_xdists_end_marker_gets_through(wire):
 @pytest.mark.parametrize("strange", [object(), DATA.keys()])
 def test_what_cannot_be_sent_is_as_loud_as_without_an_outbox(wire, strange):
     said(wire, ITEM[:1])
+    wire.outbox.sendevent("testreport", data={**DATA, "strange": strange})
     with pytest.raises(DumpError, match="can't serialize"):
-        wire.outbox.sendevent("testreport", data={**DATA, "strange": strange})
+        wire.outbox.sendevent(START[0], **START[1])
     assert wire.arrived == ITEM[:1]
 
 
@@ -237,6 +238,7 @@ def test_report_with_anything_but_plain_values_is_left_to_execnet(strange, place
     data = place(strange)
     outbox = Outbox(lambda name, **kwargs: sent.append((name, kwargs)), list)
     outbox.sendevent("testreport", data=data)
+    outbox.flush()
     ((name, kwargs),) = sent
     assert name == "testreport"
     assert kwargs["data"] is data
@@ -250,5 +252,6 @@ def test_report_that_marshal_does_not_take_is_left_to_execnet(endless):
     sent = []
     outbox = Outbox(lambda name, **kwargs: sent.append(kwargs["data"]), list)
     outbox.sendevent("testreport", data=data)
+    outbox.flush()
     assert len(sent) == 1
     assert sent[0] is data
