@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from pytest_ultrapar.coordinator.dispatch import (
     in_order,
 )
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, run_config
 from pytest_ultrapar.session.options import INPUT, usage_errors
@@ -28,6 +30,7 @@ from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.session.tests_of_workers import tests_differ
 from pytest_ultrapar.session.worker_messages import event, handle_packed, noted_at, receive_packed
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
+from pytest_ultrapar.system.clock import boot_s, cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -63,6 +66,8 @@ class ControllerSession:
         # Made when all have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
+        self._began_s = 0.0
+        self._cpu_before_s: dict[str, float] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
@@ -147,8 +152,16 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Ask the broker for its last words while it still runs."""
+        """Ask the broker for its last words while it still runs, and note how busy it was."""
         self._coordinator.run.last_status = self.status()
+        if self._crashes is None:
+            return
+        wall_s = boot_s() - self._began_s
+        # That some of it is not known is no reason to fail.
+        with contextlib.suppress(OSError, ResultsError):
+            for name, pid in self._pids().items():
+                taken_s = cpu_s(pid) - self._cpu_before_s.get(name, 0.0)
+                self._crashes.note(EngineSpent(name, wall_s, taken_s, 0, 0.0, 0.0))
 
     def pytest_unconfigure(self) -> None:
         """Let go of the broker, and leave nothing of a late worker behind."""
@@ -310,6 +323,11 @@ class ControllerSession:
 
     # -- what it does for them ---------------------------------------------------------------------
 
+    def _pids(self) -> dict[str, int]:
+        """The processes that serve all workers."""
+        broker = self._coordinator.run.services.broker
+        return {"controller": os.getpid()} | ({} if broker is None else {"broker": broker.pid})
+
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
         """Whether tests are being dispatched, and this collection is not theirs."""
         return self._dispatch is not None and list(collection) != self._collection
@@ -349,6 +367,8 @@ class ControllerSession:
             home_of=self._homes,
         )
         self._crashes = Crashes(run, self._case_ids)
+        self._began_s = boot_s()
+        self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:
