@@ -225,6 +225,6 @@ def client_bound(
     return (
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
-        f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took {busy:.0%} "
-        f"CPU{cure}"
+        f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
+        f"{busy:.0%} CPU{cure}"
     )
