@@ -65,6 +65,7 @@ _PYTEST = {
 }
 _XDIST = {
     "xdist.dsession": (
+        "DSession.config",
         "DSession.loop_once",
         "DSession.nodemanager",
         "DSession.queue",
@@ -79,8 +80,8 @@ _XDIST = {
         "NodeManager.group",
         "NodeManager.setup_node",
         "WorkerController.gateway",
+        "WorkerController.notify_inproc",
         "WorkerController.process_from_remote",
-        "WorkerController.putevent",
         "WorkerController.send_runtest_some",
         "WorkerController.shutting_down",
         "parse_tx_spec_config",

@@ -157,7 +157,6 @@ class PrefetchQueue:
             self._outbox.flush()
         index = self._prefetcher.take()
         if index is None:
-            self._outbox.stop_holding()
             return self._marker
         self._n_given += 1
         return index

@@ -49,7 +49,6 @@ class Outbox:
         """
         self._send = send
         self._starts = starts
-        self._holds = True
         # Of the item that ran last, up to the word that the next one starts; main thread.
         self._item: list[Message] = []
         # Of the items before. Guarded by the lock, as is the order in which they leave.
@@ -68,7 +67,7 @@ class Outbox:
         if name == "logstart":
             self._starts()
             self._pack()
-        if not self._holds or (name == "testreport" and kwargs["data"].get("outcome") == "failed"):
+        elif name == "testreport" and kwargs["data"]["outcome"] == "failed":
             self.flush()
 
     def flush(self) -> None:
@@ -94,11 +93,6 @@ class Outbox:
             if self._held:
                 held, self._held = self._held, []
                 self._send(_PACKED, messages=held)
-
-    def stop_holding(self) -> None:
-        """From now on send everything at once: no item follows the one that runs next."""
-        self._holds = False
-        self.flush()
 
     def _send_late(self) -> None:
         with suppress(OSError):  # the session is over
@@ -133,24 +127,15 @@ def noted_at(path: Path) -> int:
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `WorkerController` take apart what an `Outbox` sent. Before it has a channel.
+    """Have a `WorkerController` let through what an `Outbox` sent. Before it has a channel.
 
-    Its events come to the main thread as one (`handle_packed`).
+    xdist takes messages apart in a thread for each worker, which the main thread then waits for.
     """
-    process, put = node.process_from_remote, node.putevent
+    process = node.process_from_remote
 
     def process_from_remote(message: Any) -> None:  # noqa: ANN401 - a message, or xdist's end marker
         if isinstance(message, tuple) and message[0] == _PACKED:
-            events: list[Message] = []
-            node.putevent = events.append
-            try:
-                for packed in message[1]["messages"]:
-                    # From our own worker; JSON would make lists of tuples.
-                    for one in marshal.loads(packed):  # noqa: S302
-                        process(one)
-            finally:
-                node.putevent = put
-                put((_PACKED, {"events": events}))
+            node.notify_inproc(_PACKED, node=node, **message[1])
         else:
             process(message)
 
@@ -158,15 +143,19 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
 
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `DSession` carry out what came as one event. Before it has workers.
+    """Have a `DSession` carry out what comes as one event. Before it has workers."""
+    config = dsession.config
 
-    For each event by itself there is a round of xdist's queue, with its question whether all tests
-    have finished (`DSession.loop_once`): 0.02 of the 0.3 ms that an item costs the controller.
-    """
-
-    def handle(events: Sequence[Message]) -> None:
-        for name, arguments in events:
-            getattr(dsession, f"worker_{name}")(**arguments)
+    def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
+        for packed in messages:
+            # From our own worker; JSON would make lists of tuples.
+            for name, arguments in marshal.loads(packed):  # noqa: S302
+                own = arguments
+                if name == "testreport":
+                    # As `WorkerController.process_from_remote`.
+                    make = config.hook.pytest_report_from_serializable
+                    own = {"rep": make(config=config, data=arguments["data"])}
+                getattr(dsession, f"worker_{name}")(node=node, **own)
 
     setattr(dsession, f"worker_{_PACKED}", handle)
 
