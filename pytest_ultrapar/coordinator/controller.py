@@ -21,13 +21,18 @@ from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.session.tests_of_workers import tests_differ
-from pytest_ultrapar.session.worker_messages import event, handle_packed, noted_at, receive_packed
+from pytest_ultrapar.session.worker_messages import (
+    event,
+    handle_packed,
+    note_of,
+    noted_at,
+    receive_packed,
+)
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
 from pytest_ultrapar.system.clock import boot_s, cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
-    from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.coordinator import Coordinator
@@ -67,7 +72,6 @@ class ControllerSession:
         self._homes: dict[str, dispatching.HomeShare] = {}
         self._unclaimed: dict[int, dispatching.DispatchItem] = {}
         self._claims = False
-        self._notes: dict[str, Path] = {}
         # Workers that have reported something since they were last given anything.
         self._hungry: set[str] = set()
         self._reported: set[int] = set()
@@ -93,7 +97,6 @@ class ControllerSession:
         alone = self._dispatch is not None and self._dispatch.wants_alone_worker
         if alone:
             self._alone.add(worker)
-        self._notes[worker] = self._fault_path.with_name(f"{self._fault_path.name}-{worker}")
         with usage_errors():
             broker = run.services.broker_directory
             base_urls = dict(run.services.base_urls)
@@ -106,7 +109,6 @@ class ControllerSession:
             "base_urls": base_urls,
             "alone": alone,
             "fault": str(self._fault_path),
-            "note": str(self._notes[worker]),
         }
 
     @pytest.hookimpl(optionalhook=True)
@@ -147,6 +149,9 @@ class ControllerSession:
     def pytest_sessionfinish(self) -> None:
         """Ask the broker for its last words while it still runs, and note how busy it was."""
         self._coordinator.run.last_status = self.status()
+        notes = note_of(self._coordinator.run.directory.path)
+        for path in notes.parent.glob(notes.name):
+            path.unlink(missing_ok=True)
         if self._crashes is None:
             return
         wall_s = boot_s() - self._began_s
@@ -157,9 +162,8 @@ class ControllerSession:
                 self._crashes.note(EngineSpent(name, wall_s, taken_s, 0, 0.0, 0.0))
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the broker, and leave nothing of a late worker behind."""
-        for path in (self._fault_path, *self._notes.values()):
-            path.unlink(missing_ok=True)
+        """Let go of the broker, and leave no fault of a late worker behind."""
+        self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
         if self._crashes is not None:
@@ -301,7 +305,7 @@ class ControllerSession:
         # Its teardown report came, so the item is done; only xdist's own "complete" message was
         # lost.
         pending = [index for index in pending if index not in self._reported]
-        running = {noted_at(self._notes[worker])}
+        running = {noted_at(note_of(self._coordinator.run.directory.path, worker))}
         with _stopping_on_lost_journal():
             crash = self._crashes.worker_died(worker, pending, running=running, was_alone=alone)
         again = {*crash.again, *crash.alone, *crash.lost}

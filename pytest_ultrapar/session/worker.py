@@ -16,7 +16,7 @@ from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
-from pytest_ultrapar.session.worker_messages import Outbox, note_at
+from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +65,7 @@ class WorkerSession:
         directory = Path(given["directory"])
         collected = selection.collect_run(config, items, directory)
         interactor = _interactor(config)
-        note = note_at(Path(given["note"]))
+        note = note_at(note_of(directory, given["worker"]))
         self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
         interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:

@@ -102,27 +102,30 @@ class Outbox:
                 self._send_packed()
 
 
+def note_of(directory: Path, worker: str = "*") -> Path:
+    """Where a worker notes which item it runs, in the run's directory."""
+    return directory / f"running-{worker}"
+
+
 def note_at(path: Path) -> Callable[[int], None]:
-    """What writes down the item that this process runs, by its position.
+    """What notes the item that this process runs, by its position.
 
     `noted_at` reads it when the process is gone, whatever killed it. To write is to set 8 bytes of
     memory.
     """
     with path.open("w+b") as file:
-        file.truncate(_NOTE.size)
-        memory = mmap(file.fileno(), _NOTE.size)
-    note = partial(_NOTE.pack_into, memory, 0)
-    note(_NOTHING)
-    return note
+        # A file of a full disk that has no block yet would end the process at the first note.
+        file.write(_NOTE.pack(_NOTHING))
+        file.flush()
+        return partial(_NOTE.pack_into, mmap(file.fileno(), _NOTE.size), 0)
 
 
 def noted_at(path: Path) -> int:
-    """The item that a process ran last; -1 for none. The note is gone then."""
+    """The item that a process ran last; -1 for none."""
     try:
         (index,) = _NOTE.unpack(read_file(path))
     except FileNotFoundError:
         return _NOTHING
-    path.unlink()
     return int(index)
 
 
