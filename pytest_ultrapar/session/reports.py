@@ -78,7 +78,8 @@ class CaseReports:
         ended = state.ended if state is not None and not state.is_again else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
-            sys.stdout.write(harmless(ended.stdout))
+            if ended.stdout:
+                sys.stdout.write(harmless(ended.stdout))
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
         if not self._shows_fixtures:
