@@ -40,7 +40,7 @@ def redact(
             report.longrepr = plain.longrepr
     report.sections = [(title, text(content)) for title, content in report.sections]
     if isinstance(report, pytest.TestReport):
-        if not _stays(report.user_properties, text):
+        if report.user_properties and not _stays(report.user_properties, text):
             report.user_properties = _redacted(report.user_properties, text)
         if hasattr(report, "wasxfail"):
             report.wasxfail = text(report.wasxfail)

@@ -103,14 +103,15 @@ class CaseReports:
         Called on the main thread, three times per item.
         """
         # First: plugins take what a test printed from the item, and not from the report.
-        internals.mask_sections(item, self._text_of(item))
+        text = self._text_of(item)
+        internals.mask_sections(item, text)
         report = yield
         state = self._prefetcher.state_of(item)
         if state is not None and state.calling:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self._text_of(item))
+        redact(report, self._runtime.config, text)
         return report
 
     @pytest.hookimpl(wrapper=True)
