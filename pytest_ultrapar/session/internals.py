@@ -310,14 +310,13 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
     if not isinstance(item, pytest.Function):
         return
     callspec: Any = getattr(item, "callspec", None)
-    scopes = {} if callspec is None else callspec._arg2scope
-    own = {
-        name: callspec.params[name]
-        for name, scope in scopes.items()
-        if scope is Scope.Function and is_direct_parameter(fixture_definition(item, name))
-    }
-    for name, value in (own | values).items():
+    parameters = {} if callspec is None else callspec.params
+    for name, value in (parameters | values).items():
         definition = fixture_definition(item, name)
+        if name not in values and not (
+            is_direct_parameter(definition) and callspec._arg2scope[name] is Scope.Function
+        ):
+            continue
         assert definition is not None
         # With a key that is no item's: where pytest sets one up itself, it makes a value anew.
         definition.cached_result = (value, NO_VALUE, None)
