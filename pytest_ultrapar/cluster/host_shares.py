@@ -21,12 +21,20 @@ import msgspec
 from pytest_ultrapar.broker.demand import RowWant
 from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
-from pytest_ultrapar.cluster import ledger
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
 from pytest_ultrapar.cluster.clock_rate import ClockRate
 from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.gateway_shares import Lately
+from pytest_ultrapar.cluster.ledger import (
+    EXPIRE_MS,
+    STOP_MS,
+    Answer,
+    Notice,
+    Renewal,
+    RowShare,
+    RowSpec,
+)
 from pytest_ultrapar.cluster.notices import news_of, notice_of
 from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
@@ -59,7 +67,7 @@ class Line(msgspec.Struct, frozen=True):
     group: str = ""
 
 
-_CLOSED_MS = ledger.EXPIRE_MS + 3_000
+_CLOSED_MS = EXPIRE_MS + 3_000
 """At the start of an epoch all rows are closed; longer are only those of which not all is known."""
 
 
@@ -130,7 +138,7 @@ class HostShares:
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
         self._clock_rate = ClockRate()
         self._peers = self._news_seen = self._answered_ms = 0
-        self._news: tuple[ledger.Notice, ...] = ()
+        self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
         self._days_before = DaysBefore(settings.days)
         self._asked = AskedRows(settings.rows, self._days_before.spent)
@@ -139,7 +147,7 @@ class HostShares:
         self._is_closed = self._returned = False
         self._named_in, self._named_s = 0, 0.0
         self._applied_s = boot_s()
-        self.said: ledger.Answer | None = None
+        self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self, host: BrokerHost) -> None:
@@ -188,7 +196,7 @@ class HostShares:
                 if self._host.broker.has_news:
                     pause_s = SOON_S
 
-    def _ask(self, call: ledger.Renewal) -> ledger.Answer:
+    def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
         if self._server.facts is None:
             self._server.look()
@@ -223,7 +231,7 @@ class HostShares:
                 self._server.name_rows(self._settings.run, {spec.name: row for spec, row in named})
                 self._named_in, self._named_s = epoch, boot_s()
 
-    def _leave(self, call: ledger.Renewal) -> None:
+    def _leave(self, call: Renewal) -> None:
         """Give all back that is not in use; on the thread."""
         with suppress(UltraparError):
             if self._server.facts is not None:
@@ -233,7 +241,7 @@ class HostShares:
         if self._stamps is not None:
             self._stamps.flush()
 
-    def _next_call(self, *, leaving: bool = False) -> ledger.Renewal:
+    def _next_call(self, *, leaving: bool = False) -> Renewal:
         settings, self._seq = self._settings, self._seq + 1
         broker, now_s = self._host.broker, self._host.now_s()
         held = broker.holdings(now_s)
@@ -258,7 +266,7 @@ class HostShares:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
             news = broker.take_news(now_s)
             self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
-        return ledger.Renewal(
+        return Renewal(
             host=settings.host,
             incarnation=self._incarnation,
             seq=self._seq,
@@ -277,7 +285,7 @@ class HostShares:
             leaving=leaving and not any(use.held for use in uses),
         )
 
-    def _apply(self, answer: ledger.Answer, call: ledger.Renewal, begun_s: float) -> float:
+    def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Have what was answered; returns in how many seconds to ask again."""
         self.said = answer
         self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
@@ -291,12 +299,12 @@ class HostShares:
         self._answered_ms = answer.now_ms
         # Taken for dead, others may have by now what it still holds: that may end, and nothing is
         # begun before all of it has.
-        was_dead = self._returned or begun_s - self._applied_s > ledger.EXPIRE_MS / 1000
+        was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
         self._days_before.told()
         self._server_ahead_s = answer.server_ms / 1000 - wall_s()
-        until_s, now_s = begun_s + ledger.STOP_MS / 1000, self._host.now_s
+        until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
         held = broker.holdings(now_s())
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
@@ -312,7 +320,7 @@ class HostShares:
         )
         return SOON_S if moves else RENEW_S
 
-    def _tell_people(self, answer: ledger.Answer) -> None:
+    def _tell_people(self, answer: Answer) -> None:
         rows, broker = self._settings.rows, self._host.broker
         broker.shares, broker.notes = [], []
         broker.trouble = self._clock_rate.trouble
@@ -339,7 +347,7 @@ def _unpaced(row: Row, want: RowWant) -> RowWant:
     return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
-def _per(word: str, spec: ledger.RowSpec) -> float:
+def _per(word: str, spec: RowSpec) -> float:
     """What a unit of a row is in the pool's field: 3 per 2 s are 1.5 of `qps`."""
     kind = LIMIT_KINDS.get(word)
     if kind is None:
@@ -347,12 +355,12 @@ def _per(word: str, spec: ledger.RowSpec) -> float:
     return kind.window_s * 1000 / spec.window_ms if spec.kind == "paced" else 1.0
 
 
-def _for_people(row: Row, spec: ledger.RowSpec, share: ledger.RowShare, grant: int) -> ShareStatus:
+def _for_people(row: Row, spec: RowSpec, share: RowShare, grant: int) -> ShareStatus:
     per = _per(row.word, spec)
     return ShareStatus(*row, grant * per, share.amount * per, share.target * per)
 
 
-def _lowered(row: Row, spec: ledger.RowSpec, amount: int) -> str:
+def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (
@@ -361,7 +369,7 @@ def _lowered(row: Row, spec: ledger.RowSpec, amount: int) -> str:
     )
 
 
-def _news(notices: Iterable[ledger.Notice], server_ms: int) -> list[News]:
+def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
     """Those that hold; what somebody else wrote is none."""
     found = []
     for notice in notices:

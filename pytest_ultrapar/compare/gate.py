@@ -13,7 +13,16 @@ from pytest_ultrapar.analysis.equivalence import equivalence
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, repetitions_of
-from pytest_ultrapar.compare import figures
+from pytest_ultrapar.compare.figures import (
+    CELL_FIGURES,
+    SERVICE_MEANS,
+    Figure,
+    NoFigureError,
+    change,
+    client_notes,
+    figure_of_run,
+    speedup_notes,
+)
 from pytest_ultrapar.compare.pairing import pair
 from pytest_ultrapar.compare.rules import (
     DEFAULT_RULE_OF_MODEL,
@@ -64,7 +73,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: Rule
     verdict: Verdict
-    figure: figures.Figure | None = None
+    figure: Figure | None = None
     n: int = 0
     n_to_decide: int | None = None
     note: str = ""
@@ -149,12 +158,12 @@ def judge(
                 judged.append(_same_answers(rule, pairing))
             elif rule.needs_baseline:
                 assert pairing is not None
-                figure = figures.change(rule, pairing)
-                judged.append(_judged(rule, figure, figures.client_notes(measured)))
+                figure = change(rule, pairing)
+                judged.append(_judged(rule, figure, client_notes(measured)))
             else:
-                figure = figures.figure_of_run(rule, run, rows)
-                judged.append(_judged(rule, figure, figures.client_notes({"the run": run})))
-        except figures.NoFigureError as error:
+                figure = figure_of_run(rule, run, rows)
+                judged.append(_judged(rule, figure, client_notes({"the run": run})))
+        except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
         run=run.run_id,
@@ -233,7 +242,7 @@ def check_repetitions(
             )
 
 
-def _judged(rule: Rule, figure: figures.Figure, held_up: Sequence[str]) -> Judged:
+def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
     """Judge a rule by its figure; `held_up` says which runs a client slowed down."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
@@ -254,7 +263,7 @@ def _judged(rule: Rule, figure: figures.Figure, held_up: Sequence[str]) -> Judge
     )
 
 
-def _verdict(rule: Rule, figure: figures.Figure, interval: Interval) -> Verdict:
+def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     low, high = interval
     better_above = rule.side == ">="
     failed = high < rule.bound if better_above else low > rule.bound
@@ -265,7 +274,7 @@ def _verdict(rule: Rule, figure: figures.Figure, interval: Interval) -> Verdict:
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
-def _n_to_decide(figure: figures.Figure, interval: Interval, bound: float) -> int | None:
+def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
     """Cases with which the interval would end at the bound, if the figure stays what it is.
 
     Intervals shrink with the square root of the number of cases.
@@ -286,7 +295,7 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     try:
         found = equivalence(base, new)
     except ConfigError as error:
-        raise figures.NoFigureError(str(error)) from error
+        raise NoFigureError(str(error)) from error
     verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
     return Judged(rule=rule, verdict=verdicts[found.verdict], n=found.n, note=found.text)
 
@@ -301,11 +310,11 @@ def _notes(
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
-        notes.append(figures.CELL_FIGURES)
+        notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += figures.speedup_notes(measured)
+        notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
-        notes.append(figures.SERVICE_MEANS)
+        notes.append(SERVICE_MEANS)
     if pairing is not None:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"different: {each}" for each in (*pairing.questions, *pairing.conditions)]

@@ -11,8 +11,15 @@ from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.protocol import TAKEN
-from pytest_ultrapar.coordinator import dispatch as dispatching
 from pytest_ultrapar.coordinator.crashes import Crashes
+from pytest_ultrapar.coordinator.dispatch import (
+    MANY_SEATS,
+    Dispatch,
+    DispatchItem,
+    HomeShare,
+    homes,
+    in_order,
+)
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
@@ -62,15 +69,15 @@ class ControllerSession:
         self._collection: list[str] = []
         self._case_ids: dict[int, str] = {}
         # Made when all have collected.
-        self._dispatch: dispatching.Dispatch | None = None
+        self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
         self._began_s = 0.0
         self._cpu_before_s: dict[str, float] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
-        self._vacant: list[dispatching.HomeShare] = []
-        self._homes: dict[str, dispatching.HomeShare] = {}
-        self._unclaimed: dict[int, dispatching.DispatchItem] = {}
+        self._vacant: list[HomeShare] = []
+        self._homes: dict[str, HomeShare] = {}
+        self._unclaimed: dict[int, DispatchItem] = {}
         self._claims = False
         # Workers that have reported something since they were last given anything.
         self._hungry: set[str] = set()
@@ -334,7 +341,7 @@ class ControllerSession:
         dsession = self._config.pluginmanager.getplugin("dsession")
         dsession.shouldstop = f"pytest-ultrapar: {why}"
 
-    def _begun(self) -> dispatching.Dispatch | None:
+    def _begun(self) -> Dispatch | None:
         """What there is to dispatch, once all have collected; None for nothing."""
         collection, *others = self._collections.values()
         for other in others:
@@ -353,16 +360,14 @@ class ControllerSession:
         items = self._items()
         garbage.spare_items(self._config)
         run = self._coordinator.run
-        self._homes = dispatching.homes(run.pool, run.lanes, run.assignment)
+        self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}
         if self._claim():
             self._unclaimed = {item.index: item for item in items if item.model is not None}
             items = [item for item in items if item.model is None]
-        dispatch = dispatching.Dispatch(
+        dispatch = Dispatch(
             items,
-            seats_of={
-                m: run.pool.seats(run.pool.lanes_of(m)) or dispatching.MANY_SEATS for m in models
-            },
+            seats_of={m: run.pool.seats(run.pool.lanes_of(m)) or MANY_SEATS for m in models},
             home_of=self._homes,
         )
         self._crashes = Crashes(run, self._case_ids)
@@ -374,13 +379,13 @@ class ControllerSession:
                 dispatch.add_worker(worker)
         return dispatch
 
-    def _items(self) -> list[dispatching.DispatchItem]:
+    def _items(self) -> list[DispatchItem]:
         """Make the assignment, have the keys and the broker, say what there is to dispatch."""
         run = self._coordinator.run
         # Only workers collect; those that found cases have written them there.
         if not any((run.directory.path / name).exists() for name in PLAN_NAMES):
             self._coordinator.plan_nothing()
-            return [dispatching.DispatchItem(index, None) for index in range(len(self._collection))]
+            return [DispatchItem(index, None) for index in range(len(self._collection))]
         # gw2 before gw10.
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         with usage_errors():
@@ -395,21 +400,21 @@ class ControllerSession:
             self._coordinator.join_cluster(planned)
         place = {
             case_id: (position, group.name)
-            for position, group in enumerate(dispatching.in_order(run.assignment.groups))
+            for position, group in enumerate(in_order(run.assignment.groups))
             for case_id in group.cases
         }
-        items: list[dispatching.DispatchItem] = []
+        items: list[DispatchItem] = []
         for index, nodeid in enumerate(self._collection):
             case = of_nodeid.get(nodeid)
             if case is None:
-                items.append(dispatching.DispatchItem(index, None))
+                items.append(DispatchItem(index, None))
             else:
                 self._case_ids[index] = case.case_id
                 rank, group = place.get(case.case_id, (-1, ""))
-                items.append(dispatching.DispatchItem(index, case.model, rank, group))
+                items.append(DispatchItem(index, case.model, rank, group))
         return items
 
-    def _send_to_all(self, dispatch: dispatching.Dispatch) -> None:
+    def _send_to_all(self, dispatch: Dispatch) -> None:
         for worker, indices in dispatch.hand_out_to_all().items():
             self._send(worker, indices)
 

@@ -184,9 +184,11 @@ def assignment_lines(
         yield f"cases in {counted(len(groups), 'group')}: {listed(groups, _SHOWN)}"
     yield from day_lines(run.days)
     if run.pool.has_budget:
-        from pytest_ultrapar.coordinator import spending  # noqa: PLC0415 - few runs have a budget
+        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
+            budget_lines,
+        )
 
-        yield from spending.budget_lines(run.pool, run.directory.path)
+        yield from budget_lines(run.pool, run.directory.path)
 
 
 def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterator[str]:

@@ -27,12 +27,39 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
 from pytest_ultrapar.session.runtime import read_tables, write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store import cases_file, run_directory
-from pytest_ultrapar.store import manifest as manifests
+from pytest_ultrapar.store.cases_file import (
+    cases_digest,
+    changed_message,
+    missing_message,
+    read_generated,
+    read_plan,
+    settle_cases,
+    suite_digest,
+)
 from pytest_ultrapar.store.journal import largest_sizes
+from pytest_ultrapar.store.manifest import (
+    FILE_NAME,
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    read_manifest,
+    resume_differences,
+    settings_differ,
+    shards_differ,
+    write_manifest,
+)
 from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
+from pytest_ultrapar.store.run_directory import (
+    DEFAULT_PARENT,
+    LATEST,
+    RunDirectory,
+    held,
+    resolve_run,
+    unpoint_latest,
+)
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
 if TYPE_CHECKING:
@@ -94,16 +121,16 @@ class Run:
         self.planned = 0
         self.n_lost = 0
         self.recovered: frozenset[str] = frozenset()
-        self.resumed: manifests.Manifest | None = None
-        self.regraded: manifests.Manifest | None = None
-        self.replayed: manifests.Manifest | None = None
+        self.resumed: Manifest | None = None
+        self.regraded: Manifest | None = None
+        self.replayed: Manifest | None = None
         self._held_run = ExitStack()
         self.notes: list[str] = []
         self.collecting_since_s = boot_s()
         self.assignment = Assignment()
         self._restricted = False
         self._sample: tuple[str, ...] = ()
-        self.manifest: manifests.Manifest | None = None
+        self.manifest: Manifest | None = None
         self.last_status: BrokerStatus | None = None
         self.directory = self._open()
         sweep(self.directory.runs_beside())
@@ -114,7 +141,7 @@ class Run:
         self.days: tuple[DayLeft, ...] = ()
         self.cluster: ClusterRun | None = None
 
-    def _open(self) -> run_directory.RunDirectory:
+    def _open(self) -> RunDirectory:
         """The run's own directory, with all that it takes of earlier runs.
 
         Raises:
@@ -123,18 +150,14 @@ class Run:
         options, source = self.options, self.source
         with ExitStack() as held_run:
             if isinstance(source, Regrade | Replay):
-                earlier = run_directory.resolve_run(source.run)
-                held_run.enter_context(run_directory.held(earlier, source.option))
+                earlier = resolve_run(source.run)
+                held_run.enter_context(held(earlier, source.option))
             if options.resume is not None:
-                directory = run_directory.RunDirectory.open_existing(
-                    run_directory.resolve_run(options.resume)
-                )
+                directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
                 # A host that joins again goes on in a directory of its own.
                 alone = options.cluster_run is None
-                directory = run_directory.RunDirectory.create(
-                    options.out, self.started_at, can_be_finished=alone
-                )
+                directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
                 if options.resume is not None:
                     self._resume(directory.path)
@@ -142,7 +165,7 @@ class Run:
                     self.replayed, damaged = prepare_replay(earlier, directory.path, source.option)
                     self._note_unreadable(earlier, damaged)
                 elif isinstance(source, Regrade):
-                    self.regraded = manifests.read_manifest(earlier)
+                    self.regraded = read_manifest(earlier)
                     found, damaged = take_episodes(earlier, directory.path)
                     held_run.close()
                     self.recovered = frozenset(found)
@@ -163,15 +186,15 @@ class Run:
             ConfigError: It was another part of a whole; said before all its cases differ.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
-        if (directory / manifests.FILE_NAME).exists():
-            self.resumed = manifests.read_manifest(directory)
+        if (directory / FILE_NAME).exists():
+            self.resumed = read_manifest(directory)
             if self.resumed.shard != shard:
                 msg = (
                     f"--ultrapar-resume: {directory} cannot be finished by this run: "
-                    f"{manifests.shards_differ(self.resumed.shard, shard)}"
+                    f"{shards_differ(self.resumed.shard, shard)}"
                 )
                 raise ConfigError(msg)
-        cases_file.settle_cases(directory)
+        settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
@@ -246,15 +269,11 @@ class Run:
         """
         if self.regraded is None and self.resumed is None:
             return
-        run = (
-            run_directory.resolve_run(self.options.regrade)
-            if self.options.regrade
-            else self.directory.path
-        )
-        then = cases_file.read_plan(run)
+        run = resolve_run(self.options.regrade) if self.options.regrade else self.directory.path
+        then = read_plan(run)
         answered = [case for case in cases if case.case_id in self.recovered]
-        said = None if self.resumed is None else cases_file.missing_message(then, cases)
-        if said is None and (changed := cases_file.changed_message(then, answered)):
+        said = None if self.resumed is None else missing_message(then, cases)
+        if said is None and (changed := changed_message(then, answered)):
             self.notes.append(f"{changed}; the answers to the earlier data are kept")
             if self.resumed is not None and not self.options.keep_changed:
                 said = (
@@ -265,7 +284,7 @@ class Run:
             msg = f"--ultrapar-resume: {run} cannot be finished by this run: {said}"
             raise ConfigError(msg)
 
-    def _compare_with_replayed(self, replayed: manifests.Manifest, cases: Sequence[Case]) -> None:
+    def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
         """Say where the data of a case changed, as a request may have that is looked for.
 
         Raises:
@@ -281,7 +300,7 @@ class Run:
             )
             raise ConfigError(msg)
         answered = [one.case for one in found.origins if one.position is not None]
-        if changed := cases_file.changed_message(answered, cases):
+        if changed := changed_message(answered, cases):
             self.notes.append(
                 f"{changed}; the answers to the earlier data are replayed, and a request that is "
                 "another now is a miss"
@@ -300,14 +319,16 @@ class Run:
             then, now = (
                 addresses(one.effective, one.pool_lanes) for one in (self.resumed, self.manifest)
             )
-            self.notes += manifests.settings_differ(then, now)
+            self.notes += settings_differ(then, now)
         if self.pool.has_budget:
-            from pytest_ultrapar.coordinator import spending  # noqa: PLC0415 - few runs have one
+            from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
+                begin_spending,
+            )
 
-            if said := spending.begin_spending(self.directory.path, self.manifest, self.resumed):
+            if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)
-        manifests.write_manifest(self.directory.path, self.manifest)
-        cases_file.settle_cases(self.directory.path)
+        write_manifest(self.directory.path, self.manifest)
+        settle_cases(self.directory.path)
         try:
             self.directory.point_latest()
         except ResultsError as error:
@@ -317,7 +338,7 @@ class Run:
             self.services.compaction.follow()
         self.may_have_sent = True
 
-    def _made_manifest(self, cases: Sequence[Case]) -> manifests.Manifest:
+    def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
         """The manifest as it stands before the first request.
 
         Raises:
@@ -331,7 +352,7 @@ class Run:
         if replayed is not None:
             answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
             is_simulated = replayed.simulated or (self.source.sends and is_simulated)
-        manifest = manifests.Manifest(
+        manifest = Manifest(
             run_id=directory.run_id,
             started_at=self.started_at,
             pool_path=pool.path,
@@ -346,17 +367,17 @@ class Run:
             repeats=options.repeats.n,
             n_planned=len(cases),
             collected_s=boot_s() - self.collecting_since_s,
-            suite_digest=cases_file.suite_digest(cases),
-            cases_digest=cases_file.cases_digest(directory.path),
+            suite_digest=suite_digest(cases),
+            cases_digest=cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
             effective=(*pool.effective, *effective(options)),
-            versions=manifests.describe_versions(),
-            python=manifests.describe_python(),
-            machine=manifests.describe_machine(),
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
             storage_format=options.storage,
             record=options.record,
             data=run_config.data(self.config),
-            reused=run_directory.resolve_run(options.reuse).name if options.reuse else None,
+            reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
             summary_by=_summary_by(read_tables(directory.path).values()),
             resumed=resumed,
@@ -367,9 +388,7 @@ class Run:
             shard=str(options.shard) if options.shard is not None else None,
             host=self._host(),
             cluster_run=options.cluster_run,
-            generated=cases_file.read_generated(directory.path)
-            if options.shard is not None
-            else None,
+            generated=read_generated(directory.path) if options.shard is not None else None,
             currency=pool.currency,
             prices=pool.prices,
             pool_lanes=lanes,
@@ -378,7 +397,7 @@ class Run:
         earlier = self.resumed
         if earlier is None:
             return manifest
-        differences = manifests.resume_differences(earlier, manifest)
+        differences = resume_differences(earlier, manifest)
         if differences:
             msg = (
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
@@ -411,9 +430,7 @@ class Run:
             The seconds and how many cases were found; None where nobody knows.
         """
         try:
-            earlier = self.resumed or manifests.read_manifest(
-                run_directory.resolve_run(run_directory.LATEST)
-            )
+            earlier = self.resumed or read_manifest(resolve_run(LATEST))
         except UltraparError:
             return None
         return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
@@ -502,7 +519,7 @@ class Run:
             shard.n,
             self.options.seed,
             self.pool.digest,
-            cases_file.read_generated(self.directory.path),
+            read_generated(self.directory.path),
             [limit for name, limit in self.pool.undivided.items() if name in on_path],
         )
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
@@ -555,10 +572,10 @@ class Run:
             self.keys.give_back_unused()
         options = self.options
         with suppress(ResultsError):
-            cases_file.settle_cases(self.directory.path)
+            settle_cases(self.directory.path)
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()
-            run_directory.unpoint_latest(run_directory.DEFAULT_PARENT, {self.directory.path})
+            unpoint_latest(DEFAULT_PARENT, {self.directory.path})
         self._held_run.close()
         self.directory.close()

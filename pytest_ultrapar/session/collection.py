@@ -38,8 +38,13 @@ mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated and selected: raised there it would be
 a traceback and exit code 2."""
 _CONFIG_FILES = (
-    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
-    *("pyproject.toml", "tox.ini", "setup.cfg"),
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
 )
 _ALLOWED = (
     "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "

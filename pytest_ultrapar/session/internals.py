@@ -279,11 +279,13 @@ def _know_request(config: pytest.Config) -> None:
     names: Callable[..., tuple[str, ...]] = vars(fixtures)["getfuncargnames"]
     patch = pytest.MonkeyPatch()
     config.add_cleanup(patch.undo)
-    # No other fixture may be called so.
     patch.setattr(
         fixtures,
         "getfuncargnames",
-        lambda of, **how: () if how.get("name") == "request" else names(of, **how),
+        lambda function, *, name="", cls=None: (
+            # No other fixture may be called so.
+            () if name == "request" else names(function, name=name, cls=cls)
+        ),
     )
 
 

@@ -15,7 +15,15 @@ from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import collection, garbage, internals, prefetch, run_config
+from pytest_ultrapar.session import garbage, internals, prefetch, run_config
+from pytest_ultrapar.session.collection import (
+    Collected,
+    arguments_for,
+    case_seed,
+    parameter,
+    parameters,
+    repetition,
+)
 from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
 from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
@@ -58,7 +66,7 @@ def make_prefetcher(
     config: pytest.Config,
     *,
     items: Sequence[pytest.Item],
-    collected: collection.Collected,
+    collected: Collected,
     directory: Path,
     worker: str,
     base_urls: Mapping[str, str],
@@ -116,9 +124,7 @@ async def _no_broker() -> BrokerPort:
     return NoBroker()
 
 
-def _replay(
-    collected: collection.Collected, runtime: Runtime, source: Source
-) -> ReplaySettings | None:
+def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySettings | None:
     """What the engine needs to know of the run that is replayed, if any."""
     run = collected.replayed
     if run is None:
@@ -151,7 +157,7 @@ class Prefetcher:
     def __init__(
         self,
         items: Sequence[pytest.Item],
-        collected: collection.Collected,
+        collected: Collected,
         runtime: Runtime,
         settings: EngineSettings,
         source: Source,
@@ -444,21 +450,19 @@ class Prefetcher:
         item = self._items[index]
         prefetched = self._collected.prefetched[index]
         case_id = self._collected.case_ids[index]
-        seed = self._collected.seed_of(
-            case_id, collection.case_seed(case_id, self.runtime.options.seed)
-        )
-        model = collection.parameter(item, "model")
+        seed = self._collected.seed_of(case_id, case_seed(case_id, self.runtime.options.seed))
+        model = parameter(item, "model")
         assert isinstance(model, str)
         info = CaseInfo(
             case_id=case_id,
             seed=seed,
             run_seed=self.runtime.options.seed,
-            repeat=collection.repetition(item, self.runtime.options.repeats.n),
+            repeat=repetition(item, self.runtime.options.repeats.n),
             model=model,
-            params=collection.parameters(item),
+            params=parameters(item),
             markers=tuple(mark.name for mark in item.iter_markers()),
         )
-        arguments = collection.arguments_for(item, prefetched, info)
+        arguments = arguments_for(item, prefetched, info)
         return Work(
             index=index,
             case_id=case_id,

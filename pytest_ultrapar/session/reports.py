@@ -12,10 +12,16 @@ from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
-from pytest_ultrapar.session import internals, loading, other_plugins, prefetch
+from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.masking import redact
+from pytest_ultrapar.session.other_plugins import (
+    CaseProperties,
+    is_shown_as_expected,
+    set_properties,
+    show_as_expected,
+)
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ class CaseReports:
     def __init__(self, prefetcher: Prefetcher) -> None:
         self._prefetcher = prefetcher
         self._runtime = prefetcher.runtime
-        self._properties = other_plugins.CaseProperties(prefetcher.runtime.directory)
+        self._properties = CaseProperties(prefetcher.runtime.directory)
         self._shows_fixtures = internals.shows_fixtures(prefetcher.runtime.config)
 
     @pytest.hookimpl(tryfirst=True)
@@ -204,7 +210,7 @@ class CaseReports:
         if ended is not None:
             report.duration += ended.duration_s
         outcome, kind, scores = state.outcome or "error", _kind(state), _scores(state)
-        other_plugins.show_as_expected(report, outcome, kind, scores)
+        show_as_expected(report, outcome, kind, scores)
         found = self._properties.of(
             case_id=state.case_id,
             model=str(parameter(item, "model")),
@@ -215,7 +221,7 @@ class CaseReports:
         )
         # junit files have those of the teardown's report, which pytest takes from the item.
         for properties in (item.user_properties, report.user_properties):
-            other_plugins.set_properties(properties, found)
+            set_properties(properties, found)
 
     def _reason(self, state: CaseState) -> str | None:
         reason = state.graded.reason if state.graded is not None else None
@@ -331,9 +337,7 @@ def status_of(
     Called in the controller (or the one process) for every report.
     """
     outcome = outcome_of(report)
-    if outcome is None or (
-        hasattr(report, "wasxfail") and not other_plugins.is_shown_as_expected(report)
-    ):
+    if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
         # An exception that is no assertion is an error of the suite, also when it came in the

@@ -17,48 +17,74 @@ KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
 """Minor releases with which the tests of this package pass; `pyproject.toml` allows no others."""
 
 _PYTEST = {
-    "_pytest._code.code": "TracebackEntry._rawentry",
-    "_pytest._io": "TerminalWriter._file TerminalWriter._current_line",
+    "_pytest._code.code": ("TracebackEntry._rawentry",),
+    "_pytest._io": ("TerminalWriter._file", "TerminalWriter._current_line"),
     "_pytest.capture": (
-        "CaptureFixture._start CaptureFixture._capture CaptureManager._global_capturing "
-        "CaptureManager.global_and_fixture_disabled FDCaptureBase.syscapture "
-        "MultiCapture.out MultiCapture.err SysCaptureBase._old SysCaptureBase.tmpfile"
+        "CaptureFixture._start",
+        "CaptureFixture._capture",
+        "CaptureManager._global_capturing",
+        "CaptureManager.global_and_fixture_disabled",
+        "FDCaptureBase.syscapture",
+        "MultiCapture.out",
+        "MultiCapture.err",
+        "SysCaptureBase._old",
+        "SysCaptureBase.tmpfile",
     ),
-    "_pytest.compat": "NOTSET",
+    "_pytest.compat": ("NOTSET",),
     "_pytest.fixtures": (
-        "FixtureDef._finalizers FixtureDef.cached_result FixtureRequest._fixture_defs "
-        "FuncFixtureInfo.name2fixturedefs SubRequest getfuncargnames"
+        "FixtureDef._finalizers",
+        "FixtureDef.cached_result",
+        "FixtureRequest._fixture_defs",
+        "FuncFixtureInfo.name2fixturedefs",
+        "SubRequest",
+        "getfuncargnames",
     ),
     "_pytest.logging": (
-        "LoggingPlugin.caplog_handler LoggingPlugin.formatter "
-        "LoggingPlugin.log_cli_handler LoggingPlugin.log_file_handler "
-        "LoggingPlugin.log_level LoggingPlugin.report_handler"
+        "LoggingPlugin.caplog_handler",
+        "LoggingPlugin.formatter",
+        "LoggingPlugin.log_cli_handler",
+        "LoggingPlugin.log_file_handler",
+        "LoggingPlugin.log_level",
+        "LoggingPlugin.report_handler",
     ),
-    "_pytest.main": "Session._setupstate",
-    "_pytest.mark.structures": "NodeKeywords._markers",
-    "_pytest.nodes": "Item._report_sections",
-    # `_initrequest` makes `_request`.
+    "_pytest.main": ("Session._setupstate",),
+    "_pytest.mark.structures": ("NodeKeywords._markers",),
+    "_pytest.nodes": ("Item._report_sections",),
     "_pytest.python": (
-        "DirectParamFixtureDef Function._fixtureinfo Function._initrequest "
-        "Metafunc._arg2fixturedefs Metafunc._calls pytest_pyfunc_call"
+        "DirectParamFixtureDef",
+        "Function._fixtureinfo",
+        "Function._initrequest",  # makes `_request`
+        "Metafunc._arg2fixturedefs",
+        "Metafunc._calls",
+        "pytest_pyfunc_call",
     ),
-    "_pytest.runner": "SetupState.setup SetupState.stack _update_current_test_var",
-    "_pytest.scope": "Scope",
-    "_pytest.skipping": "evaluate_skip_marks evaluate_xfail_marks",
-    "_pytest.warnings": "parse_warning_filter",
+    "_pytest.runner": ("SetupState.setup", "SetupState.stack", "_update_current_test_var"),
+    "_pytest.scope": ("Scope",),
+    "_pytest.skipping": ("evaluate_skip_marks", "evaluate_xfail_marks"),
+    "_pytest.warnings": ("parse_warning_filter",),
 }
 _XDIST = {
     "xdist.dsession": (
-        "DSession.config DSession.loop_once DSession.nodemanager DSession.queue DSession.shouldstop"
+        "DSession.config",
+        "DSession.loop_once",
+        "DSession.nodemanager",
+        "DSession.queue",
+        "DSession.shouldstop",
     ),
     "xdist.remote": (
-        "WorkerInteractor.handle_command WorkerInteractor.sendevent WorkerInteractor.torun"
+        "WorkerInteractor.handle_command",
+        "WorkerInteractor.sendevent",
+        "WorkerInteractor.torun",
     ),
     "xdist.workermanage": (
-        "NodeManager.group NodeManager.setup_node WorkerController.gateway "
-        "WorkerController.notify_inproc WorkerController.process_from_remote "
-        "WorkerController.send_runtest_some WorkerController.shutting_down "
-        "parse_tx_spec_config"
+        "NodeManager.group",
+        "NodeManager.setup_node",
+        "WorkerController.gateway",
+        "WorkerController.notify_inproc",
+        "WorkerController.process_from_remote",
+        "WorkerController.send_runtest_some",
+        "WorkerController.shutting_down",
+        "parse_tx_spec_config",
     ),
 }
 
@@ -75,7 +101,7 @@ def look_up(*, workers: bool) -> None:
     parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
     for project, modules in parts.items():
         for module, names in modules.items():
-            for name in names.split():
+            for name in names:
                 if not _is_there(module, name):
                     known = " and ".join(KNOWN_TO_WORK[project])
                     msg = (

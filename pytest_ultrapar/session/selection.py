@@ -14,14 +14,37 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pytest_ultrapar.session import collection, internals, run_config
+from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.collection import (
+    CLUSTER,
+    REPEAT,
+    Collected,
+    are_names,
+    case_id_of,
+    collect,
+    content_of,
+    mark_faults_key,
+    marked,
+    parameter,
+    parameters,
+    params_of,
+    prefetched_of,
+    repetition,
+    suite_at,
+)
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
-from pytest_ultrapar.store import cases_file
+from pytest_ultrapar.store.cases_file import (
+    Generated,
+    Shared,
+    write_cases,
+    write_generated,
+    write_shared,
+)
 from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
@@ -35,7 +58,7 @@ REPEATS_OVER = "repeats_over"
 """Of the mark `ultrapar`: the parameter that M of `--ultrapar-repeats NxM` counts."""
 TAKEN_FROM = "taken_from"
 """Of the same: the suite whose answers are shared instead of asking again."""
-_ARGUMENTS = (collection.CLUSTER, "expect", "models", REPEATS_OVER, "summary", TAKEN_FROM)
+_ARGUMENTS = (CLUSTER, "expect", "models", REPEATS_OVER, "summary", TAKEN_FROM)
 _EXPECT = ("turns", "tokens_in", "tokens_out")
 _PATTERN_SIGNS = set("*?[")
 
@@ -75,17 +98,11 @@ def _by_hand(metafunc: pytest.Metafunc) -> bool:
 
 def _models(metafunc: pytest.Metafunc) -> list[str]:
     selected = run_config.models(metafunc.config)
-    patterns = collection.marked(metafunc.definition, "models")
+    patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
     # None of what is neither, which its mark's fault says.
-    listed = (
-        [patterns]
-        if isinstance(patterns, str)
-        else patterns
-        if collection.are_names(patterns)
-        else []
-    )
+    listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
         # A name that is not there is a slip of the pen; a family without a member in this pool is
@@ -101,7 +118,7 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
 
 
 def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
-    faults = metafunc.config.stash.setdefault(collection.mark_faults_key, [])
+    faults = metafunc.config.stash.setdefault(mark_faults_key, [])
     faults.append(f"{metafunc.definition.nodeid}: {what}")
 
 
@@ -112,12 +129,12 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
     same id in a run of one and in a run of twenty.
     """
     options, _ = run_config.settings(metafunc.config)
-    if collection.REPEAT not in metafunc.fixturenames:
+    if REPEAT not in metafunc.fixturenames:
         # pytest refuses to parametrise over what a test does not use
         # (`Metafunc._validate_if_using_arg_names`).
-        metafunc.fixturenames.append(collection.REPEAT)
+        metafunc.fixturenames.append(REPEAT)
     numbers = range(options.repeats.n)
-    metafunc.parametrize(collection.REPEAT, numbers, ids=[f"r{number}" for number in numbers])
+    metafunc.parametrize(REPEAT, numbers, ids=[f"r{number}" for number in numbers])
 
 
 def mark_faults(mark: pytest.Mark) -> Iterator[str]:
@@ -136,11 +153,11 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
 
 
 def _value_fault(name: str, value: object) -> str | None:
-    if name == "models" and not isinstance(value, str) and not collection.are_names(value):
+    if name == "models" and not isinstance(value, str) and not are_names(value):
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
-    if name == "summary" and not collection.are_names(value):
+    if name == "summary" and not are_names(value):
         return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
-    if name == collection.CLUSTER and not collection.are_names(value):
+    if name == CLUSTER and not are_names(value):
         return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):
         return f" must be the name of a suite's folder (got {value!r})"
@@ -163,7 +180,7 @@ FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """By test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
 """Those of all shards: the items of one do not tell."""
-generated_key = pytest.StashKey[cases_file.Generated]()
+generated_key = pytest.StashKey[Generated]()
 """What all shards together are of; for a shard only."""
 
 
@@ -183,11 +200,11 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
     for item in items:
         test = internals.test_identity(item)
         if test not in named:
-            named[test] = collection.marked(item, REPEATS_OVER)
+            named[test] = marked(item, REPEATS_OVER)
         name = named[test]
         if not isinstance(name, str):
             continue
-        value = collection.parameters(item).get(name, internals.NO_VALUE)
+        value = parameters(item).get(name, internals.NO_VALUE)
         if value is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
             if len(values) < options.repeats.n_first:
@@ -212,18 +229,15 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     for item in items:
         test = internals.test_identity(item)
         if test not in tests:
-            tests[test] = is_case, counted = (
-                bool(collection.prefetched_of(item)),
-                collection.marked(item, REPEATS_OVER),
-            )
+            tests[test] = is_case, counted = bool(prefetched_of(item)), marked(item, REPEATS_OVER)
             fault = _repeats_fault(item, counted, options) if is_case else None
             if fault is not None:
-                config.stash.setdefault(collection.mark_faults_key, []).append(fault)
+                config.stash.setdefault(mark_faults_key, []).append(fault)
         is_case, counted = tests[test]
         unwanted = is_case and _is_unwanted(item, others)
         values = first.get((item.path, counted)) if isinstance(counted, str) else None
         if is_case and values is not None and not unwanted:
-            unwanted = digests.key(collection.parameter(item, str(counted))) not in values
+            unwanted = digests.key(parameter(item, str(counted))) not in values
         (left_out if unwanted else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -232,15 +246,15 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
-    if any(value is internals.NO_VALUE for value in collection.parameters(item).values()):
+    if any(value is internals.NO_VALUE for value in parameters(item).values()):
         return True
-    model = collection.parameter(item, "model")
+    model = parameter(item, "model")
     return isinstance(model, str) and model in others
 
 
 def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str | None:
     where = item.nodeid.split("[")[0]
-    own = list(collection.params_of(item))
+    own = list(params_of(item))
     allowed = f"its parameters are {', '.join(own)}" if own else "it has no parameters"
     if counted is not None and counted not in own:
         return f"{where}: mark ultrapar({REPEATS_OVER}={counted!r}) names no parameter; {allowed}"
@@ -263,7 +277,7 @@ hold."""
 reused_key = pytest.StashKey[dict[Question, str]]()
 """Questions that an earlier run answered, and the ids of the cases that did; workers read them from
 the run directory instead."""
-_shared_key = pytest.StashKey[list[cases_file.Shared]]()
+_shared_key = pytest.StashKey[list[Shared]]()
 REUSED_FILE = "reused.json"
 
 
@@ -283,8 +297,8 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         test = internals.test_identity(item)
         if test not in sources:
-            source = collection.marked(item, TAKEN_FROM)
-            is_other = isinstance(source, str) and source != collection.suite_at(item.path)
+            source = marked(item, TAKEN_FROM)
+            is_other = isinstance(source, str) and source != suite_at(item.path)
             sources[test] = source if is_other else None
     wanted = {source for source in sources.values() if source is not None}
     if not wanted:
@@ -293,12 +307,8 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     digests = ContentDigests()
     asked: dict[Question, pytest.Item] = {}
     for item in items:
-        if (suite := collection.suite_at(item.path)) in wanted and internals.will_not_run(
-            item
-        ) is None:
-            asked.setdefault(
-                _question_of(item, suite, repeats, collection.content_of(item, digests)), item
-            )
+        if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
+            asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     # Dictionaries for their keys, each once and in order.
@@ -306,34 +316,30 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         source = sources[internals.test_identity(item)]
         # An earlier version that answered it kept no digests.
-        contents = () if source is None else (collection.content_of(item, digests), {})
+        contents = () if source is None else (content_of(item, digests), {})
         questions = (_question_of(item, str(source), repeats, each) for each in contents)
         question = next((one for one in questions if one in asked or one in answered), None)
         if question is None:
             kept.append(item)
             continue
         left_out.append(item)
-        here, earlier = ids.setdefault(collection.suite_at(item.path), ({}, {}))
+        here, earlier = ids.setdefault(suite_at(item.path), ({}, {}))
         if question in asked:
-            here[collection.case_id_of(asked[question], options.seed)] = None
+            here[case_id_of(asked[question], options.seed)] = None
         else:
             earlier[answered[question]] = None
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
     config.stash[_shared_key] = [
-        cases_file.Shared(suite, tuple(here), tuple(earlier))
-        for suite, (here, earlier) in ids.items()
+        Shared(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()
     ]
 
 
 def _question_of(item: pytest.Item, suite: str, repeats: int, content: dict[str, str]) -> Question:
     """The question that an item asks, as if it were one of `suite`."""
     return _question(
-        suite,
-        str(collection.parameter(item, "model")),
-        collection.repetition(item, repeats),
-        collection.params_of(item) | content,
+        suite, str(parameter(item, "model")), repetition(item, repeats), params_of(item) | content
     )
 
 
@@ -347,7 +353,7 @@ def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar])
     return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
 
 
-def shared(config: pytest.Config) -> list[cases_file.Shared]:
+def shared(config: pytest.Config) -> list[Shared]:
     """What suites share instead of asking it; known when pytest has collected."""
     return config.stash.get(_shared_key, [])
 
@@ -384,21 +390,19 @@ def read_reused(directory: Path) -> dict[Question, str]:
 # -- at last: the cases of a run -------------------------------------------------------------------
 
 
-def collect_run(
-    config: pytest.Config, items: Sequence[pytest.Item], directory: Path
-) -> collection.Collected:
+def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
     """The cases of a run, left where other processes and readers find them; all write the same.
 
     Raises:
         ConfigError: The suite cannot be used.
         ResultsError: The run's files cannot be read or written.
     """
-    collected = collection.collect(config, items, directory)
+    collected = collect(config, items, directory)
     if collected.case_ids:
         resumes = run_config.settings(config)[0].resume is not None
-        if others := cases_file.write_cases(directory, collected.cases, resumes=resumes):
+        if others := write_cases(directory, collected.cases, resumes=resumes):
             refuse_other_tests(others, collected.cases)
         write_tables(directory, collected.tables)
-        cases_file.write_shared(directory, shared(config))
-        cases_file.write_generated(directory, config.stash.get(generated_key, None))
+        write_shared(directory, shared(config))
+        write_generated(directory, config.stash.get(generated_key, None))
     return collected

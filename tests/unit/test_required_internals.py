@@ -35,7 +35,7 @@ def test_every_name_that_is_imported_is_looked_up():
         f"{module}.{name.partition('.')[0]}"
         for modules in (required_internals._PYTEST, required_internals._XDIST)
         for module, names in modules.items()
-        for name in names.split()
+        for name in names
     } | {*required_internals._PYTEST, *required_internals._XDIST}
     imported = {
         f"{node.module}.{alias.name}"

@@ -11,7 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.coordinator.check import answers as answering
+from pytest_ultrapar.coordinator.check.answers import (
+    first_line,
+    in_short,
+    lane_answer,
+    lane_line,
+    summary_lines,
+)
 from pytest_ultrapar.coordinator.check.asking import Asking
 from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
@@ -87,15 +93,13 @@ def lane_answers(
                 away = [asking.away[name] for name in waiting if name in asking.away]
                 more = f" ({listed(waiting)})"
                 if away:
-                    more += (
-                        f": {answering.in_short(redact(away[0]))}, up to {wait_s:g} s ({option})"
-                    )
+                    more += f": {in_short(redact(away[0]))}, up to {wait_s:g} s ({option})"
                 line.say(counted(len(waiting), "lane"), more, waited_s)
                 continue
             line.end()
             lane = seen.lane
             waiting.remove(lane.lane_id)
-            yield answering.lane_answer(
+            yield lane_answer(
                 seen,
                 asked[lane.lane_id],
                 variable=variable_of[lane.provider, lane.key],
@@ -174,7 +178,7 @@ def _check_alone(
     try:
         days = run_days(pool, pool.lanes, os.environ, arguments.simulator)
         left = days_left(pool, days, clock, claim=True)
-        write_line(f"ultrapar check: {answering.first_line(pool)}")
+        write_line(f"ultrapar check: {first_line(pool)}")
         for text in (*sent_lines(pool, pool.lanes), *day_lines(left)):
             write_line(f"ultrapar check: {text}")
         wait_s = arguments.wait_for_servers
@@ -182,7 +186,7 @@ def _check_alone(
         with closing(asked) as answers:
             for answer in answers:
                 found.append(answer)
-                write_line(answering.lane_line(answer, pool.lanes))
+                write_line(lane_line(answer, pool.lanes))
     except KeyboardInterrupt:
         line.end()
         # The terminal has written ^C.
@@ -191,7 +195,7 @@ def _check_alone(
         raise
     finally:
         keys.give_back(clock)
-        for text in answering.summary_lines(pool, found) if found else ():
+        for text in summary_lines(pool, found) if found else ():
             write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words

@@ -43,9 +43,15 @@ from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
-from pytest_ultrapar.store import manifest as manifests
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
+from pytest_ultrapar.store.manifest import (
+    Manifest,
+    describe_machine,
+    describe_python,
+    describe_versions,
+    write_manifest,
+)
 from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -328,7 +334,7 @@ class Serving:
         )
         segments = largest_sizes(self._directory.journal, manifest.segments)
         manifest = msgspec.structs.replace(manifest, segments=segments)
-        manifests.write_manifest(self._directory.path, manifest)
+        write_manifest(self._directory.path, manifest)
         summary = self._services.compact(lambda _done, _total: None, lambda: None, write_line)
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
@@ -369,10 +375,10 @@ class Serving:
         self._cases.sync()
         self._journal.sync()
 
-    def _write_plan(self, cases: Sequence[Case]) -> manifests.Manifest:
+    def _write_plan(self, cases: Sequence[Case]) -> Manifest:
         """Write down how many cases there are, and under which conditions they are answered."""
         pool = self._pool
-        manifest = manifests.Manifest(
+        manifest = Manifest(
             run_id=self._directory.run_id,
             started_at=self._started_at,
             pool_path=pool.path,
@@ -391,14 +397,14 @@ class Serving:
             cases_digest=cases_digest(self._directory.path),
             arguments=tuple(map(self._redactor.text, sys.argv[1:])),
             effective=pool.effective,
-            versions=manifests.describe_versions(),
-            python=manifests.describe_python(),
-            machine=manifests.describe_machine(),
+            versions=describe_versions(),
+            python=describe_python(),
+            machine=describe_machine(),
             record=self._kept,
             currency=pool.currency,
             prices=pool.prices,
             pool_lanes=pool.lanes,
             pool_limits=tuple(pool.limits.values()),
         )
-        manifests.write_manifest(self._directory.path, manifest)
+        write_manifest(self._directory.path, manifest)
         return manifest
