@@ -46,7 +46,7 @@ def _model(request: pytest.FixtureRequest) -> str:
     return param
 
 
-# The mark by which collection knows ours from a suite's own fixture of the same name.
+# The mark by which ours is known from a suite's own fixture of the same name; so below.
 _model.__ultrapar__ = "model"  # type: ignore[attr-defined]
 model = pytest.fixture(name="model")(_model)
 
@@ -57,10 +57,13 @@ def case() -> object:
     return _OutOfReach("case")
 
 
-@pytest.fixture
-def grade() -> Grader:
+def _grade() -> Grader:
     """Record a measurement: `grade("solved", steps=3)`, `grade(False, "why")`; it fails no test."""
     return Grader(prefetch.state)
+
+
+_grade.__ultrapar__ = "grade"  # type: ignore[attr-defined]
+grade = pytest.fixture(name="grade")(_grade)
 
 
 @pytest.fixture

@@ -328,7 +328,10 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     """How busy an engine was while it had episodes open; written once, at its end.
 
+    So for the processes that serve all workers, whose loops have no beats, while there were cases.
+
     Attributes:
+        worker: Its id; `controller` or `broker`.
         wall_s: Seconds in which an episode was open.
         cpu_s: CPU of the whole process in them.
         n_beats: How often the loop was asked to wake after a fixed time.

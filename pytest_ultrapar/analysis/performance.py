@@ -191,6 +191,11 @@ between two turns. Loops that keep up are late by 0.2 ms on the mean, loops at t
 and more (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
+_OF_WORKERS = ": more workers (-n) share its work"
+_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
+_CURES = {"controller": _ALL, "broker": _ALL}
+
+
 def dispatch_p95_s(log: RequestLog) -> float:
     """Seconds from a lease to the sending of its request, 95 % are faster; 0 for no request."""
     columns = log.columns()
@@ -205,17 +210,21 @@ def client_bound(
 
     Args:
         attribution: Of the run.
-        engines: How busy each was; those of workers that died are missing.
+        engines: How busy each was, and what serves them; those of workers that died are missing.
         dispatch_s: From `dispatch_p95_s`.
     """
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    busy = max((one.cpu_s / one.wall_s for one in engines if one.wall_s > 0), default=0.0)
+    used = {one.worker: one.cpu_s / one.wall_s for one in engines if one.wall_s > 0}
+    name = max(used, key=used.__getitem__, default="unknown")
+    busy = used.get(name, 0.0)
+    cure = _CURES.get(name, _OF_WORKERS) if busy >= BUSY else ""
     overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or busy >= BUSY
     if share < LEAST_SHARE or not overloaded:
         return ""
     return (
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
-        f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process took {busy:.0%} CPU"
+        f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
+        f"{busy:.0%} CPU{cure}"
     )

@@ -281,12 +281,8 @@ class ClusterRun:
         Returns:
             The rows that are shared, and who tells the broker its part of them.
         """
+        from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - with a cluster only
-            Line,
-            SharingSettings,
-            epoch_path,
-        )
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
         numbered = self._numbered
@@ -297,7 +293,7 @@ class ClusterRun:
         rows = shared_rows(pool, lanes, identities, self.name)
         label = self.address.label
         days = run_days(pool, lanes, os.environ, self._options.simulator, label)
-        config = SharingSettings(
+        config = host_shares.SharingSettings(
             # One with a password is in the environment, where the broker finds it, too.
             url=self._options.cluster,
             run=self.name,
@@ -305,9 +301,9 @@ class ClusterRun:
             host=self.host,
             rows=rows,
             days=day_files(rows, days, label),
-            lines=tuple(Line(line.model, line.name) for line in numbered.lines),
+            lines=tuple(host_shares.Line(line.model, line.name) for line in numbered.lines),
             n_cases=tuple(last - first for first, last in numbered.ranges),
-            epoch_path=str(epoch_path(state_directory(os.environ), self.address)),
+            epoch_path=str(host_shares.epoch_path(state_directory(os.environ), self.address)),
             clocks_path=str(directory / CLOCKS_NAME),
         )
         return rows.limits, config.for_broker()

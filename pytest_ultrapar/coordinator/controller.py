@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,14 +21,22 @@ from pytest_ultrapar.coordinator.dispatch import (
     in_order,
 )
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, run_config
 from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
 from pytest_ultrapar.session.tests_of_workers import tests_differ
-from pytest_ultrapar.session.worker_messages import event, handle_packed, receive_packed
+from pytest_ultrapar.session.worker_messages import (
+    event,
+    handle_packed,
+    note_of,
+    noted_at,
+    receive_packed,
+)
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
+from pytest_ultrapar.system.clock import boot_s, cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -62,13 +71,16 @@ class ControllerSession:
         # Made when all have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
+        self._began_s = 0.0
+        self._cpu_before_s: dict[str, float] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
         self._homes: dict[str, HomeShare] = {}
         self._unclaimed: dict[int, DispatchItem] = {}
         self._claims = False
-        self._running: set[str] = set()
+        # Workers that have reported something since they were last given anything.
+        self._hungry: set[str] = set()
         self._reported: set[int] = set()
 
     # -- hooks -------------------------------------------------------------------------------------
@@ -123,10 +135,6 @@ class ControllerSession:
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note which items run now: one of them may be what kills a worker."""
-        self._running.add(nodeid)
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whose last report has come, and how far its worker is."""
         # xdist adds position and worker (`WorkerController.process_from_remote`,
@@ -144,14 +152,21 @@ class ControllerSession:
             if n_ready is not None:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """An item was reported."""
-        self._running.discard(nodeid)
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Ask the broker for its last words while it still runs."""
+        """Ask the broker for its last words while it still runs, and note how busy it was."""
         self._coordinator.run.last_status = self.status()
+        notes = note_of(self._coordinator.run.directory.path)
+        for path in notes.parent.glob(notes.name):
+            path.unlink(missing_ok=True)
+        if self._crashes is None:
+            return
+        wall_s = boot_s() - self._began_s
+        # That some of it is not known is no reason to fail.
+        with contextlib.suppress(OSError, ResultsError):
+            for name, pid in self._pids().items():
+                taken_s = cpu_s(pid) - self._cpu_before_s.get(name, 0.0)
+                self._crashes.note(EngineSpent(name, wall_s, taken_s, 0, 0.0, 0.0))
 
     def pytest_unconfigure(self) -> None:
         """Let go of the broker, and leave no fault of a late worker behind."""
@@ -187,13 +202,17 @@ class ControllerSession:
     def tests_finished(self) -> bool:
         """Whether workers can be told to shut down, which makes them run the item that they keep.
 
-        Called after every message (`loop_once`): nothing is left to dispatch then, and no worker
-        has more than that one item.
+        Called after every message (`loop_once`), of which one may report many items: their workers
+        are given others now. True when nothing is left to dispatch, and no worker has more than
+        that one item.
         """
         if not self.collection_is_completed:
             return False
         if self._dispatch is None:
             return True
+        while self._hungry:
+            worker = self._hungry.pop()
+            self._send(worker, self._dispatch.hand_out(worker))
         if self._dispatch.n_unsent or self._claims:
             return False
         return all(
@@ -256,9 +275,8 @@ class ControllerSession:
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""
         del duration
         assert self._dispatch is not None
-        worker = node.gateway.id
-        self._dispatch.reported(worker, item_index)
-        self._send(worker, self._dispatch.hand_out(worker))
+        self._dispatch.reported(node.gateway.id, item_index)
+        self._hungry.add(node.gateway.id)
 
     def mark_test_pending(self, item: str) -> None:
         """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
@@ -279,6 +297,7 @@ class ControllerSession:
         """
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        self._hungry.discard(worker)
         if self._dispatch is None:
             return None
         alone = self._dispatch.is_alone(worker)
@@ -293,12 +312,10 @@ class ControllerSession:
         # Its teardown report came, so the item is done; only xdist's own "complete" message was
         # lost.
         pending = [index for index in pending if index not in self._reported]
-        running = {index for index in pending if self._collection[index] in self._running}
+        running = {noted_at(note_of(self._coordinator.run.directory.path, worker))}
         with _stopping_on_lost_journal():
             crash = self._crashes.worker_died(worker, pending, running=running, was_alone=alone)
         again = {*crash.again, *crash.alone, *crash.lost}
-        # None of them runs any more; where a later worker only holds one it is no suspect.
-        self._running.difference_update(self._collection[index] for index in pending)
         self._forget(self._collection[index] for index in again)
         self._dispatch.give_back_alone(crash.alone)
         self._dispatch.give_back(crash.again)
@@ -309,6 +326,11 @@ class ControllerSession:
         return self._collection[crash.plain] if crash.plain is not None else None
 
     # -- what it does for them ---------------------------------------------------------------------
+
+    def _pids(self) -> dict[str, int]:
+        """The processes that serve all workers."""
+        broker = self._coordinator.run.services.broker
+        return {"controller": os.getpid()} | ({} if broker is None else {"broker": broker.pid})
 
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
         """Whether tests are being dispatched, and this collection is not theirs."""
@@ -349,6 +371,8 @@ class ControllerSession:
             home_of=self._homes,
         )
         self._crashes = Crashes(run, self._case_ids)
+        self._began_s = boot_s()
+        self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:

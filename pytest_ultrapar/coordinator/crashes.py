@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pytest_ultrapar.coordinator.run import Run
+    from pytest_ultrapar.records import JournalRecord
 
 
 _DEATHS_BEFORE_ALONE = 2
@@ -45,7 +46,6 @@ class Crashes:
         self._run = run
         self._case_ids = case_ids
         self._deaths: Counter[int] = Counter()
-        # The controller's segment, made for the first lost case.
         self._journal: JournalWriter | None = None
 
     def worker_died(
@@ -56,7 +56,7 @@ class Crashes:
         Args:
             worker: Its id.
             pending: What it had not reported, oldest first.
-            running: Items that pytest was running anywhere.
+            running: What pytest was running there.
             was_alone: Whether it ran one episode at a time.
         """
         journal = self._run.directory.journal
@@ -91,19 +91,14 @@ class Crashes:
             The report that shows it, and that of its teardown: with the second one
             pytest takes the case's properties into a junit file.
         """
-        run = self._run
-        if self._journal is None:
-            self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
         detail = f"worker lost: the case killed {worker} while it ran there alone"
-        now_us = utc_now_us()
-        self._journal.append(
-            EpisodeEnded.unasked(now_us, case_id, "controller", "infra", kind=KIND, detail=detail)
-        )
-        self._journal.append(
-            Grade(case_id, "controller", "infra", "skipped", now_us, KIND, {}, detail)
+        now_us, own = utc_now_us(), "controller"
+        self.note(
+            EpisodeEnded.unasked(now_us, case_id, own, "infra", kind=KIND, detail=detail),
+            Grade(case_id, own, "infra", "skipped", now_us, KIND, {}, detail),
         )
         path = nodeid.split("::", maxsplit=1)[0]
-        properties = CaseProperties(run.directory.path).of(
+        properties = CaseProperties(self._run.directory.path).of(
             case_id=case_id, model=str(model), outcome="infra", kind=KIND
         )
         shown: dict[str, Any] = {
@@ -117,6 +112,17 @@ class Crashes:
             pytest.TestReport(**shown, outcome="skipped", longrepr=reason, when="setup"),
             pytest.TestReport(**shown, outcome="passed", longrepr=None, when="teardown"),
         ]
+
+    def note(self, *records: JournalRecord) -> None:
+        """Append to the controller's own segment.
+
+        Raises:
+            ResultsError: It cannot be written.
+        """
+        run = self._run
+        if self._journal is None:
+            self._journal = JournalWriter(run.directory.journal, "controller", run.redactor.bytes)
+        self._journal.append_all(records)
 
     def close(self) -> None:
         """Close the segment, if there is one."""

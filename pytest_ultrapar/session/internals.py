@@ -18,7 +18,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest import runner
+from _pytest import fixtures, runner
 from _pytest import warnings as marked_warnings
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from contextlib import AbstractContextManager
 
-    import pluggy
     from _pytest._io import TerminalWriter
 
 
@@ -179,7 +178,7 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
     )
 
 
-def is_direct_parameter(definition: pytest.FixtureDef[Any]) -> bool:
+def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
     """Whether a fixture only hands over a directly parametrised value (`DirectParamFixtureDef`)."""
     return isinstance(definition, DirectParamFixtureDef)
 
@@ -268,31 +267,63 @@ def know_once(session: pytest.Session) -> None:
     """
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
-    # The first result ends the call: with ours in front, another plugin's would not be called.
-    # Those that come later stand in front of ours.
-    others = session.config.hook.pytest_fixture_setup.get_hookimpls()
-    if all(_is_wrapper(one) or one.function.__module__.startswith("_pytest.") for one in others):
-        session.config.pluginmanager.register(_Parameters(), "ultrapar-parameters")
+    _know_request(session.config)
 
 
-class _Parameters:
-    def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-    ) -> object | None:
-        """Hand over a parametrised value the short way. Main thread, some three times per item.
+def _know_request(config: pytest.Config) -> None:
+    """Have pytest not inspect the signature of what stands for `request` (`RequestFixtureDef`).
 
-        None: it is another fixture, or the value is None; `_pytest.fixtures.pytest_fixture_setup`
-        does the same, looking thrice at the kind of function that it is about to call.
-        """
-        if not is_direct_parameter(fixturedef):
-            return None
-        fixturedef.cached_result = (request.param, request.param, None)
-        value: object = request.param
-        return value
+    Each fixture that asks for it gets one of its own: plugins' fixtures for all tests do so five
+    times an item, at 10 us each.
+    """
+    names: Callable[..., tuple[str, ...]] = vars(fixtures)["getfuncargnames"]
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    patch.setattr(
+        fixtures,
+        "getfuncargnames",
+        lambda function, *, name="", cls=None: (
+            # No other fixture may be called so.
+            () if name == "request" else names(function, name=name, cls=cls)
+        ),
+    )
 
 
-def _is_wrapper(implementation: pluggy.HookImpl) -> bool:
-    return implementation.wrapper or implementation.hookwrapper
+def shows_fixtures(config: pytest.Config) -> bool:
+    """Whether anybody looks at fixtures as pytest sets them up and tears them down.
+
+    Called when all plugins are there. What anyio does, it does to asynchronous fixtures.
+    """
+    hook = config.hook
+    looking = [hook.pytest_fixture_setup, hook.pytest_fixture_post_finalizer]
+    implementations = [one for each in looking for one in each.get_hookimpls()]
+    return bool(config.getoption("setupshow", False)) or not all(
+        one.function.__module__.startswith(("_pytest.", "anyio.")) for one in implementations
+    )
+
+
+def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
+    """Give an item its parametrised values and those of some fixtures before it is set up.
+
+    For each of them pytest would make a request and three finalizers, and call two hooks: 30 us,
+    some five times an item. What a wider fixture may depend on is left to pytest, which knows when
+    to make that anew.
+    """
+    if not isinstance(item, pytest.Function):
+        return
+    callspec: Any = getattr(item, "callspec", None)
+    parameters = {} if callspec is None else callspec.params
+    for name, value in (parameters | values).items():
+        definition = fixture_definition(item, name)
+        if name not in values and not (
+            is_direct_parameter(definition) and callspec._arg2scope[name] is Scope.Function
+        ):
+            continue
+        assert definition is not None
+        # With a key that is no item's: where pytest sets one up itself, it makes a value anew.
+        definition.cached_result = (value, NO_VALUE, None)
+        definition._finalizers.clear()
+        item._request._fixture_defs[name] = definition
 
 
 def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
@@ -341,11 +372,15 @@ def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
     """Put all that pytest and plugins write to the terminal through `change`, piece by piece.
 
     No hook sees it all: reasons of `pytest.exit`, tracebacks of hooks, sections of other plugins.
-    Nothing happens where there is no terminal, as in a worker.
+    Nothing happens where there is no terminal; that of a worker leads nowhere.
     """
     if not config.pluginmanager.hasplugin("terminalreporter"):
         return
     writer = config.get_terminal_writer()
+    if hasattr(config, "workerinput"):
+        # For each report to /dev/null (`execnet.gateway_base.init_popen_io`): 10 us of 500 an item.
+        writer.write = writer.flush = lambda *_, **__: None  # type: ignore[assignment, method-assign]
+        return
     write = writer.write
 
     def masked(msg: str, **how: Any) -> None:  # noqa: ANN401 - flush, and any markup

@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     import pytest
 
@@ -56,5 +58,11 @@ def keep_from_fakes() -> None:
     """Have pyfakefs leave our modules alone. Called before each set-up: any may just be loaded."""
     faking = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     if faking is not None:
-        own = (module for name, module in sys.modules.copy().items() if name.startswith(_OWN))
-        faking.Patcher.SKIPMODULES.update(own)
+        _leave_alone(faking, len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _leave_alone(faking: ModuleType, _n_loaded: int) -> None:
+    """To look through a thousand modules takes 0.1 ms, and few are loaded after the first case."""
+    own = (module for name, module in sys.modules.copy().items() if name.startswith(_OWN))
+    faking.Patcher.SKIPMODULES.update(own)

@@ -275,7 +275,7 @@ class Prefetcher:
     @property
     def has_ready(self) -> bool:
         """Whether `take` would not wait for an episode to end."""
-        return len(self._ready) > 0
+        return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
         """By group, how many cases wait for their turn in pytest, their episodes ended."""
@@ -295,7 +295,7 @@ class Prefetcher:
             sleep(_BURST_S)
 
     def _has_news(self) -> bool:
-        if self._inbox or self._finished or self._lost or self._abandoned or len(self._ready):
+        if self._inbox or self._finished or self._lost or self._abandoned or self._ready:
             return True
         return not self._running and (bool(self._backlog) or self._closing)
 
@@ -584,8 +584,8 @@ class ReadyQueue:
         self._by_place: dict[Hashable, deque[int]] = {}
         self._last: Hashable = None
 
-    def __len__(self) -> int:
-        return sum(len(line) for line in self._by_place.values())
+    def __bool__(self) -> bool:
+        return bool(self._by_place)
 
     def add(self, index: int, place: Hashable) -> None:
         """Put a finished item at the end of its place's line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.session.other_plugins import (
     CaseProperties,
@@ -67,6 +69,7 @@ class CaseReports:
         self._prefetcher = prefetcher
         self._runtime = prefetcher.runtime
         self._properties = CaseProperties(prefetcher.runtime.directory)
+        self._shows_fixtures = internals.shows_fixtures(prefetcher.runtime.config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -81,9 +84,12 @@ class CaseReports:
         ended = state.ended if state is not None and not state.is_again else None
         if ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
-            sys.stdout.write(harmless(ended.stdout))
+            if ended.stdout:
+                sys.stdout.write(harmless(ended.stdout))
             if ended.log:
                 item.add_report_section("setup", "log", ended.log)
+        if not self._shows_fixtures:
+            internals.hand_over(item, {} if state is None else _ready_values(item, state))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -103,14 +109,15 @@ class CaseReports:
         Called on the main thread, three times per item.
         """
         # First: plugins take what a test printed from the item, and not from the report.
-        internals.mask_sections(item, self._text_of(item))
+        text = self._text_of(item)
+        internals.mask_sections(item, text)
         report = yield
         state = self._prefetcher.state_of(item)
         if state is not None and state.calling:
             _note_subtest(state, call, report)
         elif state is not None:
             self._judge(item, state, call, report)
-        redact(report, self._runtime.config, self._text_of(item))
+        redact(report, self._runtime.config, text)
         return report
 
     @pytest.hookimpl(wrapper=True)
@@ -248,6 +255,18 @@ class CaseReports:
             hook.pytest_ultrapar_attempt(record=attempt)
         hook.pytest_ultrapar_case(record=grade)
         prefetch.state = None
+
+
+def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
+    """What our own fixtures have for a case; what raises is left to pytest, which reports it."""
+    values: dict[str, object] = {}
+    grade = internals.fixture_definition(item, "grade")
+    if grade is not None and getattr(grade.func, "__ultrapar__", None) == "grade":
+        values["grade"] = Grader(state)
+    if state.ended is not None and state.ended.ending == "returned":
+        with suppress(prefetch.EpisodeError):
+            values[state.prefetched.name] = prefetch.take_value(state.prefetched)
+    return values
 
 
 def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:

@@ -31,7 +31,14 @@ _PYTEST = {
         "SysCaptureBase.tmpfile",
     ),
     "_pytest.compat": ("NOTSET",),
-    "_pytest.fixtures": ("SubRequest", "FuncFixtureInfo.name2fixturedefs"),
+    "_pytest.fixtures": (
+        "FixtureDef._finalizers",
+        "FixtureDef.cached_result",
+        "FixtureRequest._fixture_defs",
+        "FuncFixtureInfo.name2fixturedefs",
+        "SubRequest",
+        "getfuncargnames",
+    ),
     "_pytest.logging": (
         "LoggingPlugin.caplog_handler",
         "LoggingPlugin.formatter",
@@ -58,6 +65,7 @@ _PYTEST = {
 }
 _XDIST = {
     "xdist.dsession": (
+        "DSession.config",
         "DSession.loop_once",
         "DSession.nodemanager",
         "DSession.queue",
@@ -72,8 +80,8 @@ _XDIST = {
         "NodeManager.group",
         "NodeManager.setup_node",
         "WorkerController.gateway",
+        "WorkerController.notify_inproc",
         "WorkerController.process_from_remote",
-        "WorkerController.putevent",
         "WorkerController.send_runtest_some",
         "WorkerController.shutting_down",
         "parse_tx_spec_config",

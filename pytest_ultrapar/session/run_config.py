@@ -37,13 +37,10 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
         has_money = pool.price_book is not None or pool.has_budget
         if has_money and not hasattr(config, "workerinput"):
-            from pytest_ultrapar.pool.price_book import (  # noqa: PLC0415 - few pools have one
-                check_budgets,
-                with_book_prices,
-            )
+            from pytest_ultrapar.pool import price_book  # noqa: PLC0415 - few pools have one
 
-            pool = with_book_prices(pool)
-            check_budgets(pool)
+            pool = price_book.with_book_prices(pool)
+            price_book.check_budgets(pool)
         options = read_options(config, pool)
         if options.divided_by is not None:
             from pytest_ultrapar.pool.shard import divided  # noqa: PLC0415 - few runs are shards

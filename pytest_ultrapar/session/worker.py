@@ -16,7 +16,7 @@ from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
-from pytest_ultrapar.session.worker_messages import Outbox
+from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,10 @@ class WorkerSession:
             raise ConfigError(msg)
         directory = Path(given["directory"])
         collected = selection.collect_run(config, items, directory)
+        interactor = _interactor(config)
+        note = note_at(note_of(directory, given["worker"]))
+        self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
+        interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:
             return
         worker = given["worker"]
@@ -86,9 +90,6 @@ class WorkerSession:
             alone=given["alone"],
         )
         register_reports(config, self._prefetcher)
-        interactor = _interactor(config)
-        self._outbox = Outbox(interactor.sendevent)
-        interactor.sendevent = self._outbox.sendevent
         interactor.torun = PrefetchQueue(self._prefetcher, dispatched, self._outbox)
         self._prefetcher.start()
 
@@ -156,7 +157,6 @@ class PrefetchQueue:
             self._outbox.flush()
         index = self._prefetcher.take()
         if index is None:
-            self._outbox.stop_holding()
             return self._marker
         self._n_given += 1
         return index

@@ -1,12 +1,21 @@
-"""What a worker tells the controller: one message and one event per item, where xdist has six."""
+"""What a worker tells the controller: one message and one event of many items."""
 
 from __future__ import annotations
 
 import marshal
+import threading
+from contextlib import suppress
+from functools import partial
+from mmap import mmap
+from struct import Struct
+from time import sleep
 from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.system.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 
 _PACKED = "ultrapar_packed"
@@ -14,71 +23,122 @@ _FORMAT = 4
 """Of marshal: all versions of Python that may stand on the two sides (`//python=`) read it."""
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """What xdist's `WorkerInteractor` sends of each item, three reports among it."""
-_WORDS = frozenset({str, int, float, bool, type(None), bytes, complex})
-_ROWS = frozenset({list, tuple, set, frozenset})
+_HELD_S = 0.02
+"""50 messages a second are next to nothing, and nobody sees that a result comes so much later."""
+_NOTE = Struct("<q")
+_NOTHING = -1
 Message = tuple[str, dict[str, Any]]
 """What xdist's two sides send each other: an event and its arguments."""
 
 
 class Outbox:
-    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread.
+    """Stands in for `WorkerInteractor.sendevent`. Worker, main thread and one of its own.
 
-    An item's messages leave together with the word that the next one starts, so that whatever kills
-    the worker, the controller knows which item ran. A failure leaves at once: it may be what ends
-    the run (`-x`), and other workers go on sending until the controller hears of it.
+    An item's messages are one piece with the word that the next one starts, and leave with those of
+    other items, 20 ms later at most. A failure leaves at once: it may be what ends the run (`-x`),
+    and other workers go on sending until the controller hears of it.
     """
 
-    def __init__(self, send: Callable[..., None]) -> None:
+    def __init__(self, send: Callable[..., None], starts: Callable[[], None]) -> None:
         """Hold nothing yet.
 
         Args:
             send: xdist's own `sendevent`.
+            starts: Called when an item starts: before the controller hears of it, it may be what
+                kills the worker.
         """
         self._send = send
-        self._held: list[Message] = []
-        self._holds = True
+        self._starts = starts
+        # Of the item that ran last, up to the word that the next one starts; main thread.
+        self._item: list[Message] = []
+        # Of the items before. Guarded by the lock, as is the order in which they leave.
+        self._lock = threading.Lock()
+        self._held: list[bytes] = []
+        self._has_held = threading.Event()
+        threading.Thread(target=self._send_late, name="ultrapar-outbox", daemon=True).start()
 
     def sendevent(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 - as xdist's own
         """Send a message, now or with those that follow; all arrive in their order."""
-        if name in _HELD and _can_be_packed(kwargs):
-            self._held.append((name, kwargs))
-            if name == "logstart" or not self._holds or _tells_failure(kwargs):
-                self.flush()
-        else:
+        if name not in _HELD:
             self.flush()
             self._send(name, **kwargs)
+            return
+        self._item.append((name, kwargs))
+        if name == "logstart":
+            self._starts()
+            self._pack()
+        elif name == "testreport" and kwargs["data"]["outcome"] == "failed":
+            self.flush()
 
     def flush(self) -> None:
         """Send what is held; to be called before the main thread waits."""
-        if self._held:
-            self._send(_PACKED, messages=marshal.dumps(self._held, _FORMAT))
-            self._held.clear()
+        self._pack()
+        self._send_packed()
 
-    def stop_holding(self) -> None:
-        """From now on send everything at once: no item follows the one that runs next."""
-        self._holds = False
-        self.flush()
+    def _pack(self) -> None:
+        """Hold as one piece what may leave at any moment; what cannot be packed leaves now."""
+        item, self._item = self._item, []
+        packed = _packed(item) if item else None
+        if packed is not None:
+            with self._lock:
+                self._held.append(packed)
+            self._has_held.set()
+        elif item:
+            self._send_packed()
+            for name, arguments in item:
+                self._send(name, **arguments)
+
+    def _send_packed(self) -> None:
+        with self._lock:
+            if self._held:
+                held, self._held = self._held, []
+                self._send(_PACKED, messages=held)
+
+    def _send_late(self) -> None:
+        with suppress(OSError):  # the session is over
+            while self._has_held.wait():
+                self._has_held.clear()
+                sleep(_HELD_S)
+                self._send_packed()
+
+
+def note_of(directory: Path, worker: str = "*") -> Path:
+    """Where a worker notes which item it runs, in the run's directory."""
+    return directory / f"running-{worker}"
+
+
+def note_at(path: Path) -> Callable[[int], None]:
+    """What notes the item that this process runs, by its position.
+
+    `noted_at` reads it when the process is gone, whatever killed it. To write is to set 8 bytes of
+    memory.
+    """
+    with path.open("w+b") as file:
+        # A file of a full disk that has no block yet would end the process at the first note.
+        file.write(_NOTE.pack(_NOTHING))
+        file.flush()
+        return partial(_NOTE.pack_into, mmap(file.fileno(), _NOTE.size), 0)
+
+
+def noted_at(path: Path) -> int:
+    """The item that a process ran last; -1 for none."""
+    try:
+        (index,) = _NOTE.unpack(read_file(path))
+    except FileNotFoundError:
+        return _NOTHING
+    return int(index)
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `WorkerController` take apart what an `Outbox` sent. Before it has a channel.
+    """Have a `WorkerController` let through what an `Outbox` sent. Before it has a channel.
 
-    Its events come to the main thread as one (`handle_packed`).
+    xdist takes messages apart in a thread for each worker, which the main thread then waits for.
     """
-    process, put = node.process_from_remote, node.putevent
+    process = node.process_from_remote
 
     def process_from_remote(message: Any) -> None:  # noqa: ANN401 - a message, or xdist's end marker
         if isinstance(message, tuple) and message[0] == _PACKED:
-            # From our own worker; JSON would make lists of tuples.
-            messages = marshal.loads(message[1]["messages"])  # noqa: S302
-            events: list[Message] = []
-            node.putevent = events.append
-            try:
-                for one in messages:
-                    process(one)
-            finally:
-                node.putevent = put
-                put((_PACKED, {"events": events}))
+            node.notify_inproc(_PACKED, node=node, **message[1])
         else:
             process(message)
 
@@ -86,15 +146,19 @@ def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
 
 
 def handle_packed(dsession: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a `DSession` carry out what came as one event. Before it has workers.
+    """Have a `DSession` carry out what comes as one event. Before it has workers."""
+    config = dsession.config
 
-    For each event by itself there is a round of xdist's queue, with its question whether all tests
-    have finished (`DSession.loop_once`): 0.02 of the 0.3 ms that an item costs the controller.
-    """
-
-    def handle(events: Sequence[Message]) -> None:
-        for name, arguments in events:
-            getattr(dsession, f"worker_{name}")(**arguments)
+    def handle(node: Any, messages: Sequence[bytes]) -> None:  # noqa: ANN401 - as above
+        for packed in messages:
+            # From our own worker; JSON would make lists of tuples.
+            for name, arguments in marshal.loads(packed):  # noqa: S302
+                own = arguments
+                if name == "testreport":
+                    # As `WorkerController.process_from_remote`.
+                    make = config.hook.pytest_report_from_serializable
+                    own = {"rep": make(config=config, data=arguments["data"])}
+                getattr(dsession, f"worker_{name}")(node=node, **own)
 
     setattr(dsession, f"worker_{_PACKED}", handle)
 
@@ -117,28 +181,14 @@ def event(
     return tell
 
 
-def _tells_failure(arguments: dict[str, Any]) -> bool:
-    match arguments:
-        case {"data": {"outcome": "failed"}}:
-            return True
-    return False
-
-
-def _can_be_packed(arguments: dict[str, Any]) -> bool:
-    """Whether marshal takes them; if not, execnet says what it thinks of them."""
-    try:
-        return _is_plain(arguments)
-    except RecursionError:
-        return False
-
-
-def _is_plain(value: Any) -> bool:  # noqa: ANN401 - that is the question
-    """Whether marshal gives back what it is given.
+def _packed(messages: list[Message]) -> bytes | None:
+    """Through marshal; None where that does not give back what it is given.
 
     It also takes whatever has a buffer, a numpy number such as a score among them, and gives back
-    its bytes.
+    its bytes. To look at each value before costs three times as much.
     """
-    kind = type(value)
-    if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return kind in _WORDS or (kind in _ROWS and all(map(_is_plain, value)))
+    try:
+        packed = marshal.dumps(messages, _FORMAT)
+        return packed if marshal.loads(packed) == messages else None  # noqa: S302 - our own
+    except Exception:  # noqa: BLE001 - values may be anything, and compare as they like
+        return None

@@ -430,6 +430,38 @@ def test_it(answer, n): pass
     }
 
 
+def test_values_are_handed_over_where_nobody_looks_at_fixtures(project):
+    """Each case gets its own, also beside wider fixtures and after one that has none."""
+    project.suite("""
+import asyncio
+
+@prefetch
+async def said(llm, prompt) -> str:
+    if prompt == "fail":
+        await asyncio.sleep(0.1)  # behind those that have a value
+        raise RuntimeError("no value")
+    return (await llm.chat([{"role": "user", "content": prompt}])).text
+
+@pytest.fixture(scope="module")
+def wide(place):
+    return f"wide {place}"
+
+@pytest.fixture
+def narrow(prompt, said, grade):
+    return f"narrow {prompt} {said} {type(grade).__name__}"
+
+@pytest.mark.parametrize("place", ["here", "there"], scope="module")
+@pytest.mark.parametrize("prompt", ["say a", "fail", "say b"])
+def test_it(place, prompt, said, wide, narrow, request, grade):
+    assert wide == f"wide {place}"
+    assert narrow == f"narrow {prompt} {said} Grader"
+    assert said == prompt.removeprefix("say ") == request.getfixturevalue("said")
+    grade(True)
+""")
+    project.run("-n0").assert_outcomes(errors=2)
+    assert Counter(row["outcome"] for row in project.rows()) == {"solved": 4, "error": 2}
+
+
 LOADERS = """
 import sys
 

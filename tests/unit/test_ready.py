@@ -32,4 +32,4 @@ def test_ready_gives_each_item_once(steps):
     while (index := ready.pop()) is not None:
         popped.append(index)
     assert sorted(popped) == added
-    assert len(ready) == 0
+    assert not ready

@@ -58,8 +58,8 @@ def with_client(client_s):
     return Attribution(10.0, parts, ())
 
 
-def engine(*, late_s=0.0001, cpu=0.5):
-    return EngineSpent("gw0", 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2)
+def engine(*, late_s=0.0001, cpu=0.5, name="gw0"):
+    return EngineSpent(name, 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2)
 
 
 def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
@@ -67,7 +67,20 @@ def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
     assert said.startswith("30% of the makespan was the client's own time")
     assert "20.0 ms late" in said
     assert "70 ms after their lease" in said
-    assert "97% CPU" in said
+    assert said.endswith("(gw0) took 97% CPU: more workers (-n) share its work")
+
+
+@pytest.mark.parametrize("name", ["controller", "broker"])
+def test_process_that_serves_all_workers_is_named_with_what_helps(name):
+    spent = [engine(cpu=0.6), EngineSpent(name, 10.0, 9.7, 0, 0.0, 0.0), engine(name="gw1")]
+    said = client_bound(with_client(3.0), spent, 0.001)
+    assert f"the busiest process ({name}) took 97% CPU: it serves all workers; " in said
+    assert "--ultrapar-shard" in said
+
+
+def test_client_that_is_late_without_a_full_process_names_no_cure():
+    said = client_bound(with_client(3.0), [engine(late_s=0.02)], 0.001)
+    assert said.endswith("(gw0) took 50% CPU")
 
 
 @pytest.mark.parametrize(
