@@ -45,7 +45,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
             not all was one run of one host.
         behind_s: From the end of the last episode to that of the last test.
         tables_s: Making of the tables and of all figures, once the run was over.
-        stretch: How much longer answers took where more was in flight; None where that is not known.
+        stretch: How much longer answers took where more was in flight; None: not known.
     """
 
     peak_in_flight: int = 0
