@@ -18,7 +18,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest import fixtures, runner
+from _pytest import runner
 from _pytest import warnings as marked_warnings
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
@@ -267,26 +267,6 @@ def know_once(session: pytest.Session) -> None:
     """
     # Asked fourteen times per item which conftests are there for its file (`Node.ihook`): 5 %.
     session.gethookproxy = cache(session.gethookproxy)  # type: ignore[method-assign,assignment]
-    _know_request(session.config)
-
-
-def _know_request(config: pytest.Config) -> None:
-    """Have pytest not inspect the signature of what stands for `request` (`RequestFixtureDef`).
-
-    Each fixture that asks for it gets one of its own: plugins' fixtures for all tests do so five
-    times an item, at 10 us each.
-    """
-    names: Callable[..., tuple[str, ...]] = vars(fixtures)["getfuncargnames"]
-    patch = pytest.MonkeyPatch()
-    config.add_cleanup(patch.undo)
-    patch.setattr(
-        fixtures,
-        "getfuncargnames",
-        lambda function, *, name="", cls=None: (
-            # No other fixture may be called so.
-            () if name == "request" else names(function, name=name, cls=cls)
-        ),
-    )
 
 
 def shows_fixtures(config: pytest.Config) -> bool:

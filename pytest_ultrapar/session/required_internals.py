@@ -37,7 +37,6 @@ _PYTEST = {
         "FixtureRequest._fixture_defs",
         "FuncFixtureInfo.name2fixturedefs",
         "SubRequest",
-        "getfuncargnames",
     ),
     "_pytest.logging": (
         "LoggingPlugin.caplog_handler",
