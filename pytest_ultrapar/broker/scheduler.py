@@ -335,8 +335,7 @@ def next_opening(
     # rotation and has work for it.
     for stolen in (False, True):
         for worker in workers:
-            best = _first_of(worker, free, stolen=stolen)
-            if best is not None:
+            if (best := _first_of(worker, free, stolen=stolen)) is not None:
                 return best
     return None
 

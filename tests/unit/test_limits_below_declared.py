@@ -78,10 +78,10 @@ def test_who_was_refused_asks_one_at_a_time_whether_anything_is_let_in_again(rat
         (Bears(rate=40),), sigma=0.01, typical_s=0.2, counts_refused=True, refused_after_s=0.003
     )
     known = play(provider, qps=40)
-    plays = [play(provider, seed=seed, rate_mode=rate_mode) for seed in range(1, 6)]
-    assert statistics.median(found.n_refused_late for found in plays) <= 0.05 * N
-    for found in plays:
+    for seed in range(1, 4):
+        found = play(provider, seed=seed, rate_mode=rate_mode)
         assert found.n_infra == 0
+        assert found.n_refused_late <= 0.10 * N
         assert found.end_s <= 1.5 * known.end_s
 
 

@@ -121,7 +121,7 @@ class AdaptiveController:
         would let one of two such requests in, and look as if it had one seat. Nor do all of them go
         at once while nobody knows whether anything is let in, at the start or after refusals.
         """
-        most = self._level / SATURATED if self._level > FEW else self._level
+        most = self._level / SATURATED if self._level > START else self._level
         spread = TRY_SPREAD if self.cap() > most else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
         if not self._served_since_cut or self._wary_s > -math.inf:

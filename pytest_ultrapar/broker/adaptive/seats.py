@@ -138,7 +138,9 @@ class SeatSearch:
             # longer than an answer. Where more is borne the refusal may be about a rate, which
             # doubling finds sooner.
             self._aim(self.limit, self.cut_s)
-        if not is_new or max(seen.at_grant, seen.in_flight) < SATURATED * self.seats:
+        # Until something was refused, the first round counts as well, in which few were at once.
+        most = seen.at_grant if self.cut_s > -math.inf else max(seen.at_grant, seen.in_flight)
+        if not is_new or most < SATURATED * self.seats:
             return False
         before = self.limit
         if self._curve is None:
