@@ -221,7 +221,11 @@ class TableSet:
     def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
         rows = [self._result(*one.result, one) for one in group if one.result is not None]
         given: dict[object, Sequence[Any]]
-        given = dict(zip(_OF_RESULT, zip(*rows, strict=True) if rows else [()] * 6, strict=True))
+        given = dict(
+            zip(
+                _OF_RESULT, zip(*rows, strict=True) if rows else [()] * len(_OF_RESULT), strict=True
+            )
+        )
         columns = results_columns(self.params, scores)
         arrays = []
         for column in columns:
