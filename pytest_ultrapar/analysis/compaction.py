@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 50_000
-"""Cases; they take 6 KB each while their rows are made. A run of more is compacted in slices."""
+"""Cases; they take 5 KB each while their rows are made. A run of more is compacted in slices."""
 SLICE = 10_000
 """Cases of a slice. What they took is free again, and mostly cannot be given back."""
 

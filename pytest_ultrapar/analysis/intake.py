@@ -193,8 +193,8 @@ class Intake:
         kept = self._episodes
         episodes = [own for one in found.episodes if (own := kept.get(one.position)) is not None]
         final = found.final_episode() if case is not None else None
-        graded = [own for own in episodes if final is not None and own.position == final.position]
-        return Ended(case, found, episodes, graded[0] if graded else None)
+        graded = None if final is None else kept.get(final.position)
+        return Ended(case, found, episodes, graded)
 
     def figures(self, ended: Iterable[Ended]) -> tuple[list[CaseMeasure], RequestLog]:
         """One measure for each case that has a result, and the requests of all.
@@ -205,20 +205,19 @@ class Intake:
         parts: list[range] = []
         measured: list[int] = []
         for one in ended:
-            parts += [each.requests for each in one.episodes if each is not one.graded]
-            if one.graded is not None:
-                parts.append(one.graded.requests)
-            if one.result is None:
+            graded, result = one.graded, one.result
+            parts += [each.requests for each in one.episodes if each is not graded]
+            if graded is not None:
+                parts.append(graded.requests)
+            if result is None:
                 continue
-            case, grade = one.result
             measure = measure_case(
-                case,
-                grade,
-                None if one.graded is None else one.graded.spent,
+                *result,
+                None if graded is None else graded.spent,
                 summary_by=self._manifest.summary_by,
                 part=self._part,
-                cost=None if one.graded is None else one.graded.cost,
-                cell=self._cells[case.case_id],
+                cost=None if graded is None else graded.cost,
+                cell=self._cells[result[0].case_id],
             )
             measures.append(measure)
             if measure.span is not None:

@@ -138,23 +138,11 @@ class Repeated(NamedTuple):
     cluster: str | None
 
 
+_SECONDS = ("first_send_s", "end_s", "service_s", "duration_s")
+_OF_SAMPLE = ("serial_first_s", "serial_end_s", "serial_s")
+_NUMBERS = ("number", "kind", "n_attempts", "tokens_in", "tokens_out", "cost", "scores_at")
 _ROW = np.dtype(
-    [
-        ("number", "i8"),
-        ("kind", "i4"),
-        ("first_send_s", "f8"),
-        ("end_s", "f8"),
-        ("service_s", "f8"),
-        ("duration_s", "f8"),
-        ("n_attempts", "i8"),
-        ("tokens_in", "i8"),
-        ("tokens_out", "i8"),
-        ("cost", "i8"),
-        ("serial_first_s", "f8"),
-        ("serial_end_s", "f8"),
-        ("serial_s", "f8"),
-        ("scores_at", "i8"),
-    ]
+    [*[(name, "f8") for name in (*_SECONDS, *_OF_SAMPLE)], *[(name, "i8") for name in _NUMBERS]]
 )
 """Of a time that is not known NaN, of a number -1."""
 _NO_SPAN = (math.nan, math.nan)

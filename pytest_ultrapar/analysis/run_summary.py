@@ -252,25 +252,23 @@ class Ends:
 
     def add(self, cases: Iterable[Case], histories: Mapping[str, CaseHistory]) -> None:
         """Take some cases, in the order planned, with what was written of each."""
-        known = [(case, histories.get(case.case_id, CaseHistory())) for case in cases]
-        graded = [(case, found.grade) for case, found in known if found.grade is not None]
-        self.kinds.update(f"{one.outcome}/{one.kind}" for _, one in graded if one.kind)
-        notes = [
-            CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error)
-            for case, grade in graded
-            if grade.outcome in {"error", "infra"}
-        ]
-        self.notes = sorted([*self.notes, *notes], key=_errors_first)[:MOST_NOTES]
-        for case, found in known:
-            if found.grade is not None:
-                continue
-            if not found.had_episode:
+        notes = [*self.notes]
+        nothing = CaseHistory()
+        for case in cases:
+            found = histories.get(case.case_id, nothing)
+            if (grade := found.grade) is not None:
+                if grade.kind:
+                    self.kinds[f"{grade.outcome}/{grade.kind}"] += 1
+                if grade.outcome in {"error", "infra"}:
+                    notes.append(CaseNote(case.nodeid, grade.outcome, grade.kind, grade.error))
+            elif not found.had_episode:
                 if len(self.never_ran) < MOST_NOTES:
                     self.never_ran.append(case.nodeid)
             elif found.finished:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1
+        self.notes = sorted(notes, key=_errors_first)[:MOST_NOTES]
 
 
 def _errors_first(note: CaseNote) -> bool:

@@ -1,7 +1,7 @@
 """A run of very many cases, some at a time: its tables take no more memory than those of a few.
 
 A slice is some cases that follow one another in the plan. The journal is read once for what is
-known of it as a whole, and where it tells of which slice: 24 bytes for each record.
+known of it as a whole, and where it tells of which slice, which takes 24 bytes for each record.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Slices:
         self._seen: Counter[tuple[int, int]] = Counter()
         self._n_slices = -(-self.n_cases // size)
         self._segments: list[str] = []
+        self._segment, self._offset, self._length = array("I"), array("Q"), array("I")
         self.scores: set[str] = set()
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
@@ -105,12 +106,11 @@ class Slices:
     def positions(self, cases: list[Case]) -> Iterator[Position]:
         """Where the journal tells of the cases of the current slice."""
         number = self._number if cases else self._n_slices
-        begin, end = np.searchsorted(self._slice_of, (number, number + 1)).tolist()
-        for segment, offset, length in self._places[begin:end].tolist():
-            yield Position(self._segments[segment], offset, length)
+        for at in self._in_order[self._ends[number] : self._ends[number + 1]].tolist():
+            yield Position(self._segments[self._segment[at]], self._offset[at], self._length[at])
 
     def _look(self) -> None:
-        places, hashes = array("q"), array("q")
+        hashes = array("q")
         for number, path in enumerate(segments(self._journal)):
             self._segments.append(path.name)
             for position, head in scan_segment(path, decode_head):
@@ -123,7 +123,9 @@ class Slices:
                     continue
                 if isinstance(head, Grade):
                     self.scores.update(head.scores)
-                places.extend((number, position.offset, position.length))
+                self._segment.append(number)
+                self._offset.append(position.offset)
+                self._length.append(position.length)
                 hashes.append(hash(head.case_id))
         found = np.array(hashes)
         at = np.minimum(self._hashes.searchsorted(found), max(0, self.n_cases - 1))
@@ -131,6 +133,5 @@ class Slices:
         # What is not planned comes with the last slice, which has no cases.
         slice_of = np.full(len(found), self._n_slices)
         slice_of[is_planned] = self._order[at[is_planned]] // self._size
-        order = np.argsort(slice_of, kind="stable")
-        self._slice_of = slice_of[order]
-        self._places = np.array(places).reshape(-1, 3)[order]
+        self._in_order = np.argsort(slice_of, kind="stable")
+        self._ends = np.searchsorted(slice_of[self._in_order], np.arange(self._n_slices + 2))

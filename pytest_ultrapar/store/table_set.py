@@ -221,7 +221,11 @@ class TableSet:
     def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
         rows = [self._result(*one.result, one) for one in group if one.result is not None]
         given: dict[object, Sequence[Any]]
-        given = dict(zip(_OF_RESULT, zip(*rows, strict=True) if rows else [()] * 6, strict=True))
+        given = dict(
+            zip(
+                _OF_RESULT, zip(*rows, strict=True) if rows else [()] * len(_OF_RESULT), strict=True
+            )
+        )
         columns = results_columns(self.params, scores)
         arrays = []
         for column in columns:
@@ -308,15 +312,15 @@ class TableFiles:
             rows: Has them.
             cases: In the order of their rows.
             read: Gives an episode of the journal, or None where it cannot be read any more.
-            written: Called now and then with how many of the cases are written.
+            written: Called before each row group with how many of the cases are written.
         """
         n_written = 0
         for group in _groups(cases):
+            written(n_written)
             found = rows.rows_of(group, self._scores, read)
             for table, own in zip(self._tables, found, strict=True):
                 table.write(own)
             n_written += len(group)
-            written(n_written)
 
     def publish(self) -> list[Path]:
         """Read all back and put them in their places together; returns where they stand.
