@@ -129,14 +129,14 @@ class SeatSearch:
         """
         took_s = seen.now_s - seen.granted_s
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
-        is_new = seen.granted_s >= self.cut_s
-        if is_new:
+        if is_new := seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         elif self._curve is None and self._pause_s > self.service_s and self.limit < START:
             # What was sent before the first refusal is served: that was no storm but a limit, of
             # few seats, and a try beyond it costs the pause that the provider asks for, which is
             # longer than an answer. Where more is borne the refusal may be about a rate, which
-            # doubling finds sooner.
+            # doubling finds sooner. One try is worth its pause while so little is known.
+            self._pause_s = 0.0
             self._aim(self.limit, self.cut_s)
         # Until something was refused, the first round counts as well, in which few were at once.
         most = seen.at_grant if self.cut_s > -math.inf else max(seen.at_grant, seen.in_flight)
