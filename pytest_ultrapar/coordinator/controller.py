@@ -56,11 +56,14 @@ class ControllerSession:
 
     All of it is called on the main thread, between two messages of workers; methods named in
     parentheses are those of `DSession` that call.
+
+    Attributes:
+        config: As schedulers of xdist have it; pytest-rerunfailures reads it where a worker died.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._config = coordinator.config
+        self.config = coordinator.config
         self._client: BlockingBrokerClient | None = None
         self._fault_path = fault_path()
         self._n_workers = 0
@@ -338,7 +341,7 @@ class ControllerSession:
 
     def _stop(self, why: str) -> None:
         """End as `DSession._handlefailures` does for `-x`: workers end in order, exit code 2."""
-        dsession = self._config.pluginmanager.getplugin("dsession")
+        dsession = self.config.pluginmanager.getplugin("dsession")
         dsession.shouldstop = f"pytest-ultrapar: {why}"
 
     def _begun(self) -> Dispatch | None:
@@ -351,14 +354,14 @@ class ControllerSession:
         self._collection = collection
         if not collection:
             return None
-        session = self._config.pluginmanager.getplugin("session")
+        session = self.config.pluginmanager.getplugin("session")
         if run_config.stops_at_collection(session):
             # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
             # tests, and requests of a run that fails anyway would be paid for.
             msg = f"{counted(session.testsfailed, 'error')} during collection"
             raise session.Interrupted(msg)
         items = self._items()
-        garbage.spare_items(self._config)
+        garbage.spare_items(self.config)
         run = self._coordinator.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}
@@ -372,7 +375,9 @@ class ControllerSession:
         )
         self._crashes = Crashes(run, self._case_ids)
         self._began_s = boot_s()
-        self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
+        # Only a figure, as at the end.
+        with contextlib.suppress(OSError):
+            self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:
@@ -439,7 +444,7 @@ class ControllerSession:
 
         It may have died between the report of a call and that of its teardown.
         """
-        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
         # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
@@ -458,7 +463,7 @@ class ControllerSession:
             reports = self._crashes.give_up(self._collection[index], case_id, item.model, worker)
         setattr(reports[0], OUTCOME, "infra")
         for report in reports:
-            self._config.hook.pytest_runtest_logreport(report=report)
+            self.config.hook.pytest_runtest_logreport(report=report)
         if self._client is not None:
             self._client.episode_ended(case_id)
 
@@ -473,7 +478,7 @@ class ControllerSession:
         if cluster is None or not self._case_ids:
             return False
         self._claims = True
-        dsession = self._config.pluginmanager.getplugin("dsession")
+        dsession = self.config.pluginmanager.getplugin("dsession")
         cluster.start(
             event(dsession, "claimed", self._claimed),
             event(dsession, "claims_over", self._claims_over),

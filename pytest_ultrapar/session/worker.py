@@ -19,7 +19,7 @@ from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from pytest_ultrapar.broker.port import BrokerPort
 
@@ -69,6 +69,9 @@ class WorkerSession:
         self._outbox = Outbox(interactor.sendevent, lambda: note(interactor.item_index))
         interactor.sendevent = self._outbox.sendevent
         if not collected.case_ids:
+            # xdist's own queue waits for the next test: what is held leaves before it does.
+            get, outbox = interactor.torun.get, self._outbox
+            interactor.torun.get = lambda: (outbox.flush(), get())[1]
             return
         worker = given["worker"]
 
@@ -93,16 +96,26 @@ class WorkerSession:
         interactor.torun = PrefetchQueue(self._prefetcher, dispatched, self._outbox)
         self._prefetcher.start()
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Send what is held, where pytest still reports what goes wrong. Worker, main thread."""
+        done = yield
+        if self._outbox is not None:
+            self._outbox.flush()
+        return done
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the engine before the worker says that it has finished. Worker, main thread."""
-        if self._outbox is not None:
-            # The loop may have ended early, and ending the engine takes seconds.
-            self._outbox.flush()
-        if self._prefetcher is not None and (fault := self._prefetcher.stop()):
-            # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before the
-            # `yield` of its wrapper runs before any other plugin. It sends this after all of us.
-            session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
+        try:
+            if self._outbox is not None:
+                # The loop may have ended early, and ending the engine takes seconds.
+                self._outbox.flush()
+        finally:
+            if self._prefetcher is not None and (fault := self._prefetcher.stop()):
+                # xdist has copied `session.shouldstop` by now: what `WorkerInteractor` does before
+                # the `yield` of its wrapper runs before any other plugin. This it sends after us.
+                session.config.workeroutput["shouldstop"] = fault  # type: ignore[attr-defined]
 
     @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
     def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from functools import partial
 from mmap import mmap
 from struct import Struct
+from struct import error as StructError  # noqa: N812
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.system.files import read_file
+from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,8 +113,11 @@ def note_at(path: Path) -> Callable[[int], None]:
 
     `noted_at` reads it when the process is gone, whatever killed it. To write is to set 8 bytes of
     memory.
+
+    Raises:
+        ResultsError: The file cannot be written.
     """
-    with path.open("w+b") as file:
+    with cannot(f"write {path}"), path.open("w+b") as file:
         # A file of a full disk that has no block yet would end the process at the first note.
         file.write(_NOTE.pack(_NOTHING))
         file.flush()
@@ -124,7 +128,7 @@ def noted_at(path: Path) -> int:
     """The item that a process ran last; -1 for none."""
     try:
         (index,) = _NOTE.unpack(read_file(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, StructError):  # it died before it had written any
         return _NOTHING
     return int(index)
 

@@ -164,7 +164,8 @@ class AdaptiveController:
             reason = self._refused(seen)
         elif seen.is_troubled:
             self._trouble += _TROUBLE_WEIGHT * (1.0 - self._trouble)
-            reason = self._compare(seen) if seen.outcome == "timeout" else ""
+            if seen.outcome == "timeout" and self.queue.seats is None:
+                reason = self._compare(seen)
         cap, rate = self._noted
         if self.cap() != cap or abs(1.0 / self.pace.rate - 1.0 / rate) > WORTH_NOTING / rate:
             self._note(seen.now_s, seen.in_flight, reason)

@@ -151,6 +151,8 @@ class PlateauSearch:
             level = self._doublings[power] = _Level(float(2**power), seen.now_s)
         level.add(seen)
         half = self._doublings.get(power - 1)
+        if half is not None and seen.now_s - half.since_s > OLD * level.mean_s:
+            half = None
         if self._is_late(level, seen):
             self._begin(level.at_once / level.n_all, seen.now_s, hold=0.0)
             self._base = level

@@ -232,7 +232,8 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     first_s = floats(attempts["t_first_token_s"]) - floats(attempts["t_send_s"])
     # A role's model is another one.
     own_ok = mask(attempts["outcome"], ["ok"]) & mask(attempts["role"], [""])
-    model_of = np.where(own_ok & (case_of >= 0) & ~np.isnan(first_s), model_at[case_of], -1)
+    # The last one is of requests of no case here.
+    model_of = np.where(own_ok & ~np.isnan(first_s), np.append(model_at, -1)[case_of], -1)
     changes = read_rows(run_dir, "limits", _LIMITS) if _has(run_dir, "limits") else []
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
     sent = requests_sent(attempts)
