@@ -121,6 +121,8 @@ def compact(
             paths = files.publish()
             written(n_cases, n_cases)
         finally:
+            # What is written to must not be closed meanwhile.
+            beside.shutdown()
             files.discard()
         history.damage.extend(taken.unreadable)
         histories = write_histories(run_dir, manifest)

@@ -84,7 +84,10 @@ def performance(
         first_token=latency_of(log.first_token_s),
         stretch=stretch(log),
     )
-    is_one = not manifest.resumed and manifest.merged is None and not manifest.asked_by_others
+    is_one = (
+        not (manifest.resumed or manifest.regraded or manifest.asked_by_others)
+        and manifest.merged is None
+    )
     if span is not None and manifest.ended_at is not None and is_one and len(log):
         columns = log.columns()
         first_s = float(columns.sent_at_s.min())

@@ -29,6 +29,8 @@ _FEW_SHARE = 0.01
 _BLOCKS = 24
 _NO_SPREAD = 1e-3
 """Of a logarithm: times that are equal up to this are equal."""
+_MOST_SAID = 50.0
+"""Of a logarithm: what is larger is no factor but the noise of equal loads."""
 _LEAST_RANGE = math.log(1.5)
 NOTICED = 1.1
 _MOST_UNSURE = 1.6
@@ -104,9 +106,12 @@ def stretch(log: RequestLog) -> Stretch | None:
     blocks = np.add.reduceat(moved * left[:, None], np.arange(_BLOCKS) * len(left) // _BLOCKS)
     alone_variance = inverse * (left @ left) / max(1, len(left) - len(numbers) - 2)
     variance = inverse @ blocks.T @ blocks @ inverse * _BLOCKS / (_BLOCKS - 1)
-    error = math.sqrt(max(alone_variance[0, 0], variance[0, 0]))
+    error = math.sqrt(max(0.0, alone_variance[0, 0], variance[0, 0]))
     slope = float(slopes[0])
     reach = critical_t(_BLOCKS, 0.95) * max(error, _NO_SPREAD)
+    if inverse[0, 0] <= 0 or (abs(slope) + reach) * many > _MOST_SAID:
+        # Each server had the same load all the time.
+        return None
     low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
     alone = math.exp((slope + reach) * many)
     most = _MOST_UNSURE if few <= many - few and slope <= reach else NOTICED

@@ -237,8 +237,12 @@ def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
     raise AssertionError
 
 
+_MOST_OPEN = 64
+"""Segments; a merged run has those of all workers of all hosts."""
+
+
 class JournalReader:
-    """Reads single records by position; keeps the segments it has read from open."""
+    """Reads single records by position; keeps some segments it has read from open."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -287,6 +291,8 @@ class JournalReader:
                 raise ResultsError(msg)
             # A pipe is not waited for; what is read at a position of it fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            if len(self._fds) >= _MOST_OPEN:
+                self.close()
             fd = self._fds[segment] = Disk.open_fd(self._directory / segment, flags)
         return fd
 

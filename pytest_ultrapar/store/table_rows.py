@@ -145,13 +145,13 @@ def _of_json(
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     with open_file(path) as file:
-        rows = [
-            row
-            for row in map(msgspec.json.Decoder(dict[str, Any]).decode, file)
-            if of_cases is None or row["case_id"] in of_cases
-        ]
+        names, values = None, []
+        for row in map(msgspec.json.Decoder(dict[str, Any]).decode, file):
+            names = names or _names(columns, list(row), beginning)
+            if of_cases is None or row["case_id"] in of_cases:
+                values.append([row[one] for one in names])
     found = {}
-    for one in _names(columns, list(rows[0]) if rows else (), beginning):
-        column = pa.array([row[one] for row in rows])
+    for at, one in enumerate(names or columns):
+        column = pa.array([row[at] for row in values])
         found[one] = column.cast(pa.string()) if pa.types.is_null(column.type) else column
     return pa.table(found)

@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import Attempt, Case, EpisodeEnded, Grade, TurnMessage
+from pytest_ultrapar.records import NO_VALUE, Attempt, Case, EpisodeEnded, Grade, TurnMessage
 from pytest_ultrapar.store.cost import Prices, RoleUses
 from pytest_ultrapar.store.manifest import Manifest
 from pytest_ultrapar.store.parquet import (
@@ -173,8 +173,12 @@ class TableSet:
         manifest, attempts, prices = self._manifest, episode.attempts, self.prices
         place = placed(manifest, episode)
         begin = self._attempts.n
+        # Rows wait for others, and must not keep all that was said.
+        head = msgspec.structs.replace(
+            episode, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
+        )
         for each in attempts:
-            self._attempts.add(manifest, episode, each, charged(prices.of(each)), place)
+            self._attempts.add(manifest, head, each, charged(prices.of(each)), place)
             if each.replayed is not None:
                 self.replayed[each.replayed] += 1
             self.n_maybe_billed += each.maybe_billed
@@ -182,7 +186,7 @@ class TableSet:
         prices.add(attempts)
         self.roles.add(attempts, prices)
         messages = self._messages(episode)
-        n_characters = sum([len(message.content) for message in messages])
+        n_characters = sum([_n_characters(message) for message in messages])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
         return KeptEpisode(
@@ -193,14 +197,14 @@ class TableSet:
             prices.of_all(episode.own_attempts),
             requests,
             range(begin, self._attempts.n),
-            self._add_messages(episode, messages) if is_kept else None,
+            self._add_messages(head, messages) if is_kept else None,
             n_characters,
         )
 
-    def _add_messages(self, episode: EpisodeEnded, messages: Sequence[TurnMessage]) -> range:
+    def _add_messages(self, head: EpisodeEnded, messages: Sequence[TurnMessage]) -> range:
         begin = self._transcripts.n
         for each in messages:
-            self._transcripts.add(self._manifest, episode, each)
+            self._transcripts.add(self._manifest, head, each)
         return range(begin, self._transcripts.n)
 
     def rows_of(
@@ -415,3 +419,8 @@ class _JsonLinesTable(Table):
         if n_found != self._n_rows:
             msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
             raise ResultsError(msg)
+
+
+def _n_characters(message: TurnMessage) -> int:
+    """Of all its texts: what was asked beside the messages may be longer than what was said."""
+    return sum([len(text) for text in msgspec.structs.astuple(message) if isinstance(text, str)])

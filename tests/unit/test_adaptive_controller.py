@@ -319,3 +319,19 @@ def test_history_has_no_row_for_a_hair_of_a_rate():
     rates = [change.qps for change in changes if change.reason == "rate grows"]
     assert 1 <= len(rates) <= 40
     assert all(later >= before * 1.019 for before, later in itertools.pairwise(rates))
+
+
+def test_twice_as_many_are_not_compared_with_what_was_long_ago():
+    controller = AdaptiveController("p/k", 400)
+
+    def answers(n, from_s, took_s, at_once):
+        for at in range(n):
+            granted_s = from_s + at / 10
+            seen = Observation("ok", granted_s, granted_s + took_s, at_once, at_once)
+            controller.plateau.doubles(seen)
+
+    answers(100, 0.0, 1.0, 20)
+    answers(1100, 10.0, 1.0, 40)
+    # Tasks have become longer, and nothing says what fewer at once would take now.
+    answers(600, 120.0, 3.0, 40)
+    assert controller.plateau.seats is None

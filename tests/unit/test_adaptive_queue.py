@@ -54,3 +54,17 @@ def test_refusal_cuts_below_what_the_server_says():
     controller.sent(9.0)
     controller.observe(Observation("rate", 9.0, 9.1, cap, cap))
     assert controller.cap() < cap
+
+
+def test_time_outs_of_a_server_that_tells_its_queue_lower_nothing_when_it_falls_silent():
+    controller = AdaptiveController("vllm/0", 500)
+    for second in range(60):
+        in_flight = min(60, controller.cap())
+        controller.load_reported(ServerLoad(in_flight, 0.0), in_flight, float(second))
+        for n in range(20):
+            outcome = "timeout" if n == second % 20 else "ok"
+            seen = Observation(outcome, second - 1.0, second + n / 20, in_flight, in_flight)
+            controller.observe(seen)
+    told = controller.cap()
+    controller.observe(Observation("ok", 70.0, 71.0, 60, 60))
+    assert controller.cap() >= told - 1 >= 60

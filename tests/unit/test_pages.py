@@ -85,10 +85,8 @@ def unpacked(text):
     """The cases of a part of a page, by id."""
     said = json.loads(gzip.decompress(base64.b64decode(text)))
 
-    def own(columns, number):
-        places = [at for at, of in enumerate(columns["case"]) if of == number]
-        rest = {name: column for name, column in columns.items() if name != "case"}
-        return [row(rest, at) for at in places]
+    def own(rows, number):
+        return [row(rows["columns"], at) for at, of in enumerate(rows["case"]) if of == number]
 
     return {
         case_id: {name: own(said[name], number) for name in ("messages", "attempts", "scores")}
@@ -579,3 +577,24 @@ def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, refused):
     assert pool.read_text() == "[defaults]"
     assert main(["report", str(run), "--out", str(new)]) == 0
     assert new.read_text().startswith("<!doctype html>")
+
+
+def test_run_without_any_result_has_a_page(tmp_path):
+    found = run_of_seven(tmp_path / "stopped")
+    for path in segments(found.journal):
+        graded = {line for line in path.read_bytes().splitlines(True) if b'"type":"grade"' in line}
+        kept = [line for line in path.read_bytes().splitlines(True) if line not in graded]
+        path.write_bytes(b"".join(kept))
+    compact(found.path)
+    assert table(found.path, "results") == []
+    assert table(found.path, "attempts")
+    assert read_figures(found.path, read_manifest(found.path)).cases["case_id"] == []
+
+
+def test_score_of_any_name_stands_with_its_case(tmp_path):
+    found = make_run(tmp_path / "scores", [case(0), case(1)])
+    graded = [grade(n, scores={"case": 0.25, "columns": 1.0}) for n in (0, 1)]
+    write_journal(found, "gw0", episode(0, 1.0, 2.0), episode(1, 1.0, 2.0), *graded)
+    compact(found.path)
+    told = unpacked(transcripts.pack(found.path, ["case0", "case1"]).parts[0])
+    assert [told[one]["scores"] for one in told] == [[{"case": "0.25", "columns": "1"}]] * 2

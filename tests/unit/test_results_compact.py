@@ -297,7 +297,7 @@ def test_compact_row_groups_bound_memory(run, monkeypatch):
     compact(run.path)
     assert pq.ParquetFile(run.path / "results.parquet").num_row_groups == 3
     monkeypatch.setattr(table_set, "CASES_PER_GROUP", 100)
-    monkeypatch.setattr(table_set, "TEXT_PER_GROUP", 4)
+    monkeypatch.setattr(table_set, "TEXT_PER_GROUP", 36)
     compact(run.path)
     assert pq.ParquetFile(run.path / "transcripts.parquet").num_row_groups == 3
 

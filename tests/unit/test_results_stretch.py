@@ -104,3 +104,20 @@ def test_rise_is_said_by_how_much(seats, says_tokens):
 @pytest.mark.parametrize("how", [(4, 20, 1, 0.5, 0.0), (4, 300, 1, 0.5, 0.0)])
 def test_few_answers_or_one_load_alone_tell_nothing(how):
     assert ran(FIXED, how).stretch is None
+
+
+def test_servers_that_had_one_load_each_tell_nothing():
+    draw = random.Random(5)
+    lanes = tuple(Lane(f"p/i{n}/k", "p", "m", f"i{n}", "k", ("p/k",), 1.0, 1.0) for n in (0, 1))
+    for _ in range(40):
+        at_once = [request(0.0, 5.0 + draw.random() * 0.005) for _ in range(24)]
+        alone = [
+            request(10.0 + n, 10.0014 + n + draw.random() * 0.0004, on=1, turn=24 + n)
+            for n in range(12)
+        ]
+        tokens = [draw.choice([5, 28]) for _ in range(36)]
+        asked = [
+            msgspec.structs.replace(one, tokens_out=n, tokens_in=5)
+            for one, n in zip(at_once + alone, tokens, strict=True)
+        ]
+        assert stretch(log_of(lanes, episode(*asked))) is None

@@ -86,10 +86,10 @@ const page = (() => {
     if (shard == null) return null;
     const found = await part(shard);
     const number = found.cases.indexOf(caseId);
-    const own = ({ case: of, ...columns }) => of.flatMap((one, at) => (one === number ? [row(columns, at)] : []));
+    const own = ({ case: of, columns }) => of.flatMap((one, at) => (one === number ? [row(columns, at)] : []));
     return {
       scores: own(found.scores).flatMap(entries).map(([name, score]) => `${name} ${score}`),
-      messages: own(found.messages).map((one) => Object.fromEntries(entries(one))),
+      messages: own(found.messages).map((one) => ({ who: "", ...Object.fromEntries(entries(one)) })),
       attempts: own(found.attempts),
     };
   };

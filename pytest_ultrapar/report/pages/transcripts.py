@@ -92,7 +92,7 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
             of_case |= dict.fromkeys(some, len(parts))
             parts.append(packed)
         first += len(near)
-        n_said = sum(map(len, told[0].columns["content"]))
+        n_said = sum(len(said) for name in _TEXTS for said in told[0].columns[name])
         at_once = max(_CASES_AT_ONCE, len(near) * _CHARACTERS_AT_ONCE // (n_said + 100 * len(near)))
     return Packed(parts, of_case, 0)
 
@@ -108,12 +108,12 @@ class _Rows(NamedTuple):
     case: Numbers
     columns: Mapping[str, Sequence[Any]]
 
-    def of(self, start: int, end: int) -> dict[str, Sequence[Any]]:
+    def of(self, start: int, end: int) -> dict[str, Any]:
         """Those of some of the cases, which are counted from 0 there; no column that is empty."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: column for name, column in found.items() if any(map(_is_told, column))}
-        return {"case": (self.case[begin:stop] - start).tolist(), **kept}
+        return {"case": (self.case[begin:stop] - start).tolist(), "columns": kept}
 
 
 def _is_told(value: object) -> bool:
