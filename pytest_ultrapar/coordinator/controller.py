@@ -81,7 +81,7 @@ class ControllerSession:
         self._vacant: list[HomeShare] = []
         self._homes: dict[str, HomeShare] = {}
         self._unclaimed: dict[int, DispatchItem] = {}
-        self._claims = False
+        self._claims = self._is_broken = False
         # Workers that have reported something since they were last given anything.
         self._hungry: set[str] = set()
         self._reported: set[int] = set()
@@ -155,9 +155,15 @@ class ControllerSession:
             if n_ready is not None:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
+    def pytest_internalerror(self) -> None:
+        """Note it: xdist shows that of a worker, and would end as if all was well."""
+        self._is_broken = True
+
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Ask the broker for its last words while it still runs, and note how busy it was."""
+        if self._is_broken:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
         notes = note_of(self._coordinator.run.directory.path)
         for path in notes.parent.glob(notes.name):
