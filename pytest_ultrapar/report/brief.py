@@ -89,7 +89,7 @@ def brief_lines(
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
-    for few, many in ((1 + more, _MOST_FOLDS + more), (1, 1)):
+    for few, many in ((1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1)):
         rest = [
             *_folded(_speed(summary, lanes), width, few),
             *_first(lane_lines(lanes), width, few),

@@ -125,7 +125,8 @@ def test_requests_of_a_harness_are_cases_of_a_run_within_the_limits(tmp_path):
     assert log.max_in_flight(key="key0") <= 5
     assert log.max_in_window(1.0, key="key0") <= 21
     attempts = pq.read_table(directory / "attempts.parquet").to_pylist()
-    assert len(attempts) == len(log.requests) == 32
+    # The first answer was a 400, so the lane was checked once.
+    assert len(attempts) == len(log.requests) - 1 == 32
     for path in directory.rglob("*"):
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes(), path
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.run_summary import read_summary
 from tests.plugin.conftest import cases
 
 pytestmark = pytest.mark.slow
@@ -30,11 +32,11 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
     project.run("-n0", "--ultrapar-repeats", "3")
     directory = project.directory.resolve()
     tables = [pq.read_table(directory / f"{name}.parquet") for name in TABLES]
-    summary = (directory / "summary.json").read_bytes()
+    summary = msgspec.structs.replace(read_summary(directory), tables_s=None)
     assert [len(table) >= 24 for table in tables] == [True] * 3
     subprocess.run([sys.executable, "-m", COMPACT, directory], check=True, capture_output=True)
     assert [pq.read_table(directory / f"{name}.parquet") for name in TABLES] == tables
-    assert (directory / "summary.json").read_bytes() == summary
+    assert msgspec.structs.replace(read_summary(directory), tables_s=None) == summary
 
 
 def test_pytests_last_look_for_garbage_spares_the_items(project):
