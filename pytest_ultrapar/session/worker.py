@@ -71,7 +71,12 @@ class WorkerSession:
         if not collected.case_ids:
             # xdist's own queue waits for the next test: what is held leaves before it does.
             get, outbox = interactor.torun.get, self._outbox
-            interactor.torun.get = lambda: (outbox.flush(), get())[1]
+
+            def get_next() -> object:
+                outbox.flush()
+                return get()
+
+            interactor.torun.get = get_next
             return
         worker = given["worker"]
 
