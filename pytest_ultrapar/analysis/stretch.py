@@ -97,9 +97,9 @@ def stretch(log: RequestLog) -> Stretch | None:
     if many - few < _LEAST_RANGE:
         return None
     explains = [load, np.log(served.tokens)] if (served.tokens > 0).all() else [load]
-    times, *own = (_around_mean(each, server) for each in (np.log(took_s), *explains))
-    moved = np.column_stack(own)[np.argsort(served.sent_s)]
-    times = times[np.argsort(served.sent_s)]
+    in_order = np.argsort(served.sent_s)
+    times, *own = (_around_mean(each, server)[in_order] for each in (np.log(took_s), *explains))
+    moved = np.column_stack(own)
     inverse = np.linalg.pinv(moved.T @ moved)
     slopes = inverse @ moved.T @ times
     left = times - moved @ slopes

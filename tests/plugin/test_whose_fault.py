@@ -174,6 +174,19 @@ def test_key_that_dies_in_the_middle_is_gone_after_three_refusals(project, worke
     assert project.reasons()["p/m/key1"]
 
 
+def run_that_no_instance_serves(project, workers, why):
+    """What the terminal says, as words, of 30 cases on a server that serves none of them."""
+    project.suite(cases(30))
+    result = project.run(workers)
+    assert result.ret == 1
+    assert project.kinds() == {("infra", "no_lane"): 30}
+    seats = 12
+    assert len(project.server.prompts) <= 3 + seats
+    where = f"instance p/m (127.0.0.1:{project.server.port}/v1)"
+    assert f"{where} {why}" in project.report.str()
+    return " ".join(result.stdout.str().split())
+
+
 @pytest.mark.parametrize(
     ("status", "message"),
     [
@@ -185,16 +198,10 @@ def test_key_that_dies_in_the_middle_is_gone_after_three_refusals(project, worke
 def test_missing_model_is_said_once(project, status, message, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing(status, "m", message=message)
-    project.suite(cases(30))
-    result = project.run(workers)
-    assert result.ret == 1
-    assert project.kinds() == {("infra", "no_lane"): 30}
-    seats = 12
-    assert len(project.server.prompts) <= 3 + seats
-    where = f"instance p/m (127.0.0.1:{project.server.port}/v1)"
-    assert f"{where} was not found (404), or does not serve m" in project.report.str()
+    why = "was not found (404), or does not serve m"
+    said = run_that_no_instance_serves(project, workers, why)
     # The server's own words, on the terminal and once.
-    assert " ".join(result.stdout.str().split()).count(message) == 1
+    assert said.count(message) == 1
     assert any(message in row["error"] for row in project.rows())
 
 
@@ -223,15 +230,9 @@ def refusing_all(status, message, *, but_checks=None):
 def test_what_every_first_request_is_refused_with_is_said_once(project, status, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing_all(status, NOT_HERE, but_checks=NOT_HERE)
-    project.suite(cases(30))
-    result = project.run(workers)
-    assert result.ret == 1
-    assert project.kinds() == {("infra", "no_lane"): 30}
-    seats = 12
-    assert len(project.server.prompts) <= 3 + seats
-    where = f"instance p/m (127.0.0.1:{project.server.port}/v1)"
-    assert f"{where} refuses even the shortest request for m" in project.report.str()
-    assert " ".join(result.stdout.str().split()).count("are switched off for this") == 1
+    why = "refuses even the shortest request for m"
+    said = run_that_no_instance_serves(project, workers, why)
+    assert said.count("are switched off for this") == 1
     # Once the server is mended, the same command asks all of them.
     project.server.weather = lambda _: None
     project.finish(30)
