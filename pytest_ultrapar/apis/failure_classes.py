@@ -19,6 +19,7 @@ FailedOutcome = Literal[
     "no_host",
     "connect",
     "loading",
+    "closed",
     "transport",
     "overload",
     "congestion",
@@ -119,6 +120,7 @@ CLASSES: dict[str, FailureClass] = {
     "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
     "connect": FailureClass("free", why="{instance} cannot be reached", breaker=NOBODY_LISTENS),
     "loading": FailureClass("free", why="{instance} is loading its model", breaker=NOBODY_LISTENS),
+    "closed": FailureClass("free", why="a kept connection was closed when the request came"),
     "transport": FailureClass(
         "attempts",
         why="the connection broke before there was an answer",

@@ -182,8 +182,8 @@ class LaneHealth:
             # It was there before, so that it is the way to it which fails.
             outcome = "connect"
         its_class = CLASSES.get(outcome)
-        if its_class is None:
-            # Not sent, given up or lost: it says nothing of the lane.
+        if its_class is None or outcome == "closed":
+            # Not sent, not read, given up or lost: it says nothing of the lane.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
         if request is not None and (
             is_first or is_doubted(outcome, retry_after_s, self._episode_timeout_s)

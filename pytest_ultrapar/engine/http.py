@@ -11,8 +11,10 @@ import errno
 import io
 import os
 import re
+import select
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -30,9 +32,10 @@ from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Iterable
     from types import SimpleNamespace
 
+    from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import AddrInfoType
 
     from pytest_ultrapar.apis.failure_classes import FailedOutcome
@@ -69,7 +72,8 @@ sends less than a request in 1.5 s to a host makes a new connection for each (0.
 TLS 3 ms)."""
 STALE_S = 1.0
 """After a kept connection turned out to be dead, requests to its host make new ones for so long: a
-server that closes one idle connection closes all of that age, and by then we will have seen it."""
+server that closes one idle connection closes all of that age, and by then we will have seen it.
+What breaks so soon after sending, on a kept connection, broke for that reason."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,6 +144,7 @@ class HttpClient:
         timeout_s: float,
         pieces: Pieces | None = None,
         may_send: Callable[[], bool] | None = None,
+        is_fresh: bool = False,
     ) -> Answer | Failure:
         """Send `body` and read the whole answer, or say what went wrong.
 
@@ -149,15 +154,17 @@ class HttpClient:
             timeout_s: Total deadline, whatever the socket does.
             pieces: Gets a stream as it comes, but no part that makes it a failure of the server's.
             may_send: Asked when there is a connection, right before the request is written.
+            is_fresh: Whether it takes a new connection.
 
         Raises:
             TooLateError: `may_send` said no; nothing was sent.
         """
         address = self._address(endpoint)
+        sending = _Sending(may_send)
         try:
             async with asyncio.timeout(timeout_s):
                 try:
-                    answer = await self._send(address, body, may_send)
+                    answer = await self._send(address, body, sending, is_fresh=is_fresh)
                     first_byte_s = boot_s()
                     stop_watching = _wake_when_broken(answer)
                     try:
@@ -167,9 +174,11 @@ class HttpClient:
                         stop_watching()
                         answer.release()
                 except (aiohttp.ClientError, OSError) as error:
-                    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError):
+                    failure = _failure(error, address)
+                    if failure.outcome == "transport":
                         self._stale[address.place] = boot_s() + STALE_S
-                    return _failure(error, address)
+                        return sending.closed(failure)
+                    return failure
         except TimeoutError:
             return Failure("timeout", f"no answer within {timeout_s:g} s", maybe_billed=True)
         except _TooLargeError:
@@ -191,12 +200,12 @@ class HttpClient:
         return address
 
     async def _send(
-        self, address: _Address, body: bytes, may_send: Callable[[], bool] | None
+        self, address: _Address, body: bytes, sending: _Sending, *, is_fresh: bool
     ) -> aiohttp.ClientResponse:
         """Send a request; returns when the headers of its answer are there."""
-        asked = _MAY_SEND.set(may_send)
+        asked = _SENDING.set(sending)
         try:
-            return await self._session_for(address).request(
+            answer = await self._session_for(address, is_fresh=is_fresh).request(
                 "POST",
                 address.endpoint.url,
                 # In pieces where it is large, so that the loop can do other things.
@@ -204,11 +213,13 @@ class HttpClient:
                 **address.how,
             )
         finally:
-            _MAY_SEND.reset(asked)
+            _SENDING.reset(asked)
+        sending.kept_since_s = None
+        return answer
 
-    def _session_for(self, address: _Address) -> aiohttp.ClientSession:
+    def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
         """One whose requests make one connection each, where a kept one may be dead."""
-        if self._stale.get(address.place, 0.0) <= boot_s():
+        if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
         if self._unkept is None:
@@ -338,8 +349,31 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
 # -- making a connection ---------------------------------------------------------------------------
 
 
-_MAY_SEND: ContextVar[Callable[[], bool] | None] = ContextVar("may_send", default=None)
-"""Of the request for which a connection is made: aiohttp hands nothing of ours through to there."""
+@dataclass(slots=True)
+class _Sending:
+    """A request that has no answer yet.
+
+    Attributes:
+        may_send: As in `HttpClient.exchange`.
+        kept_since_s: When it took a kept connection; None: it did not, or its answer began.
+    """
+
+    may_send: Callable[[], bool] | None
+    kept_since_s: float | None = None
+
+    def closed(self, failure: Failure) -> Failure:
+        """A broken connection, as what says nothing of the request where that explains it.
+
+        A server may close a connection at any time, llama.cpp after each stream: what is on its way
+        then is not read.
+        """
+        if self.kept_since_s is None or boot_s() - self.kept_since_s > STALE_S:
+            return failure
+        return replace(failure, outcome="closed")
+
+
+_SENDING: ContextVar[_Sending] = ContextVar("sending")
+"""The request for which a connection is made: aiohttp hands nothing of ours through to there."""
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -355,15 +389,35 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[aiohttp.tracing.Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
     ) -> aiohttp.connector.Connection:
-        if kept := self._conns.get(req.connection_key):
+        last = None
+        while kept := self._conns.get(req.connection_key):
             # The one that was used last, not first: what is more than needed is left to expire.
             kept.rotate(1)
+            last = kept[0][0]
+            if not _has_closed(last):
+                break
+            kept.popleft()
+            last.close()
         connection = await super().connect(req, traces, timeout)
-        may_send = _MAY_SEND.get()
-        if may_send is not None and not may_send():
+        sending = _SENDING.get()
+        if sending.may_send is not None and not sending.may_send():
             connection.release()
             raise TooLateError
+        if connection.protocol is last:
+            sending.kept_since_s = boot_s()
         return connection
+
+
+def _has_closed(protocol: ResponseHandler) -> bool:
+    """Whether a connection without a request has something to read: its end, or a complaint.
+
+    The loop may not have come to see it yet.
+    """
+    if protocol.transport is None or protocol.transport.is_closing():
+        return True
+    look = select.poll()
+    look.register(protocol.transport.get_extra_info("socket"), select.POLLIN)
+    return bool(look.poll(0))
 
 
 def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:

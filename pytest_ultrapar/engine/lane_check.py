@@ -78,7 +78,9 @@ async def send_check(
     try:
         body = smallest_body(endpoint)
         timeout_s = endpoint.timeout_s
-        answer = await http.exchange(endpoint, body, timeout_s=timeout_s, may_send=is_in_time)
+        answer = await http.exchange(
+            endpoint, body, timeout_s=timeout_s, may_send=is_in_time, is_fresh=True
+        )
         failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
         failure = failure and as_awaited(failure, lease)
         outcome = "ok" if failure is None or _is_own(failure) else failure.outcome

@@ -570,7 +570,12 @@ class Sender:
 
         try:
             answer = await parts.exchange.exchange(
-                endpoint, body, timeout_s=endpoint.timeout_s, pieces=pieces, may_send=is_in_time
+                endpoint,
+                body,
+                timeout_s=endpoint.timeout_s,
+                pieces=pieces,
+                may_send=is_in_time,
+                is_fresh="closed" in tries.failed,
             )
             result = read_answer(answer, endpoint, parts.clock.now_s() - t_send_s)
             is_chat = endpoint.url == parts.endpoints[lease.lane].url

@@ -43,7 +43,7 @@ _LONGEST = 200
 _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
 LAST_TRY = "; the last try: "
-_FAILURES = frozenset(CLASSES) - ANSWERED
+_FAILURES = frozenset(CLASSES) - ANSWERED - {"closed"}
 """Outcomes that are the lane's, and not of what was asked."""
 
 

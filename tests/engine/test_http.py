@@ -7,8 +7,10 @@ import os
 import socket
 import ssl
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import aiohttp
@@ -17,7 +19,8 @@ import pytest
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.engine.answers import Answer, Pieces, TooLateError, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
-from pytest_ultrapar.engine.http import HttpClient, _Address, _body, _failure
+from pytest_ultrapar.engine.http import STALE_S, HttpClient, _Address, _body, _failure
+from pytest_ultrapar.system.clock import boot_s
 from tests.raw_server import RawServer, response
 
 BODY = b'{"model": "m"}'
@@ -154,6 +157,75 @@ def test_connection_that_was_used_last_is_used_again():
     with RawServer(answer) as one:
         asyncio.run(go())
     assert len({request.connection for request in one.requests[2:]}) == 1
+
+
+async def play(
+    port: int, *steps: Callable[[HttpClient, Endpoint], Awaitable[Answer | Failure]]
+) -> list[Answer | Failure]:
+    """What one client gets, step by step."""
+    client = HttpClient([endpoint(port)], max_connections=4)
+    try:
+        return [await step(client, endpoint(port)) for step in steps]
+    finally:
+        await client.close()
+
+
+async def ask(client: HttpClient, there: Endpoint, *, is_fresh: bool = False) -> Answer | Failure:
+    return await client.exchange(there, BODY, timeout_s=20, is_fresh=is_fresh)
+
+
+def test_connection_that_the_server_has_closed_takes_no_request():
+    """Nor where the loop is busy, and has not seen it yet."""
+    closed = threading.Event()
+
+    async def answer_and_close(peer, _):
+        await peer.send(response(b"served"))
+        peer.close()
+        await peer.writer.wait_closed()
+        closed.set()
+
+    async def ask_when_closed(client: HttpClient, there: Endpoint) -> Answer | Failure:
+        assert closed.wait(20)
+        return await ask(client, there)
+
+    with RawServer(answer_and_close) as one:
+        answers = asyncio.run(play(one.port, ask, ask_when_closed))
+    assert [getattr(each, "body", each) for each in answers] == [b"served"] * 2
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_kept_connection_that_breaks_at_once_says_nothing_of_its_request(is_reset):
+    async def serve_once(peer, request):
+        if any(each.connection == peer.number for each in one.requests if each is not request):
+            peer.reset() if is_reset else peer.close()
+        else:
+            await peer.send(response(b"served"))
+
+    with RawServer(serve_once) as one:
+        steps = (ask, ask, partial(ask, is_fresh=True))
+        first, closed, again = asyncio.run(play(one.port, *steps))
+    assert (first.body, again.body) == (b"served", b"served")
+    assert (closed.outcome, closed.maybe_billed) == ("closed", True)
+
+
+@pytest.mark.parametrize("when", ["later", "in the answer", "on a new connection"])
+def test_connection_that_breaks_otherwise_is_the_request_s_failure(when, monkeypatch):
+    async def serve_once(peer, request):
+        if len(one.requests) == 1:
+            await peer.send(response(b"served"))
+            return
+        if when == "later":
+            monkeypatch.setattr(
+                "pytest_ultrapar.engine.http.boot_s", lambda: boot_s() + 2 * STALE_S
+            )
+        if when == "in the answer":
+            await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+        peer.reset()
+
+    with RawServer(serve_once) as one:
+        second = partial(ask, is_fresh=when == "on a new connection")
+        _, failure = asyncio.run(play(one.port, ask, second))
+    assert (failure.outcome, failure.maybe_billed) == ("transport", True)
 
 
 def test_exchange_decodes_what_the_server_encoded():

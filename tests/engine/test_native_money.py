@@ -84,8 +84,10 @@ PICTURES = [
 
 
 def reserved_for(tmp_path: Path, api: str, url: str, *bodies: Any) -> list[int]:
-    """Units that are reserved for each of some requests, which are all refused."""
-    server = Server(*[(response(b"{}", status=b"400 Bad"),)] * len(bodies))
+    """Units that are reserved for each of two requests, which are refused."""
+    refusal = (response(b"{}", status=b"400 Bad"),)
+    # A check follows the first one.
+    server = Server(refusal, (), refusal)
     found = []
 
     async def scene(told):

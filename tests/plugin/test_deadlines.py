@@ -53,3 +53,26 @@ def test_long_answer_costs_no_other_case_where_answers_stream(project):
     assert project.run("-n0", "--ultrapar-coverage=0").ret == 0
     assert project.kinds() == {("solved", None): 7, ("infra", "timeout"): 1}
     assert project.outcomes()["test_it[m-write 3000-r0]"] == "infra"
+
+
+@pytest.mark.slow
+def test_server_that_closes_after_each_stream_costs_no_case(project):
+    """As llama.cpp does, which does not say so before."""
+    project.write_pool(seats=4, timeout_s=20, provider="stream = true")
+
+    async def stream(peer, asked):
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n")
+        await peer.send(b"content-type: text/event-stream\r\n\r\n")
+        for event in (b'{"choices": [{"delta": {"content": "a"}}]}', b"[DONE]"):
+            line = b"data: " + event + b"\n\n"
+            await peer.send(b"%x\r\n%b\r\n" % (len(line), line))
+        await peer.send(b"0\r\n\r\n")
+        # Its thread has other things to do before it closes.
+        await asyncio.sleep(asked.nth * 0.001)
+        peer.close()
+
+    project.server.faults["stream"] = stream
+    project.suite(cases([f"stream {n}" for n in range(200)]))
+    assert project.run("-n0", "--ultrapar-max-attempts=2", "--ultrapar-coverage=0").ret == 0
+    assert project.kinds() == {("solved", None): 200}
+    assert {row["outcome"] for row in project.rows("attempts")} <= {"ok", "closed"}
