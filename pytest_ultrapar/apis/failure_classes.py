@@ -32,9 +32,10 @@ FailedOutcome = Literal[
 """How an attempt without a reply ended: the words of `CLASSES`."""
 Scope = Literal["lane", "key_model", "key", "instance"]
 """What of a lane is out: itself, its key for its model, its key, its instance."""
-Again = Literal["free", "attempts", "once", "never"]
+Again = Literal["free", "attempts", "once", "reconnect", "never"]
 """How often a request is sent again: as often as its lanes come back, within
-`--ultrapar-max-attempts`, once, or not at all. Only the middle two cost an attempt."""
+`--ultrapar-max-attempts`, once, from then on by new connections, or not at all. Only the second and
+third cost an attempt."""
 Control = Literal["cut", "pause_growth", "no"]
 """What a controller of a lane's limit makes of it."""
 
@@ -120,7 +121,7 @@ CLASSES: dict[str, FailureClass] = {
     "no_host": FailureClass("free", removes="instance", why="{instance} has an unknown host name"),
     "connect": FailureClass("free", why="{instance} cannot be reached", breaker=NOBODY_LISTENS),
     "loading": FailureClass("free", why="{instance} is loading its model", breaker=NOBODY_LISTENS),
-    "closed": FailureClass("free", why="a kept connection was closed when the request came"),
+    "closed": FailureClass("reconnect", why="a kept connection was closed when the request came"),
     "transport": FailureClass(
         "attempts",
         why="the connection broke before there was an answer",

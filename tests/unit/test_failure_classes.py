@@ -19,6 +19,7 @@ TRIES = {
     "free": "while a lane is left",
     "attempts": "up to the maximum",
     "once": "once more",
+    "reconnect": "on a new connection",
     "never": "never",
 }
 CONTROL = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
@@ -71,7 +72,8 @@ def test_classes_contradict_nothing():
     for outcome, its_class in CLASSES.items():
         effects = [its_class.removes is not None, its_class.pauses, its_class.breaker is not None]
         # What is sent again needs something that keeps it from coming back at once, for ever.
-        assert sum(effects) == (its_class.again != "never" or outcome == "bad_request"), outcome
+        is_held = its_class.again not in {"never", "reconnect"} or outcome == "bad_request"
+        assert sum(effects) == is_held, outcome
         assert its_class.costs_attempt or not its_class.budget, outcome
         assert outcome not in ANSWERED or its_class.again == "never"
 
