@@ -67,8 +67,8 @@ def stretch(log: RequestLog) -> Stretch | None:
     A straight line is put through the logarithms of times over those of requests in flight, of all
     servers together: servers may share hidden resources. Each model of each instance has its
     own typical time, and where all answers say their tokens, times may grow with these. Counted is
-    what is in flight in the typical time after a sending, and not until the answer: a long one
-    outlives the others. Neighbours in time may share what else there is, so the error is that of
+    what is in flight until the answer, but no longer than the typical time: a long one outlives the
+    others. Neighbours in time may share what else there is, so the error is that of
     answers, or of stretches of the run where these say more.
 
     Servers slow down ever faster the more they have to do, so the line is not too flat below what
@@ -90,8 +90,9 @@ def stretch(log: RequestLog) -> Stretch | None:
     typical_s = np.zeros(len(took_s))
     for at in np.unique(server):
         typical_s[server == at] = np.median(took_s[server == at])
-    beside_s = _in_flight_s(served, served.sent_s + typical_s) - _in_flight_s(served, served.sent_s)
-    load = np.log1p(np.maximum(0.0, beside_s - np.minimum(took_s, typical_s)) / typical_s)
+    span_s = np.minimum(took_s, typical_s)
+    beside_s = _in_flight_s(served, served.sent_s + span_s) - _in_flight_s(served, served.sent_s)
+    load = np.log1p(np.maximum(0.0, beside_s - span_s) / span_s)
     n_few = max(_LEAST_FEW, math.ceil(_FEW_SHARE * len(load)))
     few, many = float(np.sort(load)[:n_few].mean()), float(load.mean())
     if many - few < _LEAST_RANGE:
