@@ -33,7 +33,6 @@ from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
-    from types import SimpleNamespace
 
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import AddrInfoType
@@ -222,13 +221,10 @@ class HttpClient:
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
-        if self._unkept is None:
-            once = aiohttp.TraceConfig()
-            once.on_connection_create_start.append(_connect_once)
-            self._unkept = self._session(once, force_close=True)
+        self._unkept = self._unkept or self._session(force_close=True)
         return self._unkept
 
-    def _session(self, *traces: aiohttp.TraceConfig, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - of aiohttp's connector
+    def _session(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - of aiohttp's connector
         return aiohttp.ClientSession(
             connector=_Connector(
                 limit=self._max_connections,
@@ -236,7 +232,6 @@ class HttpClient:
                 socket_factory=self._new_socket,
                 **how,
             ),
-            trace_configs=list(traces),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_timeout(LONGEST_CONNECT_S),
         )
@@ -433,17 +428,6 @@ def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:
         return made
 
     return new_socket
-
-
-async def _connect_once(
-    _: aiohttp.ClientSession,
-    request: SimpleNamespace,
-    params: aiohttp.TraceConnectionCreateStartParams,
-) -> None:
-    """End a request that would make a second connection; aiohttp passes one object per request."""
-    if hasattr(request, "has_connected"):
-        raise aiohttp.ServerDisconnectedError
-    request.has_connected = True
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
