@@ -184,7 +184,7 @@ def _longest_episode_s(log: RequestLog) -> float:
     return float(sums_s.max())
 
 
-LEAST_SHARE = 0.1
+CLIENT_SHARE = 0.1
 """Of the makespan: what the client itself may cost before its run says little of a provider."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
@@ -195,8 +195,8 @@ and more (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
-_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
-_CURES = {"controller": _ALL, "broker": _ALL}
+_OF_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
+_FEW_CORES = ": cores are short; fewer processes, workers (-n) among them, leave it more"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
@@ -218,16 +218,19 @@ def client_bound(
     """
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    used = {one.worker: one.cpu_s / one.wall_s for one in engines if one.wall_s > 0}
-    name = max(used, key=used.__getitem__, default="unknown")
-    busy = used.get(name, 0.0)
-    cure = _CURES.get(name, _OF_WORKERS) if busy >= BUSY else ""
-    overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or busy >= BUSY
-    if share < LEAST_SHARE or not overloaded:
+    used = ((e.cpu_s / e.wall_s, e.waited_s / e.wall_s, e.worker) for e in engines if e.wall_s > 0)
+    ranked = ((cpu + waited >= BUSY, cpu, waited, name) for cpu, waited, name in used)
+    is_full, cpu, waited, name = max(ranked, default=(False, 0.0, 0.0, "unknown"))
+    overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or is_full
+    if share < CLIENT_SHARE or not overloaded:
         return ""
+    cure = _FEW_CORES if waited > cpu else _OF_WORKERS
+    if name in {"controller", "broker"}:
+        cure = _OF_ALL
+    kept_waiting = f" and waited for it {waited:.0%} of the time" if waited >= CLIENT_SHARE else ""
     return (
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
         f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
-        f"{busy:.0%} CPU{cure}"
+        f"{cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

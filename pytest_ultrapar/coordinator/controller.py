@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +37,7 @@ from pytest_ultrapar.session.worker_messages import (
     receive_packed,
 )
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
-from pytest_ultrapar.system.clock import boot_s, cpu_s
+from pytest_ultrapar.system.clock import boot_s, cpu_use
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -75,7 +76,7 @@ class ControllerSession:
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
         self._began_s = 0.0
-        self._cpu_before_s: dict[str, float] = {}
+        self._cpu_before: dict[str, tuple[float, float]] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
@@ -174,8 +175,9 @@ class ControllerSession:
         # That some of it is not known is no reason to fail.
         with contextlib.suppress(OSError, ResultsError):
             for name, pid in self._pids().items():
-                taken_s = cpu_s(pid) - self._cpu_before_s.get(name, 0.0)
-                self._crashes.note(EngineSpent(name, wall_s, taken_s, 0, 0.0, 0.0))
+                before = self._cpu_before.get(name, (0.0, 0.0))
+                cpu_s, waited_s = map(sub, cpu_use(pid), before)
+                self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
         """Let go of the broker, and leave no fault of a late worker behind."""
@@ -383,7 +385,7 @@ class ControllerSession:
         self._began_s = boot_s()
         # Only a figure, as at the end.
         with contextlib.suppress(OSError):
-            self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
+            self._cpu_before = {name: cpu_use(pid) for name, pid in self._pids().items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:

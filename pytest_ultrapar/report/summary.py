@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.analysis.performance import CLIENT_SHARE
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.errors import ReplayMissError
@@ -227,7 +228,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
-        yield _whole(summary, summary.statistics.makespan_s)
+        yield from _whole(summary, summary.statistics.makespan_s)
     if summary.attribution is not None:
         idle = "client"
         if any(lane.is_removed for lane in lanes):
@@ -248,8 +249,17 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
 
 
-def _whole(summary: RunSummary, asking_s: float) -> str:
-    """The time of all that the run did, in parts."""
+_CURES = {
+    "grading behind": "more workers (-n) share tests; plugins at the controller see all reports",
+    "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
+}
+"""Where the time goes, and what helps, if what comes after the last answer takes long."""
+_LEAST_AFTER_S = 3.0
+"""Of such a part: what takes less is no reason to change a suite."""
+
+
+def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
+    """The time of all that the run did, in parts; and a sentence for each that is too long."""
     sample = summary.statistics.sample
     parts = {
         "start": summary.start_s or 0.0,
@@ -263,7 +273,10 @@ def _whole(summary: RunSummary, asking_s: float) -> str:
     efficiency = ""
     if summary.bound_s is not None:
         efficiency = f"; efficiency of the whole {percent(summary.bound_s / whole_s)}"
-    return f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
+    yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
+    for name, cure in _CURES.items():
+        if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
+            yield f"CLIENT-BOUND: {name} took {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
