@@ -126,9 +126,9 @@ def next_lanes(
         return allowed
     others = [one for one in allowed if one not in refused and not one.is_removed]
     others = [one for one in others if not one.health.awaits]
-    if others and len(refused) == 1:
-        return others
-    if len(refused) > 1:
+    if len(refused) > 1 or request.stays:
         for lane in refused:
             lane.health.suspicion.doubt(request.case_id)
+    elif others:
+        return others
     return [lane for lane in refused if lane.health.suspicion.is_suspect] or None

@@ -35,6 +35,7 @@ from pytest_ultrapar.session.worker_messages import (
     note_of,
     noted_at,
     receive_packed,
+    remove_notes,
 )
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
 from pytest_ultrapar.system.clock import boot_s, cpu_use
@@ -166,9 +167,7 @@ class ControllerSession:
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
-        notes = note_of(self._coordinator.run.directory.path)
-        for path in notes.parent.glob(notes.name):
-            path.unlink(missing_ok=True)
+        remove_notes(self._coordinator.run.directory.path)
         if self._crashes is None:
             return
         wall_s = boot_s() - self._began_s
