@@ -78,9 +78,10 @@ def performance(
         span: From the first send of the measured episodes to their last end; None without any.
         engines: How busy each engine was.
     """
+    error_s = None if manifest.merged is None else manifest.merged.clock_error_s
     known = Performance(
         peak_in_flight=peak_in_flight(log),
-        audit=audit(log, manifest.pool_limits, error_s=_clock_error_s(manifest)),
+        audit=audit(log, manifest.pool_limits, error_s=error_s or 0.0),
         first_token=latency_of(log.first_token_s),
         stretch=stretch(log),
     )
@@ -111,7 +112,7 @@ def performance(
         end_s=end_s,
         restricted=manifest.restricted,
     )
-    whole = msgspec.structs.replace(
+    known = msgspec.structs.replace(
         known,
         bound_s=bound.seconds,
         binding=bound.binding,
@@ -119,12 +120,7 @@ def performance(
         attribution=attribution,
         client_bound=client_bound(attribution, engines, dispatch_p95_s(log)),
     )
-    return whole, bound
-
-
-def _clock_error_s(manifest: Manifest) -> float:
-    merged = manifest.merged
-    return 0.0 if merged is None or merged.clock_error_s is None else merged.clock_error_s
+    return known, bound
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:

@@ -57,14 +57,12 @@ def answer_of(reply: object) -> Answer:
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
-        numbers = _NUMBERS.decode(packed)
-        shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
+        rows = zip(*[iter(_NUMBERS.decode(packed))] * 6, strict=True)
+        shares = tuple(
+            RowShare(grant, amount, target, told, spent, bool(closed))
+            for grant, amount, target, told, spent, closed in rows
+        )
         return Answer(*_HEAD.decode(head), shares, _NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
         raise ConfigError(problem) from error
-
-
-def _share(numbers: list[int]) -> RowShare:
-    grant, amount, target, told, spent, closed = numbers
-    return RowShare(grant, amount, target, told, spent, bool(closed))

@@ -76,8 +76,8 @@ class ControllerSession:
         # Made when all have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        self._began_s = 0.0
-        self._cpu_before: dict[str, tuple[float, float]] = {}
+        # By process: its id, and clock, CPU and waiting for it when cases began.
+        self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
@@ -170,12 +170,10 @@ class ControllerSession:
         remove_notes(self._coordinator.run.directory.path)
         if self._crashes is None:
             return
-        wall_s = boot_s() - self._began_s
         # That some of it is not known is no reason to fail.
         with contextlib.suppress(OSError, ResultsError):
-            for name, pid in self._pids().items():
-                before = self._cpu_before.get(name, (0.0, 0.0))
-                cpu_s, waited_s = map(sub, cpu_use(pid), before)
+            for name, (pid, *before) in self._before.items():
+                wall_s, cpu_s, waited_s = map(sub, (boot_s(), *cpu_use(pid)), before)
                 self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
@@ -337,11 +335,6 @@ class ControllerSession:
 
     # -- what it does for them ---------------------------------------------------------------------
 
-    def _pids(self) -> dict[str, int]:
-        """The processes that serve all workers."""
-        broker = self._coordinator.run.services.broker
-        return {"controller": os.getpid()} | ({} if broker is None else {"broker": broker.pid})
-
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
         """Whether tests are being dispatched, and this collection is not theirs."""
         return self._dispatch is not None and list(collection) != self._collection
@@ -381,10 +374,12 @@ class ControllerSession:
             home_of=self._homes,
         )
         self._crashes = Crashes(run, self._case_ids)
-        self._began_s = boot_s()
+        pids = {"controller": os.getpid()}
+        if run.services.broker is not None:
+            pids["broker"] = run.services.broker.pid
         # Only a figure, as at the end.
         with contextlib.suppress(OSError):
-            self._cpu_before = {name: cpu_use(pid) for name, pid in self._pids().items()}
+            self._before = {name: (pid, boot_s(), *cpu_use(pid)) for name, pid in pids.items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import threading
 from asyncio import sleep  # a test may fake `asyncio.sleep`
@@ -48,7 +49,7 @@ class LoopLag:
     ) -> None:
         self._now_s = now_s
         self._cpu_use = cpu_use
-        self._due_s: float | None = None
+        self._due_s = math.inf
         self._busy = False
         # Seconds while episodes were open: of the clock, of CPU and of waiting for it.
         self._spent = [0.0, 0.0, 0.0]
@@ -59,8 +60,7 @@ class LoopLag:
     @property
     def lag_s(self) -> float:
         """Seconds by which the next beat is overdue now, >= 0."""
-        due_s = self._due_s
-        return 0.0 if due_s is None else max(0.0, self._now_s() - due_s)
+        return max(0.0, self._now_s() - self._due_s)
 
     def beat(self, *, busy: bool) -> float:
         """Count a beat, and return after how many seconds the next one is due.
@@ -69,7 +69,7 @@ class LoopLag:
             busy: Whether an episode is open from now on.
         """
         now_s = self._now_s()
-        if self._busy and self._due_s is not None:
+        if self._busy:
             late_s = max(0.0, now_s - self._due_s)
             self._n_beats += 1
             self._late_s += late_s

@@ -334,12 +334,11 @@ def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
 
 
 def _audit(summary: RunSummary) -> Iterator[str]:
-    audited = summary.audit
-    passed = [one for one in audited if one.passed]
+    passed = [one for one in summary.audit if one.passed]
     for one in passed:
         yield f"LIMIT EXCEEDED ({', '.join(one.passed)}): {_fall(one)}"
-    fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
-    n_more = len(audited) - len(fullest)
+    fullest = sorted(summary.audit, key=_use, reverse=True)[:MOST_LIMITS]
+    n_more = len(summary.audit) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
     held = "the limits" if passed else "no limit was exceeded by requests sent through llm"
     falls = "; ".join(map(_fall, fullest))
@@ -370,7 +369,6 @@ MOST_SHOWN = 5
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
-_MOST_SHOWN = 200
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
     " dependent cases counted as one cluster (the repetitions of a cell, unless the suite's mark"
@@ -696,7 +694,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for (outcome, front), nodeids in shown:
         reason = said_last.get((outcome, front), front)
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
-        why = f": {shortened(reason, _MOST_SHOWN)}" if reason else ""
+        why = f": {shortened(reason, _LONGEST)}" if reason else ""
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
@@ -707,7 +705,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {shortened(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
+            f" {damage.offset}: {shortened(damage.reason, _LONGEST)}; --ultrapar-resume asks"
             " again what is missing"
         )
 
