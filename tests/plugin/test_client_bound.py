@@ -42,7 +42,7 @@ def test_controller_whose_plugins_burn_cpu_for_each_report(project):
         + """
 def pytest_runtest_logreport(report):
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        burn(0.01)
+        burn(0.02)
 """
     )
     project.suite(cases(75))
@@ -63,7 +63,7 @@ if "pytest_ultrapar.broker.server" in sys.orig_argv:
     from pytest_ultrapar.broker.scheduler import Scheduler
 
     def grant(*args, grant=Scheduler._grant):
-        burn(0.01)
+        burn(0.02)
         grant(*args)
 
     Scheduler._grant = grant
