@@ -334,6 +334,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
         worker: Its id; `controller` or `broker`.
         wall_s: Seconds in which an episode was open.
         cpu_s: CPU of the whole process in them.
+        waited_s: For which its threads were ready to run, each for itself, and had no CPU.
         n_beats: How often the loop was asked to wake after a fixed time.
         late_s: By how much it woke too late, summed over all beats.
         latest_s: The most of these.
@@ -345,6 +346,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     n_beats: int
     late_s: float
     latest_s: float
+    waited_s: float = 0.0
 
 
 JournalRecord = EpisodeStarted | EpisodeEnded | Grade | EngineSpent

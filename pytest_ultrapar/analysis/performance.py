@@ -78,9 +78,10 @@ def performance(
         span: From the first send of the measured episodes to their last end; None without any.
         engines: How busy each engine was.
     """
+    error_s = None if manifest.merged is None else manifest.merged.clock_error_s
     known = Performance(
         peak_in_flight=peak_in_flight(log),
-        audit=audit(log, manifest.pool_limits, error_s=_clock_error_s(manifest)),
+        audit=audit(log, manifest.pool_limits, error_s=error_s or 0.0),
         first_token=latency_of(log.first_token_s),
         stretch=stretch(log),
     )
@@ -111,7 +112,7 @@ def performance(
         end_s=end_s,
         restricted=manifest.restricted,
     )
-    whole = msgspec.structs.replace(
+    known = msgspec.structs.replace(
         known,
         bound_s=bound.seconds,
         binding=bound.binding,
@@ -119,12 +120,7 @@ def performance(
         attribution=attribution,
         client_bound=client_bound(attribution, engines, dispatch_p95_s(log)),
     )
-    return whole, bound
-
-
-def _clock_error_s(manifest: Manifest) -> float:
-    merged = manifest.merged
-    return 0.0 if merged is None or merged.clock_error_s is None else merged.clock_error_s
+    return known, bound
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
@@ -184,7 +180,7 @@ def _longest_episode_s(log: RequestLog) -> float:
     return float(sums_s.max())
 
 
-LEAST_SHARE = 0.1
+CLIENT_SHARE = 0.1
 """Of the makespan: what the client itself may cost before its run says little of a provider."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
@@ -195,8 +191,8 @@ and more (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
-_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
-_CURES = {"controller": _ALL, "broker": _ALL}
+_OF_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
+_FEW_CORES = ": cores are short; fewer processes, workers (-n) among them, leave it more"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
@@ -218,16 +214,21 @@ def client_bound(
     """
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    used = {one.worker: one.cpu_s / one.wall_s for one in engines if one.wall_s > 0}
-    name = max(used, key=used.__getitem__, default="unknown")
-    busy = used.get(name, 0.0)
-    cure = _CURES.get(name, _OF_WORKERS) if busy >= BUSY else ""
-    overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or busy >= BUSY
-    if share < LEAST_SHARE or not overloaded:
+    # Where cores are short, even who has little to do waits at each step: the most CPU tells.
+    used = ((e.cpu_s, e.waited_s, e.wall_s, e.worker) for e in engines if e.wall_s > 0)
+    cpu_s, waited_s, wall_s, name = max(used, default=(0.0, 0.0, 1.0, "unknown"))
+    is_full = cpu_s + waited_s >= BUSY * wall_s
+    overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or is_full
+    if share < CLIENT_SHARE or not overloaded:
         return ""
+    cure = _FEW_CORES if waited_s > cpu_s else _OF_WORKERS
+    if name in {"controller", "broker"}:
+        cure = _OF_ALL
+    waits = waited_s / wall_s
+    kept_waiting = f" and waited for it {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
     return (
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
         f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
-        f"{busy:.0%} CPU{cure}"
+        f"{cpu_s / wall_s:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

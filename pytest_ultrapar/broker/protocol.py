@@ -108,8 +108,8 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         most: What it may cost, where a budget counts that. Nobody knows it of an episode's first
             request before the episode begins: that is paid when it is known
             (`port.BrokerPort.pay`).
-        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`);
-            twice where it shall go to no other.
+        refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
+        stays: Whether it goes to no other lane than those, once they are checked.
         is_again: Whether it was refused as too much before: it stands behind all who wait.
     """
 
@@ -124,6 +124,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     is_bound: bool = False
     most: Most | None = None
     refused_by: tuple[LaneId, ...] = ()
+    stays: bool = False
     is_again: bool = False
 
 

@@ -124,11 +124,11 @@ def next_lanes(
     refused = [lane for lane in refused if not lane.is_removed]
     if not refused:
         return allowed
-    others = [one for one in allowed if one not in refused and not one.is_removed]
-    others = [one for one in others if not one.health.awaits]
-    if others and len(refused) == 1:
-        return others
-    if len(refused) > 1:
+    if len(refused) > 1 or request.stays:
         for lane in refused:
             lane.health.suspicion.doubt(request.case_id)
+    else:
+        others = [lane for lane in allowed if lane not in refused and not lane.is_removed]
+        if others := [lane for lane in others if not lane.health.awaits]:
+            return others
     return [lane for lane in refused if lane.health.suspicion.is_suspect] or None

@@ -193,7 +193,7 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
     closed: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Answer(msgspec.Struct, frozen=True):
     """What a host may hold from now. Only the answer to its latest call counts.
 
     It holds for `STOP_MS` by the host's boot clock from *before* the call was first sent.

@@ -12,8 +12,8 @@ from pytest_ultrapar.cluster.ledger import Answer, Notice, Renewal, RowShare
 from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
-_HEAD = msgspec.msgpack.Decoder(Answer)
-"""Without shares and news, which come apart from it."""
+_HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
+"""An `Answer` without shares and news, which come apart from it."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -57,15 +57,12 @@ def answer_of(reply: object) -> Answer:
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
-        answer = _HEAD.decode(head)
-        numbers = _NUMBERS.decode(packed)
-        shares = tuple(_share(numbers[at : at + 6]) for at in range(0, len(numbers), 6))
-        return msgspec.structs.replace(answer, shares=shares, news=_NEWS.decode(news))
+        rows = zip(*[iter(_NUMBERS.decode(packed))] * 6, strict=True)
+        shares = tuple(
+            RowShare(grant, amount, target, told, spent, bool(closed))
+            for grant, amount, target, told, spent, closed in rows
+        )
+        return Answer(*_HEAD.decode(head), shares, _NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         problem = f"the ledger's answer is not one of this version: {error}"
         raise ConfigError(problem) from error
-
-
-def _share(numbers: list[int]) -> RowShare:
-    grant, amount, target, told, spent, closed = numbers
-    return RowShare(grant, amount, target, told, spent, bool(closed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,9 +35,10 @@ from pytest_ultrapar.session.worker_messages import (
     note_of,
     noted_at,
     receive_packed,
+    remove_notes,
 )
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
-from pytest_ultrapar.system.clock import boot_s, cpu_s
+from pytest_ultrapar.system.clock import boot_s, cpu_use
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -74,8 +76,8 @@ class ControllerSession:
         # Made when all have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        self._began_s = 0.0
-        self._cpu_before_s: dict[str, float] = {}
+        # By process: its id, and clock, CPU and waiting for it when cases began.
+        self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that were started to run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
@@ -165,17 +167,14 @@ class ControllerSession:
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
-        notes = note_of(self._coordinator.run.directory.path)
-        for path in notes.parent.glob(notes.name):
-            path.unlink(missing_ok=True)
+        remove_notes(self._coordinator.run.directory.path)
         if self._crashes is None:
             return
-        wall_s = boot_s() - self._began_s
         # That some of it is not known is no reason to fail.
         with contextlib.suppress(OSError, ResultsError):
-            for name, pid in self._pids().items():
-                taken_s = cpu_s(pid) - self._cpu_before_s.get(name, 0.0)
-                self._crashes.note(EngineSpent(name, wall_s, taken_s, 0, 0.0, 0.0))
+            for name, (pid, *before) in self._before.items():
+                wall_s, cpu_s, waited_s = map(sub, (boot_s(), *cpu_use(pid)), before)
+                self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
         """Let go of the broker, and leave no fault of a late worker behind."""
@@ -336,11 +335,6 @@ class ControllerSession:
 
     # -- what it does for them ---------------------------------------------------------------------
 
-    def _pids(self) -> dict[str, int]:
-        """The processes that serve all workers."""
-        broker = self._coordinator.run.services.broker
-        return {"controller": os.getpid()} | ({} if broker is None else {"broker": broker.pid})
-
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
         """Whether tests are being dispatched, and this collection is not theirs."""
         return self._dispatch is not None and list(collection) != self._collection
@@ -380,10 +374,12 @@ class ControllerSession:
             home_of=self._homes,
         )
         self._crashes = Crashes(run, self._case_ids)
-        self._began_s = boot_s()
+        pids = {"controller": os.getpid()}
+        if run.services.broker is not None:
+            pids["broker"] = run.services.broker.pid
         # Only a figure, as at the end.
         with contextlib.suppress(OSError):
-            self._cpu_before_s = {name: cpu_s(pid) for name, pid in self._pids().items()}
+            self._before = {name: (pid, boot_s(), *cpu_use(pid)) for name, pid in pids.items()}
         for worker in self._nodes:
             # The replacement of one that died may be up without having collected.
             if worker in self._collections:

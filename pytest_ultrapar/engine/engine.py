@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import os
 import threading
-import time
 from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - for msgspec to read
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pytest_ultrapar.broker import debug_log
@@ -25,7 +27,7 @@ from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, ru
 from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
-from pytest_ultrapar.system.clock import utc_now_us
+from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
 """The main thread holds the interpreter's lock for 5 ms at a time (`sys.getswitchinterval`):
@@ -39,18 +41,18 @@ class LoopLag:
 
     Args:
         now_s: Reads the engine's clock.
-        cpu_s: Reads the CPU seconds of the process so far.
+        cpu_use: Of the process so far, as the function of `system/clock.py`.
     """
 
-    def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float]) -> None:
+    def __init__(
+        self, now_s: Callable[[], float], cpu_use: Callable[[], tuple[float, float]]
+    ) -> None:
         self._now_s = now_s
-        self._cpu_s = cpu_s
-        self._due_s: float | None = None
-        self._began_s = now_s()
-        self._cpu_began_s = cpu_s()
+        self._cpu_use = cpu_use
+        self._due_s = math.inf
         self._busy = False
-        self._wall_s = 0.0
-        self._spent_s = 0.0
+        # Seconds while episodes were open: of the clock, of CPU and of waiting for it.
+        self._spent = [0.0, 0.0, 0.0]
         self._n_beats = 0
         self._late_s = 0.0
         self._latest_s = 0.0
@@ -58,8 +60,7 @@ class LoopLag:
     @property
     def lag_s(self) -> float:
         """Seconds by which the next beat is overdue now, >= 0."""
-        due_s = self._due_s
-        return 0.0 if due_s is None else max(0.0, self._now_s() - due_s)
+        return max(0.0, self._now_s() - self._due_s)
 
     def beat(self, *, busy: bool) -> float:
         """Count a beat, and return after how many seconds the next one is due.
@@ -67,24 +68,27 @@ class LoopLag:
         Args:
             busy: Whether an episode is open from now on.
         """
-        now_s, cpu_s = self._now_s(), self._cpu_s()
-        if self._busy and self._due_s is not None:
+        now_s = self._now_s()
+        if self._busy:
             late_s = max(0.0, now_s - self._due_s)
             self._n_beats += 1
             self._late_s += late_s
             self._latest_s = max(self._latest_s, late_s)
-            self._wall_s += now_s - self._began_s
-            self._spent_s += cpu_s - self._cpu_began_s
-        self._began_s, self._cpu_began_s = now_s, cpu_s
+        if busy != self._busy:
+            # Added are the times at which episodes ended, less those at which they began.
+            sign = -1 if busy else 1
+            for at, at_s in enumerate((now_s, *self._cpu_use())):
+                self._spent[at] += sign * at_s
         self._busy = busy
         self._due_s = now_s + HEARTBEAT_S
         return HEARTBEAT_S
 
     def spent(self, worker: str) -> EngineSpent:
-        """All that was counted so far."""
-        return EngineSpent(
-            worker, self._wall_s, self._spent_s, self._n_beats, self._late_s, self._latest_s
-        )
+        """All that was counted; no episode is open any more."""
+        self.beat(busy=False)
+        wall_s, cpu_s, waited_s = self._spent
+        lag = (self._n_beats, self._late_s, self._latest_s)
+        return EngineSpent(worker, wall_s, cpu_s, *lag, waited_s=max(0.0, waited_s))
 
 
 SPARE_CONNECTIONS = 8
@@ -156,7 +160,7 @@ class Engine:
         self._http: HttpClient | None = None
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
-        self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
+        self._loop_lag = LoopLag(settings.clock.now_s, partial(cpu_use, os.getpid()))
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()

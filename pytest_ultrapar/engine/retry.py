@@ -40,7 +40,7 @@ class Tries:
 
     Attributes:
         failed: How its tries ended, in their order.
-        refused_by: As in `LeaseRequest`.
+        refused_by: As in `LeaseRequest`; so is `stays`: it is not for another lane to say the same.
         wrong: What is wrong with it, and the answer that says so, where a check is to show whether
             that is its own.
         n_own: How often it was refused as too much for its own sake; `was_own`: the last time, too.
@@ -49,6 +49,7 @@ class Tries:
     def __init__(self) -> None:
         self.failed: list[LeaseOutcome] = []
         self.refused_by: list[LaneId] = []
+        self.stays = False
         self.wrong: tuple[BadRequestError, Answer | Failure] | None = None
         self.n_own = 0
         self.was_own = False
@@ -75,8 +76,8 @@ class Tries:
         if lease.n_served or has_begun or not isinstance(wrong, BadRequestError):
             return False
         self.wrong = wrong, answer
-        # It is not for another lane to say the same.
-        self.refused_by += [lease.lane, lease.lane]
+        self.refused_by.append(lease.lane)
+        self.stays = True
         return True
 
     def is_own(self, lease: Lease, *, of_tokens: bool = False) -> bool:

@@ -480,6 +480,7 @@ class Sender:
             is_bound=bound is not None,
             most=most,
             refused_by=tuple(tries.refused_by),
+            stays=tries.stays,
             is_again=not LIMITED.isdisjoint(tries.failed),
         )
         try:

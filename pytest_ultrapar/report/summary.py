@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.analysis.performance import CLIENT_SHARE
 from pytest_ultrapar.analysis.run_summary import Cell
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.errors import ReplayMissError
@@ -227,7 +228,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
-        yield _whole(summary, summary.statistics.makespan_s)
+        yield from _whole(summary, summary.statistics.makespan_s)
     if summary.attribution is not None:
         idle = "client"
         if any(lane.is_removed for lane in lanes):
@@ -248,8 +249,17 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
 
 
-def _whole(summary: RunSummary, asking_s: float) -> str:
-    """The time of all that the run did, in parts."""
+_CURES = {
+    "grading behind": "more workers (-n) share tests; plugins at the controller see all reports",
+    "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
+}
+"""Where the time goes, and what helps, if what comes after the last answer takes long."""
+_LEAST_AFTER_S = 3.0
+"""Of such a part: what takes less is no reason to change a suite."""
+
+
+def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
+    """The time of all that the run did, in parts; and a sentence for each that is too long."""
     sample = summary.statistics.sample
     parts = {
         "start": summary.start_s or 0.0,
@@ -263,7 +273,10 @@ def _whole(summary: RunSummary, asking_s: float) -> str:
     efficiency = ""
     if summary.bound_s is not None:
         efficiency = f"; efficiency of the whole {percent(summary.bound_s / whole_s)}"
-    return f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
+    yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
+    for name, cure in _CURES.items():
+        if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
+            yield f"CLIENT-BOUND: {name} took {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
@@ -321,12 +334,11 @@ def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
 
 
 def _audit(summary: RunSummary) -> Iterator[str]:
-    audited = summary.audit
-    passed = [one for one in audited if one.passed]
+    passed = [one for one in summary.audit if one.passed]
     for one in passed:
         yield f"LIMIT EXCEEDED ({', '.join(one.passed)}): {_fall(one)}"
-    fullest = sorted(audited, key=lambda one: -_use(one))[:MOST_LIMITS]
-    n_more = len(audited) - len(fullest)
+    fullest = sorted(summary.audit, key=_use, reverse=True)[:MOST_LIMITS]
+    n_more = len(summary.audit) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
     held = "the limits" if passed else "no limit was exceeded by requests sent through llm"
     falls = "; ".join(map(_fall, fullest))
@@ -357,7 +369,6 @@ MOST_SHOWN = 5
 SIMULATED = (
     "SIMULATED: all of this comes from the simulated provider and says nothing about a real model"
 )
-_MOST_SHOWN = 200
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
     " dependent cases counted as one cluster (the repetitions of a cell, unless the suite's mark"
@@ -683,7 +694,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for (outcome, front), nodeids in shown:
         reason = said_last.get((outcome, front), front)
         n_more = f" and {len(nodeids) - 1:,} more" if len(nodeids) > 1 else ""
-        why = f": {shortened(reason, _MOST_SHOWN)}" if reason else ""
+        why = f": {shortened(reason, _LONGEST)}" if reason else ""
         yield f"  {outcome}: {visible(nodeids[0])}{n_more}{why}"
     counts = summary.statistics.counts
     yield from _more(counts["error"] + counts["infra"] - sum(len(own) for _, own in shown))
@@ -694,7 +705,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
             f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
-            f" {damage.offset}: {shortened(damage.reason, _MOST_SHOWN)}; --ultrapar-resume asks"
+            f" {damage.offset}: {shortened(damage.reason, _LONGEST)}; --ultrapar-resume asks"
             " again what is missing"
         )
 

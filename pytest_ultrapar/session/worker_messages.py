@@ -103,9 +103,15 @@ class Outbox:
                 self._send_packed()
 
 
-def note_of(directory: Path, worker: str = "*") -> Path:
+def note_of(directory: Path, worker: str) -> Path:
     """Where a worker notes which item it runs, in the run's directory."""
     return directory / f"running-{worker}"
+
+
+def remove_notes(directory: Path) -> None:
+    """Remove the notes of all workers."""
+    for path in directory.glob("running-*"):
+        path.unlink(missing_ok=True)
 
 
 def note_at(path: Path) -> Callable[[int], None]:

@@ -81,15 +81,21 @@ class CpuWaits:
         return 0.0 if self._fd is None else int(Disk.pread(self._fd, 64, 0).split()[1]) / 1e9
 
 
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has taken so far.
+def cpu_use(pid: int) -> tuple[float, float]:
+    """CPU seconds that a process has taken so far, and those that its threads were ready to run.
 
-    Source: clock_getcpuclockid(3) of the GNU C library (`MAKE_PROCESS_CPUCLOCK`).
+    The latter are of threads that live, and 0 where the kernel does not say.
+
+    Source: clock_getcpuclockid(3) of the GNU C library (`MAKE_PROCESS_CPUCLOCK`); `CpuWaits`.
 
     Raises:
         OSError: There is no such process.
     """
-    return clock_gettime(~pid << 3 | 2)
+    waited_ns = 0
+    with suppress(OSError):  # of a thread that has just ended
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            waited_ns += int(path.read_bytes().split()[1])
+    return clock_gettime(~pid << 3 | 2), waited_ns / 1e9
 
 
 def utc_now_us() -> int:

@@ -38,6 +38,18 @@ def test_whole_run_is_shown_in_its_parts():
     )
 
 
+def test_what_takes_long_after_the_last_answer_is_said_with_what_helps():
+    whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=20.0, tables_s=4.5)
+    said = [line for line in lines(whole, lane()) if line.startswith("CLIENT-BOUND")]
+    assert [line.partition(":")[2].partition(":")[0] for line in said] == [
+        " grading behind took 54.8 % of the run",
+        " tables took 12.3 % of the run",
+    ]
+    few = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=2.9, tables_s=2.9)
+    small = msgspec.structs.replace(MEASURED, start_s=200.0, behind_s=20.0, tables_s=4.5)
+    assert not any("CLIENT-BOUND" in line for one in (few, small) for line in lines(one, lane()))
+
+
 def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.performance import client_bound, dispatch_p95_s
 from pytest_ultrapar.engine.engine import HEARTBEAT_S, LoopLag
 from pytest_ultrapar.records import EngineSpent
+from pytest_ultrapar.system.clock import cpu_use
 from tests.pools import lane
 from tests.unit.request_logs import episode, log_of, request
 
@@ -15,11 +19,12 @@ from tests.unit.request_logs import episode, log_of, request
 class Time:
     """A clock and a meter of CPU, both set by hand."""
 
-    now = cpu = 100.0
+    now = cpu = waited = 100.0
 
-    def pass_by(self, now_s, cpu_s=0.0):
+    def pass_by(self, now_s, cpu_s=0.0, waited_s=0.0):
         self.now += now_s
         self.cpu += cpu_s
+        self.waited += waited_s
 
 
 @pytest.fixture
@@ -29,21 +34,21 @@ def time():
 
 @pytest.fixture
 def loop_lag(time):
-    return LoopLag(lambda: time.now, lambda: time.cpu)
+    return LoopLag(lambda: time.now, lambda: (time.cpu, time.waited))
 
 
 def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(loop_lag, time):
     assert loop_lag.lag_s == 0.0
     assert loop_lag.beat(busy=False) == HEARTBEAT_S
-    time.pass_by(5.0, 1.0)
+    time.pass_by(5.0, 1.0, 2.0)
     assert loop_lag.lag_s == pytest.approx(5.0 - HEARTBEAT_S)
     loop_lag.beat(busy=True)
     for _ in range(4):
-        time.pass_by(HEARTBEAT_S + 0.01, 0.012)
+        time.pass_by(HEARTBEAT_S + 0.01, 0.012, 0.001)
         loop_lag.beat(busy=True)
     time.pass_by(HEARTBEAT_S + 0.05, 0.0)
     loop_lag.beat(busy=False)
-    time.pass_by(9.0, 9.0)
+    time.pass_by(9.0, 9.0, 9.0)
     loop_lag.beat(busy=False)
     spent = loop_lag.spent("gw3")
     assert (spent.worker, spent.n_beats) == ("gw3", 5)
@@ -51,6 +56,14 @@ def test_pulse_counts_lateness_and_cpu_only_while_episodes_are_open(loop_lag, ti
     assert spent.latest_s == pytest.approx(0.05)
     assert spent.wall_s == pytest.approx(0.09 + 5 * HEARTBEAT_S)
     assert spent.cpu_s == pytest.approx(0.048)
+    assert spent.waited_s == pytest.approx(0.004)
+
+
+def test_pulse_ends_with_its_engine_whatever_is_open(loop_lag, time):
+    loop_lag.beat(busy=True)
+    time.pass_by(2.0, 1.0)
+    spent = loop_lag.spent("gw3")
+    assert (spent.wall_s, spent.cpu_s) == (pytest.approx(2.0), pytest.approx(1.0))
 
 
 def with_client(client_s):
@@ -58,8 +71,8 @@ def with_client(client_s):
     return Attribution(10.0, parts, ())
 
 
-def engine(*, late_s=0.0001, cpu=0.5, name="gw0"):
-    return EngineSpent(name, 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2)
+def engine(*, late_s=0.0001, cpu=0.5, waited=0.0, name="gw0"):
+    return EngineSpent(name, 10.0, 10.0 * cpu, 1000, 1000 * late_s, 0.2, 10.0 * waited)
 
 
 def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
@@ -70,12 +83,25 @@ def test_a_client_that_costs_time_and_cannot_keep_up_is_what_bounds():
     assert said.endswith("(gw0) took 97% CPU: more workers (-n) share its work")
 
 
+@pytest.mark.parametrize(
+    ("cpu", "waited", "said"),
+    [(0.97, 0.0, "97% CPU: "), (0.3, 0.7, "30% CPU and waited for it 70% of the time: ")],
+)
 @pytest.mark.parametrize("name", ["controller", "broker"])
-def test_process_that_serves_all_workers_is_named_with_what_helps(name):
-    spent = [engine(cpu=0.6), EngineSpent(name, 10.0, 9.7, 0, 0.0, 0.0), engine(name="gw1")]
+def test_process_that_serves_all_workers_is_named_with_what_helps(name, cpu, waited, said):
+    # Each of its own steps waits, too, where cores are short.
+    idle = engine(cpu=0.2, waited=0.9 * waited)
+    spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
+    bound = client_bound(with_client(3.0), spent, 0.001)
+    assert f"the busiest process ({name}) took {said}it serves all workers; " in bound
+    assert "--ultrapar-shard" in bound
+
+
+def test_worker_that_has_no_cpu_is_not_helped_by_more_of_them():
+    spent = [engine(cpu=0.2, waited=0.9, name="gw1"), engine(cpu=0.4, waited=0.5)]
     said = client_bound(with_client(3.0), spent, 0.001)
-    assert f"the busiest process ({name}) took 97% CPU: it serves all workers; " in said
-    assert "--ultrapar-shard" in said
+    assert "(gw0) took 40% CPU and waited for it 50% of the time: cores are short" in said
+    assert "share its work" not in said
 
 
 def test_client_that_is_late_without_a_full_process_names_no_cure():
@@ -103,3 +129,15 @@ def test_dispatch_counts_measured_requests():
     slow = [episode(request(5.0, 6.0, held_s=0.5)) for _ in range(20)]
     assert dispatch_p95_s(log_of([lane("i0", "k")], *slow)) == pytest.approx(0.5)
     assert dispatch_p95_s(log_of([lane("i0", "k")], *slow, measured=False)) == 0.0
+
+
+def test_use_of_cpu_is_that_of_all_threads_of_a_process():
+    cpu_s, waited_s = cpu_use(os.getpid())
+    burning = threading.Thread(target=sum, args=(range(1_000_000),))
+    burning.start()
+    burning.join()
+    after_s, waited_after_s = cpu_use(os.getpid())
+    assert after_s - cpu_s >= 0.001
+    assert min(waited_s, waited_after_s) >= 0.0
+    with pytest.raises(OSError, match="Invalid argument"):
+        cpu_use(2**22 + 1)  # above the highest

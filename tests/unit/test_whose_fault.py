@@ -293,10 +293,10 @@ def test_bad_request_that_is_the_first_word_of_an_instance_has_it_checked():
 def test_bad_request_is_its_own_where_the_check_is_not_refused_alike(outcome, told):
     play = play_on(A, APART)
     play.answer(ask(play, "one", lane=A), "bad_request", SAID)
-    check = ask(play, "one", [A, A])
+    check = ask(play, "one", [A], stays=True)
     play.answer(check, outcome, told or Feedback())
     # It goes nowhere else: any other lane would say the same.
-    assert ask(play, "one", [A, A]) in play.refused
+    assert ask(play, "one", [A], stays=True) in play.refused
     assert play.kinds == {"refusal_of_request"}
     play.answer(ask(play, "two", lane=A), "bad_request", SAID)
     assert not is_check(play, ask(play, "three", lane=A))
@@ -315,7 +315,7 @@ def test_bad_request_to_a_lane_that_has_answered_is_its_own():
 def test_check_of_a_bad_request_that_asks_for_what_is_not_there_is_the_only_one():
     play = play_on(A)
     play.answer(ask(play, "one", lane=A), "bad_request", SAID)
-    play.back(ask(play, "one", [A, A]), "not_found")
+    play.back(ask(play, "one", [A], stays=True), "not_found")
     play.answer(ask(play, "two", lane=A), "bad_request", SAID)
-    assert ask(play, "two", [A, A]) in play.refused
+    assert ask(play, "two", [A], stays=True) in play.refused
     assert play.status(A).state == "up"

@@ -1,0 +1,117 @@
+"""Whole runs that one of their processes holds up: the run says which one it is, and what helps.
+
+Each burns CPU and never waits. A machine that is busy with other work gives it less, which the run
+counts as waiting for a core: its verdict is the same.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.plugin.conftest import cases
+
+pytestmark = pytest.mark.slow
+
+BURN = """
+import os
+import time
+
+def burn(cpu_s):
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+"""
+ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
+
+
+def client_bound(project, *options):
+    """What the run says of its client while it asked."""
+    result = project.run_apart(*options)
+    assert result.ret == 0, result.stdout.str()
+    said = json.loads((project.directory / "summary.json").read_text())["client_bound"]
+    project.report.fnmatch_lines([f"CLIENT-BOUND: {said.replace('[', '[[]')}"])
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *"])
+    return said
+
+
+def test_controller_whose_plugins_burn_cpu_for_each_report(project):
+    project.pytester.makeconftest(
+        BURN
+        + """
+def pytest_runtest_logreport(report):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        burn(0.02)
+"""
+    )
+    project.suite(cases(75))
+    said = client_bound(project, "-n2")
+    assert "the busiest process (controller) took" in said
+    assert said.endswith(ALL)
+
+
+def test_broker_that_burns_cpu_for_each_lease(project, monkeypatch):
+    extra = project.pytester.mkdir("extra")
+    # Python imports it as it starts; pytest's processes and the one that makes tables go on.
+    (extra / "sitecustomize.py").write_text(
+        BURN
+        + """
+import sys
+
+if "pytest_ultrapar.broker.server" in sys.orig_argv:
+    from pytest_ultrapar.broker.scheduler import Scheduler
+
+    def grant(*args, grant=Scheduler._grant):
+        burn(0.02)
+        grant(*args)
+
+    Scheduler._grant = grant
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", str(extra), prepend=":")
+    project.suite(cases(300))
+    said = client_bound(project, "-n2")
+    assert "the busiest process (broker) took" in said
+    assert said.endswith(ALL)
+
+
+def test_one_worker_whose_episodes_burn_cpu(project):
+    project.suite(
+        BURN
+        + """
+@prefetch
+async def answer(llm, prompt) -> str:
+    for turn in range(10):
+        text = (await llm.chat([{"role": "user", "content": f"{prompt} {turn}"}])).text
+        if os.environ["PYTEST_XDIST_WORKER"] == "gw1":
+            burn(0.01)
+    return text
+"""
+        + cases(40)
+    )
+    said = client_bound(project, "-n2")
+    assert "the busiest process (gw1) took" in said
+    assert said.endswith(
+        (": more workers (-n) share its work", "workers (-n) among them, leave it more")
+    )
+
+
+def after_the_answers(project, part, *options):
+    """What the run says of a part that comes after its last answer."""
+    result = project.run_apart(*options)
+    assert result.ret == 0, result.stdout.str()
+    for lines in (project.report, result.stdout):
+        lines.fnmatch_lines([f"CLIENT-BOUND: {part} took *% of the run: *"])
+
+
+def test_worker_whose_tests_burn_cpu(project):
+    project.write_pool(seats=40)
+    project.suite(BURN + cases(40, "burn(0.125)"))
+    after_the_answers(project, "grading behind", "-n1")
+
+
+def test_tables_of_twenty_thousand_columns(project):
+    scores = "{f'{prompt[4:]}_{k}': 1.0 for k in range(200)}"
+    project.suite(cases(100, f"grade(True, **{scores})"))
+    after_the_answers(project, "tables", "-n0")
