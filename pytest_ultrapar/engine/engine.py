@@ -157,6 +157,7 @@ class Engine:
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, time.process_time)
+        self._beats = False
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
@@ -242,8 +243,7 @@ class Engine:
             **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
         self._connected.set()
-        own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
-        own.append(asyncio.ensure_future(self._stopped()))
+        own = [asyncio.ensure_future(one) for one in (self._sync_always(), self._stopped())]
         try:
             done, _ = await asyncio.wait(own, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -288,10 +288,12 @@ class Engine:
             await self._http.close()
         self._syncing.shutdown(wait=False)
 
-    async def _beat(self) -> None:
-        while True:
-            pause_s = self._loop_lag.beat(busy=self.n_open > 0)
-            await sleep(pause_s)
+    def _beat(self) -> None:
+        """Beat while an episode is open: an idle loop is not to wake a busy process up."""
+        self._beats = self.n_open > 0
+        pause_s = self._loop_lag.beat(busy=self._beats)
+        if self._beats:
+            asyncio.get_running_loop().call_later(pause_s, self._beat)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -354,6 +356,8 @@ class Engine:
         task = EngineTask(self._run(work, lease), loop=asyncio.get_running_loop())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if not self._beats:
+            self._beat()
 
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
