@@ -15,7 +15,7 @@ import pytest
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease
 from pytest_ultrapar.engine import engine as engine_module
 from pytest_ultrapar.engine import episode as episode_module
-from pytest_ultrapar.engine.engine import Engine, EngineSettings
+from pytest_ultrapar.engine.engine import Engine, EngineSettings, LoopLag
 from pytest_ultrapar.engine.episode import Work
 from pytest_ultrapar.engine.loop import engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -128,6 +128,37 @@ def test_engine_that_waits_for_its_broker_can_be_stopped():
     engine.stop()
     assert cancelled.wait(60)
     engine.note_skipped("case")  # keeps nobody waiting
+    assert lost == []
+
+
+def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch):
+    rests, beats = threading.Event(), []
+    beat = LoopLag.beat
+
+    def noted(loop_lag, *, busy):
+        beats.append(busy)
+        if not busy:
+            rests.set()
+        return beat(loop_lag, busy=busy)
+
+    async def start(llm):
+        del llm
+        while len(beats) < 3:
+            await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(LoopLag, "beat", noted)
+    ended = threading.Event()
+    engine, lost, _ = engine_on(Port(), ended=lambda _: ended.set())
+    assert beats == []
+    for number in range(2):
+        beats.clear()
+        rests.clear()
+        ended.clear()
+        engine.submit([Work(number, f"case {number}", "m", "", 0, start)])
+        assert ended.wait(60)
+        assert rests.wait(60)
+        assert beats == [*[True] * (len(beats) - 1), False]
+    engine.stop()
     assert lost == []
 
 
