@@ -132,19 +132,20 @@ def test_engine_that_waits_for_its_broker_can_be_stopped():
 
 
 def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch):
-    rests, beats = threading.Event(), []
+    third, rests, beats = threading.Event(), threading.Event(), []
     beat = LoopLag.beat
 
     def noted(loop_lag, *, busy):
         beats.append(busy)
+        if len(beats) == 3:
+            third.set()
         if not busy:
             rests.set()
         return beat(loop_lag, busy=busy)
 
     async def start(llm):
         del llm
-        while len(beats) < 3:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(third.wait, 60)
 
     monkeypatch.setattr(LoopLag, "beat", noted)
     ended = threading.Event()
@@ -152,8 +153,8 @@ def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch)
     assert beats == []
     for number in range(2):
         beats.clear()
-        rests.clear()
-        ended.clear()
+        for event in (third, rests, ended):
+            event.clear()
         engine.submit([Work(number, f"case {number}", "m", "", 0, start)])
         assert ended.wait(60)
         assert rests.wait(60)
