@@ -81,9 +81,9 @@ class BrokerPort(ABC):
         """
         self.tell(wire.SentLate(lease.lease_id, late_s))
 
-    def episode_ended(self, case_id: str) -> None:
-        """Say that a case needs no further lease; groups that wait for its group may then start."""
-        self.tell(wire.EpisodeOver(case_id))
+    def episode_ended(self, *case_ids: str) -> None:
+        """Say that cases need no further lease; groups that wait for theirs may then start."""
+        self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
         """Carry out an assignment from now on. Called by the controller, before any request.

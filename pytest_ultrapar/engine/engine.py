@@ -434,17 +434,16 @@ class Engine:
             ]
             if told:
                 self._announce(told)
-            for work, _ in told:
-                self._tell_ended(work.case_id)
+                self._tell_ended(*(work.case_id for work, _ in told))
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
 
-    def _tell_ended(self, case_id: str) -> None:
+    def _tell_ended(self, *case_ids: str) -> None:
         if self._port is not None:
-            self._port.episode_ended(case_id)
+            self._port.episode_ended(*case_ids)
 
 
 def _tell_end(record: EpisodeEnded) -> None:

@@ -58,7 +58,7 @@ class Port:
         del lease, feedback
         self.given_back.append(outcome)
 
-    def episode_ended(self, case_id): ...
+    def episode_ended(self, *case_ids): ...
 
     async def close(self): ...
 
@@ -161,6 +161,25 @@ def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch)
         assert beats == [*[True] * (len(beats) - 1), False]
     engine.stop()
     assert lost == []
+
+
+def test_broker_hears_in_one_word_of_all_episodes_that_end_together():
+    told, left, all_ended = [], {0, 1, 2}, threading.Event()
+
+    class Listening(Port):
+        def episode_ended(self, *case_ids):
+            told.append(case_ids)
+
+    def note(ended):
+        left.difference_update(work.index for work, _ in ended)
+        if not left:
+            all_ended.set()
+
+    engine, lost, _ = engine_on(Listening(), ended=note)
+    engine.submit([work(0), work(1), work(2)])
+    assert all_ended.wait(60)
+    engine.stop()
+    assert (told, lost) == ([("case 0", "case 1", "case 2")], [])
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no broker"), LookupError()])
