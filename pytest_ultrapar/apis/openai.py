@@ -156,8 +156,6 @@ def reply_of(
         latency_s: How long it took, seconds.
     """
     found: list[Reply] = []
-    tokens_in = usage.count("prompt_tokens")
-    tokens_out = _tokens_out(usage, tokens_in)
     for choice in choices:
         message = choice.said or WireMessage()
         found.append(
@@ -169,8 +167,8 @@ def reply_of(
                     for one in message.tool_calls or ()
                 ),
                 finish_reason=choice.finish_reason,
-                tokens_in=tokens_in,
-                tokens_out=tokens_out,
+                tokens_in=usage.count("prompt_tokens"),
+                tokens_out=_tokens_out(usage),
                 lane=lane,
                 latency_s=latency_s,
                 refusal=message.refusal or None,
@@ -194,12 +192,13 @@ def reply_of(
     return first
 
 
-def _tokens_out(usage: Usage, n_in: int | None) -> int | None:
+def _tokens_out(usage: Usage) -> int | None:
     """All tokens but the prompt's.
 
     xAI and Gemini's compatible endpoint count those of reasoning in the total alone.
     """
-    n_out, total = usage.count("completion_tokens"), usage.count("total_tokens")
+    n_in, n_out = usage.count("prompt_tokens"), usage.count("completion_tokens")
+    total = usage.count("total_tokens")
     if n_in is None or n_out is None or total is None:
         return n_out
     return max(n_out, total - n_in)

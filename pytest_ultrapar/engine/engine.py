@@ -48,7 +48,6 @@ class LoopLag:
         self._due_s: float | None = None
         self._began_s = now_s()
         self._cpu_began_s = cpu_s()
-        self._busy = False
         self._wall_s = 0.0
         self._spent_s = 0.0
         self._n_beats = 0
@@ -57,18 +56,18 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the next beat is overdue now, >= 0."""
+        """Seconds by which the next beat is overdue now, >= 0; 0 where none is due."""
         due_s = self._due_s
         return 0.0 if due_s is None else max(0.0, self._now_s() - due_s)
 
-    def beat(self, *, busy: bool) -> float:
-        """Count a beat, and return after how many seconds the next one is due.
+    def beat(self, *, busy: bool) -> None:
+        """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on.
+            busy: Whether an episode is open from now on; else none is due.
         """
         now_s, cpu_s = self._now_s(), self._cpu_s()
-        if self._busy and self._due_s is not None:
+        if self._due_s is not None:
             late_s = max(0.0, now_s - self._due_s)
             self._n_beats += 1
             self._late_s += late_s
@@ -76,9 +75,7 @@ class LoopLag:
             self._wall_s += now_s - self._began_s
             self._spent_s += cpu_s - self._cpu_began_s
         self._began_s, self._cpu_began_s = now_s, cpu_s
-        self._busy = busy
-        self._due_s = now_s + HEARTBEAT_S
-        return HEARTBEAT_S
+        self._due_s = now_s + HEARTBEAT_S if busy else None
 
     def spent(self, worker: str) -> EngineSpent:
         """All that was counted so far."""
@@ -185,7 +182,8 @@ class Engine:
         Waits for the broker's port.
         """
         self._connected.wait()
-        self._call(self._tell_ended, case_id)
+        if self._port is not None:
+            self._call(self._port.episode_ended, case_id)
 
     def _call(self, callback: Callable[..., object], *given: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -291,9 +289,9 @@ class Engine:
     def _beat(self) -> None:
         """Beat while an episode is open: an idle loop is not to wake a busy process up."""
         self._beats = self.n_open > 0
-        pause_s = self._loop_lag.beat(busy=self._beats)
+        self._loop_lag.beat(busy=self._beats)
         if self._beats:
-            asyncio.get_running_loop().call_later(pause_s, self._beat)
+            asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -327,10 +325,10 @@ class Engine:
         )
         future = self._port.acquire(request)
         self._asking.add(future)
-        future.add_done_callback(self._asking.discard)
         future.add_done_callback(lambda done: self._answered(work, line, done))
 
     def _answered(self, work: Work, line: Line, future: asyncio.Future[Lease]) -> None:
+        self._asking.discard(future)
         if future.cancelled():
             return
         error = future.exception()
@@ -367,8 +365,7 @@ class Engine:
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
         own = (utc_now_us(), work.case_id, self._settings.worker, ending)
-        ended = EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error))
-        self._note(ended, work)
+        self._note(EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error)), work)
         self._ask(line)
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
@@ -433,17 +430,14 @@ class Engine:
                 if record.ending != "interrupted" or record.kind == TAKEN
             ]
             if told:
+                assert self._port is not None
                 self._announce(told)
-                self._tell_ended(*(work.case_id for work, _ in told))
+                self._port.episode_ended(*(work.case_id for work, _ in told))
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
-
-    def _tell_ended(self, *case_ids: str) -> None:
-        if self._port is not None:
-            self._port.episode_ended(*case_ids)
 
 
 def _tell_end(record: EpisodeEnded) -> None:

@@ -214,7 +214,6 @@ class Sender:
 
     @cached_property
     def _rng(self) -> random.Random:
-        # Few episodes back off, and to make one takes 3 % of what the engine does for a case.
         return random.Random(f"{self._seed} {self.role}" if self.role else self._seed)
 
     def in_role(self, role: str) -> Sender:

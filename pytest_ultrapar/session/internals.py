@@ -361,8 +361,7 @@ def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
     if reporter is None:
         return
     if hasattr(config, "workerinput"):
-        # It would write to /dev/null (`execnet.gateway_base.init_popen_io`) and keep all reports:
-        # 4 % of what an item takes. As it does, where pluggy cannot leave it out.
+        # To /dev/null (`execnet.gateway_base.init_popen_io`): 4 % of what an item takes.
         for hook in (config.hook.pytest_runtest_logstart, config.hook.pytest_runtest_logreport):
             with suppress(AttributeError, ValueError):
                 hook._remove_plugin(reporter)

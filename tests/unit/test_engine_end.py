@@ -141,7 +141,7 @@ def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch)
             third.set()
         if not busy:
             rests.set()
-        return beat(loop_lag, busy=busy)
+        beat(loop_lag, busy=busy)
 
     async def start(llm):
         del llm
