@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.overhead.beside_empty import BESIDE_EMPTY
 from benchmarks.overhead.command_line import run_measurements
 from benchmarks.overhead.comparison import measurement_of
 from benchmarks.overhead.gate import GATE
@@ -20,6 +21,7 @@ from benchmarks.overhead.workload import COMPARISONS
 
 COMPARED = {
     **{name: measurement_of(workload) for name, workload in COMPARISONS.items()},
+    "empty": BESIDE_EMPTY,
     "lease": LEASE,
     "growth": GROWTH,
     "memory": MEMORY_OF_PROCESSES,
@@ -32,14 +34,15 @@ _DESCRIPTION = f"""\
 Measures what the tool itself costs, on the simulated provider: {", ".join(MEASURED)}.
 
 small, wide, long-tail, episodes and many run the same cases with the tool and with a raw aiohttp
-client in turn, each against a fresh server, and compare both with the pool's ideal time. lease
-measures the broker alone. growth compares a case among 3,000 others with one among 100,000 (some
-ten minutes), each beside as many empty tests; memory does so for 20,000 with and without workers;
-both run once and give each process's peak. matrix runs an uneven pool under the default policy and
-under an even split in advance. start is `pytest --collect-only` in an empty folder with and without
-the plugin, and a run of one case, 20 times. collection collects few cases, many, and the five
-phases, and as many empty tests without the plugin. gate runs the same code, a slower server and a
-worse model, and counts what the default gate catches.
+client in turn, each against a fresh server, and compare both with the pool's ideal time. empty runs
+20,000 cases of 50 ms beside as many empty tests. lease measures the broker alone. growth compares a
+case among 3,000 others with one among 100,000 (some ten minutes), each beside as many empty tests;
+memory does so for 20,000 with and without workers; both run once and give each process's peak.
+matrix runs an uneven pool under the default policy and under an even split in advance. start is
+`pytest --collect-only` in an empty folder with and without the plugin, and a run of one case, 20
+times. collection collects few cases, many, and the five phases, and as many empty tests without the
+plugin. gate runs the same code, a slower server and a worse model, and counts what the default gate
+catches.
 
 `compare --before PYTHON NAME...` runs another checkout and this one in turn, `peers NAME...` other
 clients and this one.

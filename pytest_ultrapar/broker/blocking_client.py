@@ -87,7 +87,7 @@ class BlockingBrokerClient:
             BrokerGoneError: When the broker is gone.
         """
         with self._lock:
-            self._send(wire.EpisodeOver(case_id))
+            self._send(wire.EpisodesOver((case_id,)))
 
     def hold_claims(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
         """Say until when the claims of this host hold (`LaneBroker.hold_claims`).

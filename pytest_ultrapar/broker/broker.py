@@ -168,8 +168,8 @@ class LaneBroker:
         answer: wire.Answer | None = None
         actions: list[Action] = []
         match message:
-            case wire.EpisodeOver(case_id):
-                actions = self.episode_ended(who, case_id, now_s)
+            case wire.EpisodesOver(case_ids):
+                actions = self.episodes_ended(who, case_ids, now_s)
             case wire.Pay(lease_id, most):
                 is_paid, actions = self.pay(who, lease_id, most, now_s)
                 answer = wire.Paid(is_paid)
@@ -354,14 +354,15 @@ class LaneBroker:
             held.sent_late(late_s)
         return self._finish(now_s)
 
-    def episode_ended(self, worker: str, case_id: str, now_s: float) -> list[Action]:
-        """Say that a case needs no further lease. Idempotent; any worker may say so, or none."""
+    def episodes_ended(self, worker: str, case_ids: Iterable[str], now_s: float) -> list[Action]:
+        """Say that cases need no further lease. Idempotent; any worker may say so, or none."""
         now_s = self._advance(now_s)
-        self._table.case_ended(case_id)
         state = self._workers.get(worker)
-        if state is not None:
-            self._close_episode(state, case_id, now_s)
-        self._groups.end_case(case_id, now_s)
+        for case_id in case_ids:
+            self._table.case_ended(case_id)
+            if state is not None:
+                self._close_episode(state, case_id, now_s)
+            self._groups.end_case(case_id, now_s)
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:

@@ -79,7 +79,7 @@ class BrokerPlay(ABC):
 
     def episode_ended(self, worker: str, case_id: str) -> None:
         """Say that a case is over."""
-        self.book(self.broker.episode_ended(worker, case_id, self.now_s))
+        self.book(self.broker.episodes_ended(worker, [case_id], self.now_s))
 
     # -- time ------------------------------------------------------------------------------------
 

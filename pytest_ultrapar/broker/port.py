@@ -74,16 +74,9 @@ class BrokerPort(ABC):
         paid = await self.ask(wire.Pay(lease.lease_id, most))
         return bool(paid.is_paid)
 
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        """Say, before the request of a lease is sent, that it is sent so long after the grant.
-
-        Called where that is after `Lease.late_after_s`. Never waits.
-        """
-        self.tell(wire.SentLate(lease.lease_id, late_s))
-
-    def episode_ended(self, case_id: str) -> None:
-        """Say that a case needs no further lease; groups that wait for its group may then start."""
-        self.tell(wire.EpisodeOver(case_id))
+    def episode_ended(self, *case_ids: str) -> None:
+        """Say that cases need no further lease; groups that wait for theirs may then start."""
+        self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
         """Carry out an assignment from now on. Called by the controller, before any request.
@@ -173,4 +166,4 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
 def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
     """Let the broker hear of a send that goes now, if that is later than was promised."""
     if now_s > lease.late_after_s:
-        port.sent_late(lease, now_s - lease.granted_s)
+        port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

@@ -136,7 +136,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: A request not sent by then must not be sent: return the lease as `unsent` and ask
             again, else a late sender would compress the spacing that the rate limits guarantee.
-        late_after_s: What is sent later than that must be said (`port.BrokerPort.sent_late`).
+        late_after_s: What is sent later than that must be said (`port.say_late`).
         seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.

@@ -62,10 +62,10 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
     feedback: Feedback = NO_FEEDBACK
 
 
-class EpisodeOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A case needs no further lease."""
+class EpisodesOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Cases need no further lease."""
 
-    case_id: str
+    case_ids: tuple[str, ...]
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -141,7 +141,7 @@ ClientMessage = (
     | Acquire
     | Withdraw
     | Release
-    | EpisodeOver
+    | EpisodesOver
     | Assign
     | AskStatus
     | Alive
@@ -155,8 +155,8 @@ Answer = Assigned | StatusNow | Signs | Paid
 ServerMessage = Welcome | Grant | Refusal | Answer
 
 MAY_SAY = {
-    "worker": (Acquire, Withdraw, Release, EpisodeOver, AskStatus, Alive, SentLate, Pay),
-    "controller": (EpisodeOver, Assign, AskStatus, AskSigns, HoldClaims),
+    "worker": (Acquire, Withdraw, Release, EpisodesOver, AskStatus, Alive, SentLate, Pay),
+    "controller": (EpisodesOver, Assign, AskStatus, AskSigns, HoldClaims),
 }
 """What a client may say after its `Hello`, by its role."""
 

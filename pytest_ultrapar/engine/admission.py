@@ -60,12 +60,12 @@ class Admission(Generic[T]):
 
     def opened(self, line: Line) -> None:
         """A case that was asking got its lease: it is an episode now."""
-        self._no_longer_asks(line)
+        self._asking[line] -= 1
         self._n_open += 1
 
     def refused(self, line: Line) -> None:
         """A case that was asking will get no lease."""
-        self._no_longer_asks(line)
+        self._asking[line] -= 1
 
     def closed(self) -> None:
         """An episode has ended."""
@@ -74,6 +74,3 @@ class Admission(Generic[T]):
     def lines(self) -> list[Line]:
         """All lines in which cases wait."""
         return [line for line, waiting in self._waiting.items() if waiting]
-
-    def _no_longer_asks(self, line: Line) -> None:
-        self._asking[line] -= 1

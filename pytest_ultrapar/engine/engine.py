@@ -50,7 +50,6 @@ class LoopLag:
         self._now_s = now_s
         self._cpu_use = cpu_use
         self._due_s = math.inf
-        self._busy = False
         # Seconds while episodes were open: of the clock, of CPU and of waiting for it.
         self._spent = [0.0, 0.0, 0.0]
         self._n_beats = 0
@@ -59,29 +58,28 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the next beat is overdue now, >= 0."""
+        """Seconds by which the next beat is overdue now, >= 0; 0 where none is due."""
         return max(0.0, self._now_s() - self._due_s)
 
-    def beat(self, *, busy: bool) -> float:
-        """Count a beat, and return after how many seconds the next one is due.
+    def beat(self, *, busy: bool) -> None:
+        """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on.
+            busy: Whether an episode is open from now on; else none is due.
         """
         now_s = self._now_s()
-        if self._busy:
+        was_busy = self._due_s < math.inf
+        if was_busy:
             late_s = max(0.0, now_s - self._due_s)
             self._n_beats += 1
             self._late_s += late_s
             self._latest_s = max(self._latest_s, late_s)
-        if busy != self._busy:
+        if busy != was_busy:
             # Added are the times at which episodes ended, less those at which they began.
             sign = -1 if busy else 1
             for at, at_s in enumerate((now_s, *self._cpu_use())):
                 self._spent[at] += sign * at_s
-        self._busy = busy
-        self._due_s = now_s + HEARTBEAT_S
-        return HEARTBEAT_S
+        self._due_s = now_s + HEARTBEAT_S if busy else math.inf
 
     def spent(self, worker: str) -> EngineSpent:
         """All that was counted; no episode is open any more."""
@@ -161,6 +159,7 @@ class Engine:
         self._port: BrokerPort | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, partial(cpu_use, os.getpid()))
+        self._beats = False
         self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
@@ -188,7 +187,8 @@ class Engine:
         Waits for the broker's port.
         """
         self._connected.wait()
-        self._call(self._tell_ended, case_id)
+        if self._port is not None:
+            self._call(self._port.episode_ended, case_id)
 
     def _call(self, callback: Callable[..., object], *given: object) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -246,8 +246,7 @@ class Engine:
             **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
         self._connected.set()
-        own = [asyncio.ensure_future(one) for one in (self._beat(), self._sync_always())]
-        own.append(asyncio.ensure_future(self._stopped()))
+        own = [asyncio.ensure_future(one) for one in (self._sync_always(), self._stopped())]
         try:
             done, _ = await asyncio.wait(own, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -292,10 +291,12 @@ class Engine:
             await self._http.close()
         self._syncing.shutdown(wait=False)
 
-    async def _beat(self) -> None:
-        while True:
-            pause_s = self._loop_lag.beat(busy=self.n_open > 0)
-            await sleep(pause_s)
+    def _beat(self) -> None:
+        """Beat while an episode is open: an idle loop is not to wake a busy process up."""
+        self._beats = self.n_open > 0
+        self._loop_lag.beat(busy=self._beats)
+        if self._beats:
+            asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
 
     async def _sync_always(self) -> None:
         loop = asyncio.get_running_loop()
@@ -329,10 +330,10 @@ class Engine:
         )
         future = self._port.acquire(request)
         self._asking.add(future)
-        future.add_done_callback(self._asking.discard)
         future.add_done_callback(lambda done: self._answered(work, line, done))
 
     def _answered(self, work: Work, line: Line, future: asyncio.Future[Lease]) -> None:
+        self._asking.discard(future)
         if future.cancelled():
             return
         error = future.exception()
@@ -358,6 +359,8 @@ class Engine:
         task = EngineTask(self._run(work, lease), loop=asyncio.get_running_loop())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if not self._beats:
+            self._beat()
 
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
@@ -367,8 +370,7 @@ class Engine:
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
         own = (utc_now_us(), work.case_id, self._settings.worker, ending)
-        ended = EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error))
-        self._note(ended, work)
+        self._note(EpisodeEnded.unasked(*own, kind=error.kind, detail=str(error)), work)
         self._ask(line)
 
     async def _run(self, work: Work, lease: Lease | None) -> None:
@@ -433,18 +435,14 @@ class Engine:
                 if record.ending != "interrupted" or record.kind == TAKEN
             ]
             if told:
+                assert self._port is not None
                 self._announce(told)
-            for work, _ in told:
-                self._tell_ended(work.case_id)
+                self._port.episode_ended(*(work.case_id for work, _ in told))
             if debug_log.is_on():
                 for record, _, _ in ends:
                     _tell_end(record)
         except Exception as error:  # noqa: BLE001 - a case that nobody announces would be waited for for ever
             self._end_early(error)
-
-    def _tell_ended(self, case_id: str) -> None:
-        if self._port is not None:
-            self._port.episode_ended(case_id)
 
 
 def _tell_end(record: EpisodeEnded) -> None:

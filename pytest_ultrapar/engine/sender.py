@@ -13,6 +13,7 @@ from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 import msgspec
@@ -192,7 +193,6 @@ class Sender:
         self.case_id = case_id
         self._group = group
         self._seed = seed
-        self._rng = random.Random(f"{seed} {role}" if role else seed)
         self._lane: LaneId | None = None
         self._replay: EpisodeReplay | None = None
         if parts.replay is not None:
@@ -211,6 +211,10 @@ class Sender:
             self._first_timer = asyncio.get_running_loop().call_later(
                 _HOLD_FIRST_LEASE_S, self.return_unused
             )
+
+    @cached_property
+    def _rng(self) -> random.Random:
+        return random.Random(f"{self._seed} {self.role}" if self.role else self._seed)
 
     def in_role(self, role: str) -> Sender:
         """What sends the episode's requests to the model in a role; called once for each role.

@@ -7,6 +7,7 @@ import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -460,6 +461,35 @@ def test_it(place, prompt, said, wide, narrow, request, grade):
 """)
     project.run("-n0").assert_outcomes(errors=2)
     assert Counter(row["outcome"] for row in project.rows()) == {"solved": 4, "error": 2}
+
+
+def test_request_is_handed_over_without_a_look_at_its_signature(project):
+    project.suite("""
+@pytest.mark.parametrize("prompt", ["say a", "say b"])
+def test_it(answer, prompt, request):
+    assert request.node.callspec.params["prompt"] == prompt
+    assert request.getfixturevalue("answer") == answer
+""")
+    with patch("_pytest.fixtures.RequestFixtureDef", None):
+        project.run("-n0")
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
+
+
+@pytest.mark.cpu_s(3)
+def test_workers_keep_no_reports(project):
+    project.pytester.makeconftest("""
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput"):
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        session.config.workeroutput["kept"] = [*reporter.stats]
+
+def pytest_testnodedown(node):
+    print(node.workerinput["workerid"], "kept", node.workeroutput["kept"])
+""")
+    project.suite(cases(4))
+    done = project.run("-n2", "-s")
+    done.stdout.fnmatch_lines_random([f"*gw{n} kept [[][]]" for n in range(2)])
+    done.stdout.fnmatch_lines(["*4 solved*"])
 
 
 LOADERS = """

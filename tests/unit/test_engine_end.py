@@ -15,7 +15,7 @@ import pytest
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease
 from pytest_ultrapar.engine import engine as engine_module
 from pytest_ultrapar.engine import episode as episode_module
-from pytest_ultrapar.engine.engine import Engine, EngineSettings
+from pytest_ultrapar.engine.engine import Engine, EngineSettings, LoopLag
 from pytest_ultrapar.engine.episode import Work
 from pytest_ultrapar.engine.loop import engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.retry import RetryPolicy
@@ -58,7 +58,7 @@ class Port:
         del lease, feedback
         self.given_back.append(outcome)
 
-    def episode_ended(self, case_id): ...
+    def episode_ended(self, *case_ids): ...
 
     async def close(self): ...
 
@@ -129,6 +129,57 @@ def test_engine_that_waits_for_its_broker_can_be_stopped():
     assert cancelled.wait(60)
     engine.note_skipped("case")  # keeps nobody waiting
     assert lost == []
+
+
+def test_loop_beats_while_an_episode_is_open_and_rests_when_none_is(monkeypatch):
+    third, rests, beats = threading.Event(), threading.Event(), []
+    beat = LoopLag.beat
+
+    def noted(loop_lag, *, busy):
+        beats.append(busy)
+        if len(beats) == 3:
+            third.set()
+        if not busy:
+            rests.set()
+        beat(loop_lag, busy=busy)
+
+    async def start(llm):
+        del llm
+        await asyncio.to_thread(third.wait, 60)
+
+    monkeypatch.setattr(LoopLag, "beat", noted)
+    ended = threading.Event()
+    engine, lost, _ = engine_on(Port(), ended=lambda _: ended.set())
+    assert beats == []
+    for number in range(2):
+        beats.clear()
+        for event in (third, rests, ended):
+            event.clear()
+        engine.submit([Work(number, f"case {number}", "m", "", 0, start)])
+        assert ended.wait(60)
+        assert rests.wait(60)
+        assert beats == [*[True] * (len(beats) - 1), False]
+    engine.stop()
+    assert lost == []
+
+
+def test_broker_hears_in_one_word_of_all_episodes_that_end_together():
+    told, left, all_ended = [], {0, 1, 2}, threading.Event()
+
+    class Listening(Port):
+        def episode_ended(self, *case_ids):
+            told.append(case_ids)
+
+    def note(ended):
+        left.difference_update(work.index for work, _ in ended)
+        if not left:
+            all_ended.set()
+
+    engine, lost, _ = engine_on(Listening(), ended=note)
+    engine.submit([work(0), work(1), work(2)])
+    assert all_ended.wait(60)
+    engine.stop()
+    assert (told, lost) == ([("case 0", "case 1", "case 2")], [])
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no broker"), LookupError()])

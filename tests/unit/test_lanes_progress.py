@@ -29,8 +29,7 @@ def test_progress_tells_what_is_over_from_what_is_under_way(broker):
     broker.release("gw0", first, "ok", NO_FEEDBACK, 2.0)
     second = ask(broker, 3, "a", 2.0)
     broker.release("gw0", second, "ok", NO_FEEDBACK, 3.0)
-    broker.episode_ended("gw0", "a", 3.0)
-    broker.episode_ended("gw0", "silent", 3.0)
+    broker.episodes_ended("gw0", ["a", "silent"], 3.0)
     status = broker.status(4.0)
     (progress,) = status.models
     assert (progress.model, progress.ended, progress.open) == ("m", {2: 1}, {1: 1})
@@ -44,7 +43,7 @@ def test_episodes_of_a_dead_worker_are_begun_anew(broker):
     broker.disconnect("gw0", 1.0)
     broker.connect("gw1", 1.0)
     assert broker.status(2.0).models == []
-    broker.episode_ended("gw1", "a", 2.0)
+    broker.episodes_ended("gw1", ["a"], 2.0)
     assert broker.status(2.0).models == []
 
 

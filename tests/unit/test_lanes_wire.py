@@ -31,7 +31,7 @@ CLIENT_MESSAGES = [
     wire.Acquire(LeaseRequest(1, "modèle", "g", opens=True, lane=None, case_id="c")),
     wire.Withdraw(1),
     wire.Release(7, "rate", Feedback(2.5, "tokens", 12, Allowance(600.0, 1e5))),
-    wire.EpisodeOver("c"),
+    wire.EpisodesOver(("c", "d")),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
     wire.Acquire(LeaseRequest(1, "m", most=Most(5, 6))),

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_ultrapar.apis.openai import API, OpenAi
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Lease, LeaseRequest
+from pytest_ultrapar.broker.wire import SentLate
 from pytest_ultrapar.engine.answers import Answer, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.llm import Llm
@@ -67,9 +68,8 @@ class Ledger:
         self.given_back.append(outcome)
         self.late_s.append(feedback.late_s)
 
-    def sent_late(self, lease: Lease, late_s: float) -> None:
-        del lease
-        self.said_late_s.append(late_s)
+    def tell(self, message: SentLate) -> None:
+        self.said_late_s.append(message.late_s)
 
 
 class Answers:

@@ -219,8 +219,7 @@ def test_episodes_that_ask_for_nothing_leave_less_to_ask(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
     first = Looks.at(0.0).since
-    for n in range(100):
-        play.broker.episode_ended("forecast", f"silent{n}", 0.0)
+    play.broker.episodes_ended("forecast", [f"silent{n}" for n in range(100)], 0.0)
     end_s = play.run().makespan_s
     status = play.seen[len(play.seen) // 2]
     to_ask = ToAsk({"m": 240}, 100, found.lanes, tuple(found.limits.values()), restricted=False)
