@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.benchmark_json import benchmark_json
+from pytest_ultrapar.analysis.benchmark_json import benchmark_json, note_tables_s
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
@@ -129,8 +129,11 @@ def compact(
         if bound is not None:
             manifest = msgspec.structs.replace(manifest, bound=bound)
             write_manifest(run_dir, manifest)
+        if made.start_s is not None:
+            made = msgspec.structs.replace(made, tables_s=time.monotonic() - began_s)
         path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
+            note_tables_s(benchmark, made.tables_s)
             write_whole(path, msgspec.json.encode(benchmark))
         elif not manifest.resumed:
             # One of a resumed run in which nothing was left to do is of an earlier session.
@@ -138,8 +141,6 @@ def compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
-    if made.start_s is not None:
-        made = msgspec.structs.replace(made, tables_s=time.monotonic() - began_s)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -219,16 +220,17 @@ def _go_through(
         ended = taken.ended()
         saying = partial(_say, written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
+        # Both threads take rows of it.
+        spent = taken.tables.spent(ended)
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
-        found, requests = taken.figures(ended)
-        measures.extend(found)
+        requests = taken.figures(ended, spent, measures)
         log.extend(requests)
         ends.add(cases, taken.history.cases)
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
             # The next slice takes their place.
-            del ended, found, requests
+            del ended, spent, requests
     return measures, log, ends, writing
 
 

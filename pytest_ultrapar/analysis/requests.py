@@ -101,6 +101,7 @@ class RequestLog:
             (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
         }
         self._rows = bytearray()
+        self._columns: RequestColumns | None = None
         self.first_token_s = array("d")
 
     def __len__(self) -> int:
@@ -113,9 +114,11 @@ class RequestLog:
         return np.frombuffer(self._rows, types)
 
     def columns(self) -> RequestColumns:
-        """All requests."""
-        table: Any = self._table()
-        return RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
+        """All requests; who reads them changes none."""
+        if self._columns is None or len(self._columns.lane) < len(self):
+            table: Any = self._table()
+            self._columns = RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
+        return self._columns
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
         """The same requests in another order.
