@@ -139,16 +139,12 @@ class Intake:
         """Keep of the cases what rows and figures have of them."""
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
-        known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        names = self._manifest.summary_by
-        told = [
-            (
-                *(case.suite, case.model, tuple([case.value_of(name) for name in names])),
-                *(case.cluster, cells[case.case_id]),
-            )
-            for case in self.cases
+        by = self._manifest.summary_by
+        names = (tuple([case.value_of(name) for name in by]) for case in self.cases)
+        self._alike = [
+            (case.suite, case.model, own, case.cluster, cells[case.case_id])
+            for case, own in zip(self.cases, names, strict=True)
         ]
-        self._alike = [known.setdefault(one, one) for one in told]
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -257,8 +253,7 @@ class Intake:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
-                where = f"{position.segment} at byte {position.offset}"
-                why = f"the journal record in {where} is of another version: {record.why}"
+                why = f"the journal record in {position.place} is of another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif self.history.add(position, record) is not None:
             assert isinstance(record, EpisodeEnded)

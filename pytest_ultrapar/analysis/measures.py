@@ -80,28 +80,24 @@ _SCORED = Kind._fields.index("scored")
 _SPAN = ("first_send_s", "end_s")
 _SERIAL_SPAN = ("serial_first_s", "serial_end_s")
 _SECONDS = (*_SPAN, *_SERIAL_SPAN, "service_s", "duration_s", "serial_s")
-_NUMBERS = ("number", "kind", "n_attempts", "tokens_in", "tokens_out", "cost", "scores_at")
+_NUMBERS = ("number", "kind", "n_attempts", "sent_in", "sent_out", "units", "scores_at")
 _ROW = np.dtype([(name, "f8") for name in _SECONDS] + [(name, "i8") for name in _NUMBERS])
 """Of a time that is not known NaN, of a number -1.
 
 A span is from first send to end, monotonic seconds. There is none where nothing was sent, and none
 that counts in the makespan for a case of an earlier, interrupted part of the run or of the serial
-sample. Number of requests, tokens and cost, in units (`pool.money`), are without those to roles.
+sample.
 """
-
-
-_OF_SPENT: dict[str, tuple[str, float]] = {
-    **{name: (name, math.nan) for name in _SPAN},
-    **{name: (name, 0) for name in ("service_s", "duration_s", "n_attempts")},
-    "tokens_in": ("sent_in", -1),
-    "tokens_out": ("sent_out", -1),
-    "cost": ("units", -1),
+_NOTHING = {
+    **dict.fromkeys(_SPAN, math.nan),
+    **dict.fromkeys(("service_s", "duration_s", "n_attempts", "started_at"), 0.0),
+    **dict.fromkeys(("sent_in", "sent_out", "units"), -1),
 }
-"""Which column of an episode is which of a measure, and what stands for nothing there."""
 
 
-def _filled(column: Any, none: float) -> NDArray[Any]:  # noqa: ANN401 - Arrow's
-    found: NDArray[Any] = column.fill_null(none).to_numpy()
+def _numbers(column: Any, none: float) -> NDArray[Any]:  # noqa: ANN401 - Arrow's
+    whole = column.cast("int64") if column.type != "double" else column
+    found: NDArray[Any] = whole.fill_null(none).to_numpy()
     return found
 
 
@@ -132,7 +128,7 @@ class Measures:
             spent: By the episodes that they are about, as `TableSet.spent` has it.
             part: Of the run, which counts in the makespan.
         """
-        columns = {own: _filled(spent[name], none) for own, (name, none) in _OF_SPENT.items()}
+        columns = {name: _numbers(spent[name], none) for name, none in _NOTHING.items()}
         n_attempts = columns["n_attempts"].tolist()
         scores = [one.scores if one.outcome in GRADED else {} for one in grades]
         kinds = [
@@ -140,8 +136,7 @@ class Measures:
             for own, one, scored, n in zip(alike, grades, scores, n_attempts, strict=True)
         ]
         sampled = np.array([one.case_id in part.serial_sample for one in grades], bool)
-        began_us = _filled(spent["started_at"].cast("int64"), 0)
-        counts = (began_us >= part.from_us) & ~sampled & (not part.is_nothing)
+        counts = (columns.pop("started_at") >= part.from_us) & ~sampled & (not part.is_nothing)
         for name, own in zip(_SPAN, _SERIAL_SPAN, strict=True):
             columns[own] = np.where(sampled, columns[name], math.nan)
             columns[name] = np.where(counts, columns[name], math.nan)

@@ -66,6 +66,7 @@ class Slices:
         self.n_cases = len(hashes)
         self._order = np.argsort(np.array(hashes), kind="stable")
         self._hashes = np.array(hashes)[self._order]
+        self._questions = questions
         asked, n_asked = np.unique(np.array(questions), return_counts=True)
         self._repeated = frozenset(asked[n_asked > 1].tolist())
         self._seen: Counter[tuple[int, int]] = Counter()
@@ -92,9 +93,8 @@ class Slices:
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
         """As `repetitions.cells_of`, of a slice; empty for a case that is alone in its cell."""
-        found = {}
-        for case in cases:
-            name = hash(question_of(case))
+        found, begin = {}, self._number * self._size
+        for case, name in zip(cases, self._questions[begin : begin + len(cases)], strict=True):
             if name in self._repeated:
                 at = self._seen[name, case.repeat]
                 self._seen[name, case.repeat] += 1

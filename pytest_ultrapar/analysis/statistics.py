@@ -424,7 +424,7 @@ def run_statistics(
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
-    units = measures.total("cost")
+    units = measures.total("units")
     interval = None
     if took is not None and basis != "full":
         interval = _interval(took, serial_times(measures))
@@ -444,8 +444,8 @@ def run_statistics(
         speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
         latency=latency_of(timed["duration_s"].tolist()),
         n_attempts=measures.total("n_attempts") or 0,
-        tokens_in=measures.total("tokens_in"),
-        tokens_out=measures.total("tokens_out"),
+        tokens_in=measures.total("sent_in"),
+        tokens_out=measures.total("sent_out"),
         scores=mean_scores(measures),
         speedup_interval=interval,
         sample=sample,

@@ -378,7 +378,7 @@ class _PartWriter:
     def part(self) -> MergedPart:
         """What the whole says of the part, once it is copied."""
         manifest = self.source.part.manifest
-        audits = audit(self.log, manifest.pool_limits) if manifest.rate_mode == "fixed" else ()
+        audits = audit(self.log, manifest.pool_limits)
         exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
         n_best = sum(one.part == self.number for one in self.best.values())
         return MergedPart(
@@ -430,7 +430,8 @@ class _PartWriter:
             return _on_host(record, host)
         if not isinstance(record, EpisodeEnded):
             return record
-        self.log.add(record, measured=False)
+        if self.source.part.manifest.rate_mode == "fixed":
+            self.log.add(record, measured=False)
         record = _on_host(record, host)
         if self._counts_elsewhere(record.case_id) and record.ending != "interrupted":
             record = msgspec.structs.replace(record, ending="interrupted", kind=REPEATED)

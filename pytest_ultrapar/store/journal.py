@@ -56,6 +56,11 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     length: int
 
+    @property
+    def place(self) -> str:
+        """As it is said to people."""
+        return f"{self.segment} at byte {self.offset}"
+
     def damaged(self, reason: str) -> Damage:
         """What is said of it when no record is found there."""
         return Damage(self.segment, self.offset, self.length, reason)
@@ -257,8 +262,7 @@ class JournalReader:
         try:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
-            where = f"{position.segment} at byte {position.offset}"
-            msg = f"the journal record in {where} is of another version: {error}"
+            msg = f"the journal record in {position.place} is of another version: {error}"
             raise ResultsError(msg) from error
 
     def payload(self, position: Position) -> bytes:
@@ -267,12 +271,14 @@ class JournalReader:
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
         """
-        where = f"{position.segment} at byte {position.offset}"
-        with cannot(f"read the journal record in {where}"):
+        try:
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
+        except OSError as error:
+            msg = f"cannot read the journal record in {position.place}: {error.strerror}"
+            raise ResultsError(msg) from error
         payload = unframe(line)
         if payload is None:
-            msg = f"the journal record in {where} is damaged"
+            msg = f"the journal record in {position.place} is damaged"
             raise ResultsError(msg)
         return payload
 

@@ -175,8 +175,7 @@ class JournalHistory:
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
-            where = f"{twin.position.segment} at byte {twin.position.offset}"
-            reason = f"it repeats the episode in {where} and counts once"
+            reason = f"it repeats the episode in {twin.position.place} and counts once"
             self.damage.append(position.damaged(reason))
         return None
 

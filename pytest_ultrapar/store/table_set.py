@@ -229,12 +229,11 @@ class TableSet:
     def plan(self, cases: Sequence[Case]) -> None:
         """Know the cases that rows are about, by their numbers from 0."""
         columns = [one for one in results_columns(self.params, ()) if one.record in {Case, None}]
-        arrays = [
-            field_of(one, cases)
-            if one.record is Case
-            else arrow_array(one, [fit(case.params.get(one.bare), one.kind) for case in cases])
-            for one in columns
-        ]
+        arrays = []
+        for one in columns:
+            _, is_param, name = one.name.partition(".")
+            values = (fit(case.params.get(name), one.kind) for case in cases)
+            arrays.append(arrow_array(one, values) if is_param else field_of(one, cases))
         self._cases = pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def spent(self, ended: Iterable[Ended]) -> pa.Table:
@@ -251,8 +250,9 @@ class TableSet:
         for one in columns:
             if one.record is Manifest:
                 found[one.name] = arrow_array(one, [getattr(self._manifest, one.field)] * len(own))
-            elif one.record is None and one in scores:
-                found[one.name] = arrow_array(one, [each.scores.get(one.bare) for each in grades])
+            elif one in scores:
+                name = one.name.removeprefix("score.")
+                found[one.name] = arrow_array(one, [each.scores.get(name) for each in grades])
             elif one.name not in found:
                 found[one.name] = field_of(one, grades)
         arrays = [found[one.name] for one in columns]

@@ -77,11 +77,6 @@ class Column(NamedTuple):
         """Name of the record's field."""
         return f"{self.name}_us" if self.kind == "timestamp" else self.name
 
-    @property
-    def bare(self) -> str:
-        """Name of the parameter or score."""
-        return self.name.partition(".")[2]
-
 
 def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     """The columns that the fields of a record are.
@@ -139,10 +134,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
-        first_send_s: When it sent first, monotonic seconds of the host; None if it sent nothing.
-        end_s: When it ended, likewise.
+        first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
         sent_in: Of `tokens_in` those of what was sent, without answers of an earlier run.
-        sent_out: Of `tokens_out`, likewise.
     """
 
     n_attempts: int | None = 0

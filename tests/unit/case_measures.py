@@ -78,8 +78,9 @@ def extend(measures, rows):
     ]
     columns = {name: [getattr(one, name) for one in rows] for name in ("service_s", "duration_s")}
     columns["n_attempts"] = [one.n_attempts for one in rows]
-    for name in ("tokens_in", "tokens_out", "cost"):
-        columns[name] = [-1 if (n := getattr(one, name)) is None else n for one in rows]
+    named = {"sent_in": "tokens_in", "sent_out": "tokens_out", "units": "cost"}
+    for column, name in named.items():
+        columns[column] = [-1 if (n := getattr(one, name)) is None else n for one in rows]
     for first, end, name in (
         ("first_send_s", "end_s", "span"),
         ("serial_first_s", "serial_end_s", "serial_span"),

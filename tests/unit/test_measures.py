@@ -46,7 +46,7 @@ def test_columns_say_what_a_list_says(measures, cut):
     own = [(number, one) for number, one in enumerate(measures) if one.model == "m"]
     assert chosen["number"].tolist() == [number for number, _ in own]
     assert chosen["duration_s"].tolist() == [one.duration_s for _, one in own]
-    assert chosen.total("cost") == total_tokens(one.cost for _, one in own)
+    assert chosen.total("units") == total_tokens(one.cost for _, one in own)
     assert [(one.outcome, one.cell, one.cluster) for one in chosen.repeated()] == [
         (one.outcome, one.cell, one.cluster) for _, one in own
     ]

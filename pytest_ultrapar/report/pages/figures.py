@@ -165,7 +165,8 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     # Plans and tables are large, and needed one after the other.
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
-    cells, questions = cells_of(planned), questions_of(planned)
+    cells = cells_of(planned)
+    questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     results = read_columns(run_dir, "results", columns, beginning=_PARAM)
