@@ -11,9 +11,8 @@ import fcntl
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -172,10 +171,10 @@ def compact(
         digests={one.name: digest_of(one) for one in (*paths, *histories)},
         **msgspec.structs.asdict(made),
     )
-    nothing_ran = benchmark is None and manifest.resumed
-    if nothing_ran and (earlier := _earlier_summary(run_dir)) is not None:
-        # What an earlier session measured is still the measurement.
-        summary = _keep_speed(summary, earlier)
+    with suppress(ResultsError):
+        if benchmark is None and manifest.resumed and (earlier := read_summary(run_dir)):
+            # What an earlier session measured is still the measurement.
+            summary = _keep_speed(summary, earlier)
     write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
     return summary
 
@@ -217,8 +216,11 @@ def _go_through(
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
+
+        def saying(n: int, n_before: int = n_done) -> None:
+            written(min(n_before + n, taken.n_cases), taken.n_cases)
+
         ended = taken.ended()
-        saying = partial(_say, written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
         # Both threads take rows of it.
         spent = taken.tables.spent(ended)
@@ -234,19 +236,7 @@ def _go_through(
     return measures, log, ends, writing
 
 
-def _say(written: Callable[[int, int], None], n_before: int, n_cases: int, n: int) -> None:
-    written(min(n_before + n, n_cases), n_cases)
-
-
 _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
-
-
-def _earlier_summary(run_dir: Path) -> RunSummary | None:
-    """The summary that is there; None where there is none that can be read."""
-    try:
-        return read_summary(run_dir)
-    except ResultsError:
-        return None
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,15 +31,16 @@ from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.measures import Measures, Table
+    from pytest_ultrapar.analysis.measures import Measures
     from pytest_ultrapar.analysis.slices import Slices
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.recovered import CaseHistory
+    from pytest_ultrapar.store.table_rows import Table
     from pytest_ultrapar.store.table_set import KeptEpisode
 
 
@@ -215,7 +215,7 @@ class Intake:
         row = self.tables.add_without_episode(grade, had_episode=found.had_episode)
         return Ended(number, grade, episodes, None, row)
 
-    def figures(self, ended: Iterable[Ended], spent: Table, measures: Measures) -> RequestLog:
+    def figures(self, ended: Sequence[Ended], spent: Table, measures: Measures) -> RequestLog:
         """Take the measure of each case that has a result; returns the requests of all.
 
         Both are in the order of the cases; the requests of the graded episode come last.
@@ -225,19 +225,18 @@ class Intake:
             spent: What is kept of their graded episodes.
             measures: Take them.
         """
+        alike = [self._alike[one.number] for one in ended if one.grade is not None]
+        grades = [one.grade for one in ended if one.grade is not None]
+        ran = iter(measures.take(alike, grades, spent, self._part).tolist())
         parts: list[range] = []
-        own, last = [], []
+        measured: list[int] = []
         for one in ended:
             parts += [each.requests for each in one.episodes if each is not one.graded]
             if one.graded is not None:
                 parts.append(one.graded.requests)
-            if one.grade is not None:
-                own.append(one)
-                last.append(len(parts) - 1)
-        alike = [self._alike[one.number] for one in own]
-        grades = [one.grade for one in own if one.grade is not None]
-        ran = measures.take(alike, grades, spent, self._part)
-        return self._log.arranged(parts, [*compress(last, ran)])
+            if one.grade is not None and next(ran):
+                measured.append(len(parts) - 1)
+        return self._log.arranged(parts, measured)
 
     def read(self, position: Position) -> EpisodeEnded | None:
         """An episode from the journal; None when it cannot be read any more."""
@@ -253,7 +252,7 @@ class Intake:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
-                why = f"the journal record in {position.place} is of another version: {record.why}"
+                why = f"the journal record in {position} is of another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif self.history.add(position, record) is not None:
             assert isinstance(record, EpisodeEnded)

@@ -19,31 +19,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_ultrapar.records import Grade
+    from pytest_ultrapar.store.table_rows import Table
     from pytest_ultrapar.store.timing import MeasuredPart
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
     K = TypeVar("K", bound=Hashable)
 
-Table = Any
-"""Arrow's."""
-
 
 class CaseMeasure(NamedTuple):
-    """One graded case, as what compares answers takes it; see `Kind` for what is not said.
+    """One graded case, as what compares answers takes it, and figures of cells its first fields.
 
     Attributes:
+        case_id: In figures of cells a text that no other one has.
         timed: Whether it counts in throughput and latencies.
     """
 
     case_id: str
-    model: str
     outcome: Outcome
     cell: str
     cluster: str | None
-    scores: Mapping[str, float]
-    service_s: float
-    timed: bool
+    model: str = ""
+    scores: Mapping[str, float] = {}
+    service_s: float = 0.0
+    timed: bool = False
 
 
 class Kind(NamedTuple):
@@ -67,15 +66,6 @@ class Kind(NamedTuple):
     completed: bool
 
 
-class Repeated(NamedTuple):
-    """A measure as figures of cells take it; `case_id` is a text that no other one has."""
-
-    case_id: str
-    outcome: Outcome
-    cell: str
-    cluster: str | None
-
-
 _SCORED = Kind._fields.index("scored")
 _SPAN = ("first_send_s", "end_s")
 _SERIAL_SPAN = ("serial_first_s", "serial_end_s")
@@ -90,15 +80,9 @@ sample.
 """
 _NOTHING = {
     **dict.fromkeys(_SPAN, math.nan),
-    **dict.fromkeys(("service_s", "duration_s", "n_attempts", "started_at"), 0.0),
+    **dict.fromkeys(("service_s", "duration_s", "n_attempts"), 0),
     **dict.fromkeys(("sent_in", "sent_out", "units"), -1),
 }
-
-
-def _numbers(column: Any, none: float) -> NDArray[Any]:  # noqa: ANN401 - Arrow's
-    whole = column.cast("int64") if column.type != "double" else column
-    found: NDArray[Any] = whole.fill_null(none).to_numpy()
-    return found
 
 
 class Measures:
@@ -128,7 +112,7 @@ class Measures:
             spent: By the episodes that they are about, as `TableSet.spent` has it.
             part: Of the run, which counts in the makespan.
         """
-        columns = {name: _numbers(spent[name], none) for name, none in _NOTHING.items()}
+        columns = {name: spent[name].fill_null(none).to_numpy() for name, none in _NOTHING.items()}
         n_attempts = columns["n_attempts"].tolist()
         scores = [one.scores if one.outcome in GRADED else {} for one in grades]
         kinds = [
@@ -136,7 +120,8 @@ class Measures:
             for own, one, scored, n in zip(alike, grades, scores, n_attempts, strict=True)
         ]
         sampled = np.array([one.case_id in part.serial_sample for one in grades], bool)
-        counts = (columns.pop("started_at") >= part.from_us) & ~sampled & (not part.is_nothing)
+        began_us = spent["started_at"].cast("int64").fill_null(0).to_numpy()
+        counts = (began_us >= part.from_us) & ~sampled & (not part.is_nothing)
         for name, own in zip(_SPAN, _SERIAL_SPAN, strict=True):
             columns[own] = np.where(sampled, columns[name], math.nan)
             columns[name] = np.where(counts, columns[name], math.nan)
@@ -251,12 +236,12 @@ class Measures:
         for case_id, row, timed in zip(case_ids, self.rows, self.timed.tolist(), strict=True):
             kind, at = self.kinds[row["kind"]], int(row["scores_at"])
             scores = dict(zip(kind.scored, self._scores[at : at + len(kind.scored)], strict=True))
-            told = (case_id, kind.model, kind.outcome, kind.cell, kind.cluster, scores)
+            told = (case_id, kind.outcome, kind.cell, kind.cluster, kind.model, scores)
             yield CaseMeasure(*told, float(row["service_s"]), timed)
 
-    def repeated(self) -> Iterator[Repeated]:
+    def repeated(self) -> Iterator[CaseMeasure]:
         """Each as figures of cells take it."""
         numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
         for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]
-            yield Repeated(str(number), kind.outcome, kind.cell, kind.cluster)
+            yield CaseMeasure(str(number), kind.outcome, kind.cell, kind.cluster)

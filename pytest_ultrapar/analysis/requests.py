@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -158,7 +159,7 @@ class RequestLog:
         before: Attempt | None = None
         sent = episode.sent
         first_s = min([one.t_lease_s for one in sent], default=0.0)
-        for one in sorted(sent, key=_sent_at):
+        for one in sorted(sent, key=attrgetter("t_send_s")):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
                 continue
@@ -184,10 +185,6 @@ class RequestLog:
                 self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
         return range(begin, len(self))
-
-
-def _sent_at(attempt: Attempt) -> float:
-    return attempt.t_send_s
 
 
 def _column(kind: LimitKind) -> str:

@@ -56,9 +56,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     length: int
 
-    @property
-    def place(self) -> str:
-        """As it is said to people."""
+    def __str__(self) -> str:
         return f"{self.segment} at byte {self.offset}"
 
     def damaged(self, reason: str) -> Damage:
@@ -262,7 +260,7 @@ class JournalReader:
         try:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
-            msg = f"the journal record in {position.place} is of another version: {error}"
+            msg = f"the journal record in {position} is of another version: {error}"
             raise ResultsError(msg) from error
 
     def payload(self, position: Position) -> bytes:
@@ -274,11 +272,11 @@ class JournalReader:
         try:
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
         except OSError as error:
-            msg = f"cannot read the journal record in {position.place}: {error.strerror}"
+            msg = f"cannot read the journal record in {position}: {error.strerror}"
             raise ResultsError(msg) from error
         payload = unframe(line)
         if payload is None:
-            msg = f"the journal record in {position.place} is damaged"
+            msg = f"the journal record in {position} is damaged"
             raise ResultsError(msg)
         return payload
 
@@ -464,6 +462,9 @@ def unframe(line: bytes) -> bytes | None:
 
 
 def _leading_payload(line: bytes) -> bytes | None:
+    payload = line[_HEADER_LENGTH:-1]
+    if line.startswith(_header(payload)):
+        return payload
     try:
         end = _HEADER_LENGTH + int(line[:8], 16)
     except ValueError:

@@ -13,6 +13,7 @@ import os
 import threading
 from bisect import insort
 from contextlib import closing, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -120,7 +121,7 @@ class CaseHistory(msgspec.Struct):
         for earlier in self.episodes:
             if entry.repeats(earlier):
                 return earlier
-        insort(self.episodes, entry, key=_ended_at)
+        insort(self.episodes, entry, key=attrgetter("ended_at_us"))
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
@@ -175,7 +176,7 @@ class JournalHistory:
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
-            reason = f"it repeats the episode in {twin.position.place} and counts once"
+            reason = f"it repeats the episode in {twin.position} and counts once"
             self.damage.append(position.damaged(reason))
         return None
 
@@ -256,10 +257,6 @@ def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
 
 def _rank(grade: Grade) -> tuple[bool, int]:
     return (grade.outcome != "infra", grade.at_us)
-
-
-def _ended_at(entry: EpisodeEntry) -> int:
-    return entry.ended_at_us
 
 
 FILE_NAME = "recovered.jsonl"
@@ -344,7 +341,7 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
     }
     if not process_of:
         return set()
-    dead = process_of[max(process_of, key=_modified_ns)]
+    dead = process_of[max(process_of, key=lambda path: path.lstat().st_mtime_ns)]
     open_cases: set[str] = set()
     for path in (path for path, process in process_of.items() if process == dead):
         for _, head in scan_segment(path, decode_head):
@@ -353,10 +350,6 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
             elif isinstance(head, EpisodeHead):
                 open_cases.discard(head.case_id)
     return open_cases
-
-
-def _modified_ns(path: Path) -> int:
-    return path.lstat().st_mtime_ns
 
 
 class RecoveredIndex:

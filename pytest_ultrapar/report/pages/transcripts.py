@@ -114,12 +114,8 @@ class _Rows(NamedTuple):
         """Those of some of the cases, which are counted from 0 there; no column that is empty."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
-        kept = {name: column for name, column in found.items() if any(map(_is_told, column))}
+        kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
         return {"case": (self.case[begin:stop] - start).tolist(), "columns": kept}
-
-
-def _is_told(value: object) -> bool:
-    return value is not None and value != ""
 
 
 def _of_cases(
