@@ -77,7 +77,8 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        self._episodes: dict[Position, KeptEpisode] = {}
+        # By the identity of the entry, which the history keeps.
+        self._episodes: dict[int, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
             self.history.engines.extend(slices.engines)
@@ -204,12 +205,12 @@ class Intake:
 
     def _ended(self, number: int, found: CaseHistory) -> Ended:
         kept = self._episodes
-        episodes = [own for one in found.episodes if (own := kept.get(one.position)) is not None]
+        episodes = [own for one in found.episodes if (own := kept.get(id(one))) is not None]
         grade = found.grade if number >= 0 else None
         if grade is None:
             return Ended(number, None, episodes, None, -1)
         final = found.final_episode()
-        graded = None if final is None else kept.get(final.position)
+        graded = kept.get(id(final))
         if graded is not None:
             return Ended(number, grade, episodes, graded, graded.row)
         row = self.tables.add_without_episode(grade, had_episode=found.had_episode)
@@ -254,10 +255,10 @@ class Intake:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
                 why = f"the journal record in {position} is of another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
-        elif self.history.add(position, record) is not None:
+        elif (entry := self.history.add(position, record)) is not None:
             assert isinstance(record, EpisodeEnded)
             requests = self._log.add(record, measured=False)
-            self._episodes[position] = self.tables.add_episode(position, record, requests)
+            self._episodes[id(entry)] = self.tables.add_episode(position, record, requests)
 
 
 def _plan(manifest: Manifest) -> Manifest:

@@ -80,6 +80,7 @@ STAGE = ".merging"
 """Where a merged run is made, in its directory: what a killed merge left is no run."""
 REPEATED = "repeated"
 """Kind of an episode whose case counts as another part answered it."""
+_BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
 
@@ -401,7 +402,7 @@ class _PartWriter:
     def _copy_segment(self, path: Path, target: Path, beginning: bytes) -> int:
         shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
-        with open_file(path) as original, target.open("xb") as file:
+        with open_file(path) as original, target.open("xb", _BLOCK) as file:
             n_bytes = file.write(beginning)
             for position, record in scan_segment(path, decode_record):
                 if isinstance(record, Damage):

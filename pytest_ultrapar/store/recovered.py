@@ -136,8 +136,8 @@ class CaseHistory(msgspec.Struct):
         """
         if self.grade is None:
             return None
-        other = "interrupted" if self.grade.outcome == "infra" else "infra"
-        found = [one for one in self.episodes if one.ending not in {"interrupted", other}]
+        others = {"interrupted", "interrupted" if self.grade.outcome == "infra" else "infra"}
+        found = [one for one in self.episodes if one.ending not in others]
         if len(found) > 1:
             # None before it: the wall clock was set back between the two.
             found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
