@@ -64,7 +64,9 @@ class RequestColumns(NamedTuple):
     sent_at_s: Floats
 
     def of(self, chosen: NDArray[np.bool_]) -> RequestColumns:
-        """Some of them."""
+        """Some of them; these themselves where all are chosen."""
+        if chosen.all():
+            return self
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
