@@ -127,6 +127,13 @@ def benchmark_json(
     }
 
 
+def note_tables_s(file: dict[str, Any], tables_s: float | None) -> None:
+    """Say in a whole file how long the tables took, which is not known while it is made."""
+    for told in (file["ultrapar"]["runs"][0], file["benchmarks"][0]["extra_info"]):
+        if "tables_s" in told:
+            told["tables_s"] = tables_s
+
+
 def is_of(scope: Scope, suite: str, model: str) -> bool:
     """Whether a case of that suite and model belongs to a scope."""
     return scope[0] in {None, suite} and scope[1] in {None, model}

@@ -11,14 +11,13 @@ import fcntl
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.benchmark_json import benchmark_json
+from pytest_ultrapar.analysis.benchmark_json import benchmark_json, note_tables_s
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
@@ -130,8 +129,11 @@ def compact(
         if bound is not None:
             manifest = msgspec.structs.replace(manifest, bound=bound)
             write_manifest(run_dir, manifest)
+        if made.start_s is not None:
+            made = msgspec.structs.replace(made, tables_s=time.monotonic() - began_s)
         path = run_dir / BENCHMARK_FILE
         if benchmark is not None:
+            note_tables_s(benchmark, made.tables_s)
             write_whole(path, msgspec.json.encode(benchmark))
         elif not manifest.resumed:
             # One of a resumed run in which nothing was left to do is of an earlier session.
@@ -139,8 +141,6 @@ def compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
-    if made.start_s is not None:
-        made = msgspec.structs.replace(made, tables_s=time.monotonic() - began_s)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -172,10 +172,10 @@ def compact(
         digests={one.name: digest_of(one) for one in (*paths, *histories)},
         **msgspec.structs.asdict(made),
     )
-    nothing_ran = benchmark is None and manifest.resumed
-    if nothing_ran and (earlier := _earlier_summary(run_dir)) is not None:
-        # What an earlier session measured is still the measurement.
-        summary = _keep_speed(summary, earlier)
+    with suppress(ResultsError):
+        if benchmark is None and manifest.resumed and (earlier := read_summary(run_dir)):
+            # What an earlier session measured is still the measurement.
+            summary = _keep_speed(summary, earlier)
     write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
     return summary
 
@@ -217,35 +217,27 @@ def _go_through(
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
+
+        def saying(n: int, n_before: int = n_done) -> None:
+            written(min(n_before + n, taken.n_cases), taken.n_cases)
+
         ended = taken.ended()
-        saying = partial(_say, written, n_done, taken.n_cases)
         # Compressing, reading back and syncing leave the interpreter to the figures.
+        # Both threads take rows of it.
+        spent = taken.tables.spent(ended)
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
-        found, requests = taken.figures(ended)
-        measures.extend(found)
+        requests = taken.figures(ended, spent, measures)
         log.extend(requests)
         ends.add(cases, taken.history.cases)
         n_done += len(cases)
         if taken.is_sliced:
             writing.result()
             # The next slice takes their place.
-            del ended, found, requests
+            del ended, spent, requests
     return measures, log, ends, writing
 
 
-def _say(written: Callable[[int, int], None], n_before: int, n_cases: int, n: int) -> None:
-    written(min(n_before + n, n_cases), n_cases)
-
-
 _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
-
-
-def _earlier_summary(run_dir: Path) -> RunSummary | None:
-    """The summary that is there; None where there is none that can be read."""
-    try:
-        return read_summary(run_dir)
-    except ResultsError:
-        return None
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.analysis.measures import measure_case
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.errors import ResultsError
@@ -32,15 +31,16 @@ from pytest_ultrapar.store.tables import parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.measures import CaseMeasure
+    from pytest_ultrapar.analysis.measures import Measures
     from pytest_ultrapar.analysis.slices import Slices
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.recovered import CaseHistory
+    from pytest_ultrapar.store.table_rows import Table
     from pytest_ultrapar.store.table_set import KeptEpisode
 
 
@@ -67,8 +67,8 @@ class Intake:
         self._run_dir = run_dir
         self._slices = slices
         self.cases: list[Case] = [] if slices is not None else read_plan(run_dir)
-        self._planned = {case.case_id: case for case in self.cases}
-        self._cells = cells_of(self.cases)
+        self._planned: dict[str, int] = {}
+        self._alike: list[tuple[Any, ...]] = []
         self._part = self._manifest.measured_part
         self._journal = GrowingJournal(run_dir / "journal")
         self._reader = JournalReader(run_dir / "journal")
@@ -77,7 +77,8 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        self._episodes: dict[Position, KeptEpisode] = {}
+        # By the identity of the entry, which the history keeps.
+        self._episodes: dict[int, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
             self.history.engines.extend(slices.engines)
@@ -125,16 +126,26 @@ class Intake:
 
     def _take_slice(self, slices: Slices, cases: list[Case]) -> None:
         self.cases = cases
-        self._planned = {case.case_id: case for case in cases}
-        self._cells = slices.cells(cases)
         self.history.cases.clear()
         self.tables.clear()
+        self._plan(slices.cells(cases))
         self._log = self.new_log()
         self._episodes.clear()
         for position in slices.positions(cases):
             # What is gone since then is left out.
             with suppress(ResultsError):
                 self._take(position, decode_whole(self._reader.payload(position)))
+
+    def _plan(self, cells: Mapping[str, str]) -> None:
+        """Keep of the cases what rows and figures have of them."""
+        self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
+        self.tables.plan(self.cases)
+        by = self._manifest.summary_by
+        names = (tuple([case.value_of(name) for name in by]) for case in self.cases)
+        self._alike = [
+            (case.suite, case.model, own, case.cluster, cells[case.case_id])
+            for case, own in zip(self.cases, names, strict=True)
+        ]
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -145,6 +156,9 @@ class Intake:
         Raises:
             ResultsError: The journal cannot be listed.
         """
+        if not self._planned:
+            # Here and not at first: then the run begins, and needs the CPU.
+            self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
             self._take(position, record)
             if stop():
@@ -158,7 +172,7 @@ class Intake:
         """
         self.cases = [*claimed_of(self._run_dir, self.cases)]
         # Those that others took over meanwhile were asked here, too.
-        self._planned = {case.case_id: case for case in self.cases}
+        self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
         """Whether all would be the same if it were taken up anew, under this manifest.
@@ -182,47 +196,48 @@ class Intake:
 
         Those were sent and may have been paid for.
         """
-        known = self.history.cases
-        unplanned = sorted(known.keys() - self._planned.keys())
+        known, planned = self.history.cases, self._planned
+        unplanned = sorted(known.keys() - planned.keys())
         return [
-            *[self._ended(one, known[one.case_id]) for one in self.cases if one.case_id in known],
-            *[self._ended(None, known[case_id]) for case_id in unplanned],
+            *[self._ended(planned[one], known[one]) for one in planned if one in known],
+            *[self._ended(-1, known[case_id]) for case_id in unplanned],
         ]
 
-    def _ended(self, case: Case | None, found: CaseHistory) -> Ended:
+    def _ended(self, number: int, found: CaseHistory) -> Ended:
         kept = self._episodes
-        episodes = [own for one in found.episodes if (own := kept.get(one.position)) is not None]
-        final = found.final_episode() if case is not None else None
-        graded = None if final is None else kept.get(final.position)
-        return Ended(case, found, episodes, graded)
+        episodes = [own for one in found.episodes if (own := kept.get(id(one))) is not None]
+        grade = found.grade if number >= 0 else None
+        if grade is None:
+            return Ended(number, None, episodes, None, -1)
+        final = found.final_episode()
+        graded = kept.get(id(final))
+        if graded is not None:
+            return Ended(number, grade, episodes, graded, graded.row)
+        row = self.tables.add_without_episode(grade, had_episode=found.had_episode)
+        return Ended(number, grade, episodes, None, row)
 
-    def figures(self, ended: Iterable[Ended]) -> tuple[list[CaseMeasure], RequestLog]:
-        """One measure for each case that has a result, and the requests of all.
+    def figures(self, ended: Sequence[Ended], spent: Table, measures: Measures) -> RequestLog:
+        """Take the measure of each case that has a result; returns the requests of all.
 
         Both are in the order of the cases; the requests of the graded episode come last.
+
+        Args:
+            ended: The cases.
+            spent: What is kept of their graded episodes.
+            measures: Take them.
         """
-        measures: list[CaseMeasure] = []
+        alike = [self._alike[one.number] for one in ended if one.grade is not None]
+        grades = [one.grade for one in ended if one.grade is not None]
+        ran = iter(measures.take(alike, grades, spent, self._part).tolist())
         parts: list[range] = []
         measured: list[int] = []
         for one in ended:
-            graded, result = one.graded, one.result
-            parts += [each.requests for each in one.episodes if each is not graded]
-            if graded is not None:
-                parts.append(graded.requests)
-            if result is None:
-                continue
-            measure = measure_case(
-                *result,
-                None if graded is None else graded.spent,
-                summary_by=self._manifest.summary_by,
-                part=self._part,
-                cost=None if graded is None else graded.cost,
-                cell=self._cells[result[0].case_id],
-            )
-            measures.append(measure)
-            if measure.span is not None:
+            parts += [each.requests for each in one.episodes if each is not one.graded]
+            if one.graded is not None:
+                parts.append(one.graded.requests)
+            if one.grade is not None and next(ran):
                 measured.append(len(parts) - 1)
-        return measures, self._log.arranged(parts, measured)
+        return self._log.arranged(parts, measured)
 
     def read(self, position: Position) -> EpisodeEnded | None:
         """An episode from the journal; None when it cannot be read any more."""
@@ -238,13 +253,12 @@ class Intake:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.
-                where = f"{position.segment} at byte {position.offset}"
-                why = f"the journal record in {where} is of another version: {record.why}"
+                why = f"the journal record in {position} is of another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
-        elif self.history.add(position, record) is not None:
+        elif (entry := self.history.add(position, record)) is not None:
             assert isinstance(record, EpisodeEnded)
             requests = self._log.add(record, measured=False)
-            self._episodes[position] = self.tables.add_episode(position, record, requests)
+            self._episodes[id(entry)] = self.tables.add_episode(position, record, requests)
 
 
 def _plan(manifest: Manifest) -> Manifest:

@@ -6,192 +6,155 @@ import math
 from array import array
 from collections import Counter
 from copy import copy
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pytest_ultrapar.records import GRADED, Outcome
-from pytest_ultrapar.store.tables import Spent
-from pytest_ultrapar.store.timing import MeasuredPart, Span, is_completed
+from pytest_ultrapar.store.timing import is_completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_ultrapar.records import Case, Grade
+    from pytest_ultrapar.records import Grade
+    from pytest_ultrapar.store.table_rows import Table
+    from pytest_ultrapar.store.timing import MeasuredPart
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
     K = TypeVar("K", bound=Hashable)
 
 
-WHOLE_RUN = MeasuredPart()
-_NOTHING = Spent(started_at_us=0, ended_at_us=0)
-
-
 class CaseMeasure(NamedTuple):
-    """One graded case.
+    """One graded case, as what compares answers takes it, and figures of cells its first fields.
 
     Attributes:
-        names: The case's values of the names that the summary counts by, as text.
-        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
-        span: When it ran, monotonic seconds; None if it sent nothing or does not count in the
-            makespan (its episode is of an earlier, interrupted part of the run, or of the serial
-            sample).
-        completed: Whether it was answered; see `timing.is_completed`.
-        serial_span: When it ran, for a case of the serial sample.
-        cluster: `Case.cluster`.
-        cost: Units (`pool.money`) of its requests, as far as known; like their number and tokens,
-            without those to roles.
+        case_id: In figures of cells a text that no other one has.
+        timed: Whether it counts in throughput and latencies.
     """
 
     case_id: str
-    suite: str
-    model: str
-    names: tuple[str, ...]
     outcome: Outcome
-    completed: bool
-    span: Span | None
-    service_s: float
-    duration_s: float
-    n_attempts: int
-    tokens_in: int | None
-    tokens_out: int | None
-    scores: Mapping[str, float]
-    serial_span: Span | None = None
-    cluster: str | None = None
-    cost: int | None = None
-    cell: str = ""
-
-    @property
-    def timed(self) -> bool:
-        """Whether it counts in throughput and latencies."""
-        return self.completed and self.span is not None
-
-
-def measure_case(
-    case: Case,
-    grade: Grade,
-    spent: Spent | None,
-    *,
-    summary_by: Sequence[str],
-    part: MeasuredPart = WHOLE_RUN,
-    cost: int | None = None,
-    cell: str = "",
-) -> CaseMeasure:
-    """The measure of one graded case.
-
-    Args:
-        case: The planned case.
-        grade: The one that stands.
-        spent: By the episode that it is about, if any.
-        summary_by: `model`, `suite`, `repeat` or names of parameters.
-        part: Of the run, which counts in the makespan.
-        cost: Units of the episode's requests, as far as known.
-        cell: As `repetitions.cells_of` calls it.
-    """
-    spent = spent or _NOTHING
-    n_attempts, span = spent.n_attempts or 0, spent.span
-    is_measured = span is not None and part.holds(case.case_id, spent.started_at_us or 0)
-    return CaseMeasure(
-        case_id=case.case_id,
-        suite=case.suite,
-        model=case.model,
-        names=tuple([case.value_of(name) for name in summary_by]),
-        outcome=grade.outcome,
-        completed=is_completed(grade.outcome, n_attempts),
-        span=span if is_measured else None,
-        service_s=spent.service_s or 0.0,
-        duration_s=spent.duration_s or 0.0,
-        n_attempts=n_attempts,
-        tokens_in=spent.sent_tokens[0],
-        tokens_out=spent.sent_tokens[1],
-        scores=grade.scores if grade.outcome in GRADED else {},
-        serial_span=span if case.case_id in part.serial_sample else None,
-        cluster=case.cluster,
-        cost=cost,
-        cell=cell,
-    )
+    cell: str
+    cluster: str | None
+    model: str = ""
+    scores: Mapping[str, float] = {}
+    service_s: float = 0.0
+    timed: bool = False
 
 
 class Kind(NamedTuple):
-    """What many measures have alike; `scored` are the names of their scores."""
+    """What many measures have alike.
+
+    Attributes:
+        names: The case's values of the names that the summary counts by, as text.
+        cluster: `Case.cluster`.
+        cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
+        scored: Names of its scores, where it was graded.
+        completed: Whether it was answered; see `timing.is_completed`.
+    """
 
     suite: str
     model: str
     names: tuple[str, ...]
-    outcome: Outcome
-    completed: bool
     cluster: str | None
     cell: str
+    outcome: Outcome
     scored: tuple[str, ...]
+    completed: bool
 
 
-class Repeated(NamedTuple):
-    """A measure as figures of cells take it; `case_id` is a text that no other one has."""
+_SCORED = Kind._fields.index("scored")
+_SPAN = ("first_send_s", "end_s")
+_SERIAL_SPAN = ("serial_first_s", "serial_end_s")
+_SECONDS = (*_SPAN, *_SERIAL_SPAN, "service_s", "duration_s", "serial_s")
+_NUMBERS = ("number", "kind", "n_attempts", "sent_in", "sent_out", "units", "scores_at")
+_ROW = np.dtype([(name, "f8") for name in _SECONDS] + [(name, "i8") for name in _NUMBERS])
+"""Of a time that is not known NaN, of a number -1.
 
-    case_id: str
-    outcome: Outcome
-    cell: str
-    cluster: str | None
-
-
-_SECONDS = ("first_send_s", "end_s", "service_s", "duration_s")
-_OF_SAMPLE = ("serial_first_s", "serial_end_s", "serial_s")
-_NUMBERS = ("number", "kind", "n_attempts", "tokens_in", "tokens_out", "cost", "scores_at")
-_ROW = np.dtype(
-    [*[(name, "f8") for name in (*_SECONDS, *_OF_SAMPLE)], *[(name, "i8") for name in _NUMBERS]]
-)
-"""Of a time that is not known NaN, of a number -1."""
-_NO_SPAN = (math.nan, math.nan)
-_SPANS = (("first_send_s", "end_s", "span"), ("serial_first_s", "serial_end_s", "serial_span"))
+A span is from first send to end, monotonic seconds. There is none where nothing was sent, and none
+that counts in the makespan for a case of an earlier, interrupted part of the run or of the serial
+sample.
+"""
+_NOTHING = {
+    **dict.fromkeys(_SPAN, math.nan),
+    **dict.fromkeys(("service_s", "duration_s", "n_attempts"), 0),
+    **dict.fromkeys(("sent_in", "sent_out", "units"), -1),
+}
 
 
 class Measures:
     """The measures of graded cases, in the order in which they were added.
 
     What is selected of them has the numbers of its own rows, and shares what they have alike.
-
-    Args:
-        measures: Those to begin with.
     """
 
-    def __init__(self, measures: Iterable[CaseMeasure] = ()) -> None:
+    def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._scores = array("d")
         self.rows = np.empty(0, _ROW)
-        self.extend(measures)
 
-    def extend(self, measures: Iterable[CaseMeasure]) -> None:
-        """Take measures."""
-        given = list(measures)
-        if not given:
-            return
-        columns = dict(zip(CaseMeasure._fields, zip(*given, strict=True), strict=True))
-        columns["scored"] = tuple(map(tuple, columns["scores"]))
+    def take(
+        self,
+        alike: Sequence[tuple[Any, ...]],
+        grades: Sequence[Grade],
+        spent: Table,
+        part: MeasuredPart,
+    ) -> Mask:
+        """Take the measures of graded cases; returns which of them have a span.
+
+        Args:
+            alike: Of each case the first fields of its kind.
+            grades: The ones that stand.
+            spent: By the episodes that they are about, as `TableSet.spent` has it.
+            part: Of the run, which counts in the makespan.
+        """
+        columns = {name: spent[name].fill_null(none).to_numpy() for name, none in _NOTHING.items()}
+        n_attempts = columns["n_attempts"].tolist()
+        scores = [one.scores if one.outcome in GRADED else {} for one in grades]
+        kinds = [
+            (*own, one.outcome, tuple(scored), is_completed(one.outcome, n))
+            for own, one, scored, n in zip(alike, grades, scores, n_attempts, strict=True)
+        ]
+        sampled = np.array([one.case_id in part.serial_sample for one in grades], bool)
+        began_us = spent["started_at"].cast("int64").fill_null(0).to_numpy()
+        counts = (began_us >= part.from_us) & ~sampled & (not part.is_nothing)
+        for name, own in zip(_SPAN, _SERIAL_SPAN, strict=True):
+            columns[own] = np.where(sampled, columns[name], math.nan)
+            columns[name] = np.where(counts, columns[name], math.nan)
+        self.extend(kinds, columns, [value for one in scores for value in one.values()])
+        ran: Mask = ~np.isnan(columns["end_s"])
+        return ran
+
+    def extend(
+        self,
+        kinds: Sequence[tuple[Any, ...]],
+        columns: Mapping[str, NDArray[Any] | Sequence[float]],
+        scores: Iterable[float],
+    ) -> None:
+        """Take measures.
+
+        Args:
+            kinds: Of each, as `Kind` has it.
+            columns: Those of `_ROW` that are not told by the others, by name.
+            scores: All of them, in the order of their names in each kind.
+        """
         numbers, n = self._numbers, len(self.rows)
-        kinds = zip(*[columns[name] for name in Kind._fields], strict=True)
         # In place: a million rows come in slices, and copies of all for each take seconds.
-        self.rows.resize(n + len(given), refcheck=False)
+        self.rows.resize(n + len(kinds), refcheck=False)
         rows = self.rows[n:]
-        rows["number"] = np.arange(n, n + len(given))
+        rows["number"] = np.arange(n, n + len(kinds))
         rows["kind"] = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         self.kinds += [Kind(*kind) for kind in [*numbers][len(self.kinds) :]]
-        for name in ("service_s", "duration_s", "n_attempts"):
-            rows[name] = columns[name]
-        for name in ("tokens_in", "tokens_out", "cost"):
-            rows[name] = [-1 if one is None else one for one in columns[name]]
-        for first, end, name in _SPANS:
-            spans = chain.from_iterable([one or _NO_SPAN for one in columns[name]])
-            rows[first], rows[end] = np.fromiter(spans, float).reshape(-1, 2).T
+        for name, column in columns.items():
+            rows[name] = column
         rows["serial_s"] = math.nan
-        ends = np.cumsum([len(self._scores), *map(len, columns["scores"])])
+        ends = np.cumsum([len(self._scores), *(len(kind[_SCORED]) for kind in kinds)])
         rows["scores_at"] = ends[:-1]
-        for scores in columns["scores"]:
-            self._scores.extend(scores.values())
+        self._scores.extend(scores)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -215,7 +178,7 @@ class Measures:
 
     @property
     def completed(self) -> Mask:
-        """By row, as `CaseMeasure` has it."""
+        """By row, as `Kind` has it."""
         return self.told(lambda kind: kind.completed)
 
     @property
@@ -268,9 +231,17 @@ class Measures:
             found[kind.cell] += n
         return found
 
-    def repeated(self) -> Iterator[Repeated]:
+    def each(self, case_ids: Iterable[str]) -> Iterator[CaseMeasure]:
+        """One by one; the ids are those of the cases."""
+        for case_id, row, timed in zip(case_ids, self.rows, self.timed.tolist(), strict=True):
+            kind, at = self.kinds[row["kind"]], int(row["scores_at"])
+            scores = dict(zip(kind.scored, self._scores[at : at + len(kind.scored)], strict=True))
+            told = (case_id, kind.outcome, kind.cell, kind.cluster, kind.model, scores)
+            yield CaseMeasure(*told, float(row["service_s"]), timed)
+
+    def repeated(self) -> Iterator[CaseMeasure]:
         """Each as figures of cells take it."""
         numbers, kinds = (self.rows[name].tolist() for name in ("number", "kind"))
         for number, at in zip(numbers, kinds, strict=True):
             kind = self.kinds[at]
-            yield Repeated(str(number), kind.outcome, kind.cell, kind.cluster)
+            yield CaseMeasure(str(number), kind.outcome, kind.cell, kind.cluster)

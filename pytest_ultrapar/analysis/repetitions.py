@@ -15,6 +15,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from msgspec.json import encode
+
 from pytest_ultrapar.analysis.paired import (
     CONFIDENCE,
     NOTHING_KNOWN,
@@ -59,7 +61,7 @@ class Repetition(Protocol):
 
 def question_of(case: Case) -> str:
     """What is asked of whom, as text: the same for all repetitions."""
-    return f"{case.test} {case.model} {sorted(case.params.items())!r}"
+    return f"{case.test} {case.model} {encode(case.params, order='sorted')!r}"
 
 
 def cells_of(cases: Iterable[Case]) -> dict[str, str]:
@@ -92,7 +94,7 @@ def questions_of(cases: Iterable[Case]) -> dict[str, tuple[int, int]]:
     numbers: dict[str, int] = {}
     seen: Counter[tuple[int, str]] = Counter()
     for case in cases:
-        name = f"{case.test} {case.repeat} {sorted(case.params.items())!r}"
+        name = f"{case.test} {case.repeat} {encode(case.params, order='sorted')!r}"
         number = numbers.setdefault(name, len(numbers))
         # As in `cells_of`, two may look alike.
         found[case.case_id] = number, seen[number, case.model]

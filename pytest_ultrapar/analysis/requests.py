@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from datetime import datetime
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -63,7 +64,9 @@ class RequestColumns(NamedTuple):
     sent_at_s: Floats
 
     def of(self, chosen: NDArray[np.bool_]) -> RequestColumns:
-        """Some of them."""
+        """Some of them; these themselves where all are chosen."""
+        if chosen.all():
+            return self
         columns: tuple[Any, ...] = self
         return RequestColumns(*(column[chosen] for column in columns))
 
@@ -101,6 +104,7 @@ class RequestLog:
             (lane.provider, lane.instance, lane.key): at for at, lane in enumerate(self.lanes)
         }
         self._rows = bytearray()
+        self._columns: RequestColumns | None = None
         self.first_token_s = array("d")
 
     def __len__(self) -> int:
@@ -113,9 +117,11 @@ class RequestLog:
         return np.frombuffer(self._rows, types)
 
     def columns(self) -> RequestColumns:
-        """All requests."""
-        table: Any = self._table()
-        return RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
+        """All requests; who reads them changes none."""
+        if self._columns is None or len(self._columns.lane) < len(self):
+            table: Any = self._table()
+            self._columns = RequestColumns(*(table[name].copy() for name in RequestColumns._fields))
+        return self._columns
 
     def arranged(self, parts: Sequence[range], measured: Sequence[int]) -> RequestLog:
         """The same requests in another order.
@@ -155,7 +161,7 @@ class RequestLog:
         before: Attempt | None = None
         sent = episode.sent
         first_s = min([one.t_lease_s for one in sent], default=0.0)
-        for one in sorted(sent, key=_sent_at):
+        for one in sorted(sent, key=attrgetter("t_send_s")):
             lane = self._index.get((one.provider, one.instance, one.key))
             if lane is None:
                 continue
@@ -181,10 +187,6 @@ class RequestLog:
                 self.first_token_s.append(one.t_first_token_s - one.t_send_s)
             before = one
         return range(begin, len(self))
-
-
-def _sent_at(attempt: Attempt) -> float:
-    return attempt.t_send_s
 
 
 def _column(kind: LimitKind) -> str:

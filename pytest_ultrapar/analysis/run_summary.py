@@ -268,8 +268,4 @@ class Ends:
                 self.n_ungraded += 1
             else:
                 self.n_interrupted += 1
-        self.notes = sorted(notes, key=_errors_first)[:MOST_NOTES]
-
-
-def _errors_first(note: CaseNote) -> bool:
-    return note.outcome != "error"
+        self.notes = sorted(notes, key=lambda note: note.outcome != "error")[:MOST_NOTES]

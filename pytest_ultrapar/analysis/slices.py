@@ -66,8 +66,9 @@ class Slices:
         self.n_cases = len(hashes)
         self._order = np.argsort(np.array(hashes), kind="stable")
         self._hashes = np.array(hashes)[self._order]
-        asked, n_asked = np.unique(np.array(questions), return_counts=True)
-        self._repeated = frozenset(asked[n_asked > 1].tolist())
+        _, asked, n = np.unique(np.array(questions), return_inverse=True, return_counts=True)
+        # A number for each question that is asked again.
+        self._questions = np.where(n[asked] > 1, asked, -1).astype(np.int32)
         self._seen: Counter[tuple[int, int]] = Counter()
         self._n_slices = -(-self.n_cases // size)
         self._segments: list[str] = []
@@ -92,10 +93,10 @@ class Slices:
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
         """As `repetitions.cells_of`, of a slice; empty for a case that is alone in its cell."""
-        found = {}
-        for case in cases:
-            name = hash(question_of(case))
-            if name in self._repeated:
+        found, begin = {}, self._number * self._size
+        names = self._questions[begin : begin + len(cases)].tolist()
+        for case, name in zip(cases, names, strict=True):
+            if name >= 0:
                 at = self._seen[name, case.repeat]
                 self._seen[name, case.repeat] += 1
                 found[case.case_id] = sys.intern(f"{name} {at}")

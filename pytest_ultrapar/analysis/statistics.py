@@ -419,12 +419,13 @@ def run_statistics(
     measures = run.of(run.told(chosen))
     counts = count_outcomes(measures)
     n_graded = sum(counts[outcome] for outcome in GRADED)
+    n_wanted = n_planned - counts["skipped"]
     took = part_time(run, chosen)
     timed = measures.of(measures.timed)
     makespan_s = took.seconds if took is not None else None
     sample = serial_sample(measures)
     basis, serial_s = _serial(timed, makespan_s, sample, mode)
-    units = measures.total("cost")
+    units = measures.total("units")
     interval = None
     if took is not None and basis != "full":
         interval = _interval(took, serial_times(measures))
@@ -435,7 +436,7 @@ def run_statistics(
         n_final=len(measures),
         counts=counts,
         n_graded=n_graded,
-        coverage=_coverage(n_graded, n_planned - counts["skipped"]),
+        coverage=n_graded / n_wanted if n_wanted > 0 else 1.0,
         n_timed=len(timed),
         makespan_s=makespan_s,
         throughput=len(timed) / makespan_s if makespan_s is not None else None,
@@ -444,8 +445,8 @@ def run_statistics(
         speedup=serial_s / makespan_s if serial_s is not None and makespan_s else None,
         latency=latency_of(timed["duration_s"].tolist()),
         n_attempts=measures.total("n_attempts") or 0,
-        tokens_in=measures.total("tokens_in"),
-        tokens_out=measures.total("tokens_out"),
+        tokens_in=measures.total("sent_in"),
+        tokens_out=measures.total("sent_out"),
         scores=mean_scores(measures),
         speedup_interval=interval,
         sample=sample,
@@ -547,10 +548,6 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
-def _coverage(n_graded: int, n_wanted: int) -> float:
-    return n_graded / n_wanted if n_wanted > 0 else 1.0
 
 
 def latency_of(durations: Iterable[float]) -> Latency | None:

@@ -80,6 +80,7 @@ STAGE = ".merging"
 """Where a merged run is made, in its directory: what a killed merge left is no run."""
 REPEATED = "repeated"
 """Kind of an episode whose case counts as another part answered it."""
+_BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
 
@@ -371,7 +372,7 @@ class _PartWriter:
     def part(self) -> MergedPart:
         """What the whole says of the part, once it is copied."""
         manifest = self.source.part.manifest
-        audits = audit(self.log, manifest.pool_limits) if manifest.rate_mode == "fixed" else ()
+        audits = audit(self.log, manifest.pool_limits)
         exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
         n_best = sum(one.part == self.number for one in self.best.values())
         return MergedPart(
@@ -394,7 +395,7 @@ class _PartWriter:
     def _copy_segment(self, path: Path, target: Path, beginning: bytes) -> int:
         shift = self.clocks.shift_of_segment(self.number, path.name)
         encode = msgspec.json.Encoder().encode
-        with open_file(path) as original, target.open("xb") as file:
+        with open_file(path) as original, target.open("xb", _BLOCK) as file:
             n_bytes = file.write(beginning)
             for position, record in scan_segment(path, decode_record):
                 if isinstance(record, Damage):
@@ -423,7 +424,8 @@ class _PartWriter:
             return _on_host(record, host)
         if not isinstance(record, EpisodeEnded):
             return record
-        self.log.add(record, measured=False)
+        if self.source.part.manifest.rate_mode == "fixed":
+            self.log.add(record, measured=False)
         record = _on_host(record, host)
         if self._counts_elsewhere(record.case_id) and record.ending != "interrupted":
             record = msgspec.structs.replace(record, ending="interrupted", kind=REPEATED)

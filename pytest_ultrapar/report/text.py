@@ -78,6 +78,7 @@ _UNSAFE = re.compile(
 _COLOUR = r"\x1b\[[0-9;:]*m"
 _UNSAFE_OR_COLOUR = re.compile(f"({_COLOUR})|(\r\n)|{_UNSAFE.pattern}")
 _LAST_BYTE = 0xFF
+_SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
@@ -86,6 +87,8 @@ def visible(text: str) -> str:
     Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
     back. Lone surrogates are shown, too.
     """
+    if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
+        return text  # ten times as fast
     return _UNSAFE.sub(_shown, text)
 
 

@@ -93,10 +93,7 @@ class Runtime:
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
-            msg = (
-                f"the journal has no finished episode in {position.segment} "
-                f"at byte {position.offset}"
-            )
+            msg = f"the journal has no finished episode in {position}"
             raise ResultsError(msg)
         return record
 

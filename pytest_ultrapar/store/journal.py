@@ -57,6 +57,9 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     length: int
 
+    def __str__(self) -> str:
+        return f"{self.segment} at byte {self.offset}"
+
     def damaged(self, reason: str) -> Damage:
         """What is said of it when no record is found there."""
         return Damage(self.segment, self.offset, self.length, reason)
@@ -253,8 +256,7 @@ class JournalReader:
         try:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
-            where = f"{position.segment} at byte {position.offset}"
-            msg = f"the journal record in {where} is of another version: {error}"
+            msg = f"the journal record in {position} is of another version: {error}"
             raise ResultsError(msg) from error
 
     def payload(self, position: Position) -> bytes:
@@ -263,12 +265,14 @@ class JournalReader:
         Raises:
             ResultsError: There is no such segment, or no whole record at that place.
         """
-        where = f"{position.segment} at byte {position.offset}"
-        with cannot(f"read the journal record in {where}"):
+        try:
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
+        except OSError as error:
+            msg = f"cannot read the journal record in {position}: {error.strerror}"
+            raise ResultsError(msg) from error
         payload = unframe(line)
         if payload is None:
-            msg = f"the journal record in {where} is damaged"
+            msg = f"the journal record in {position} is damaged"
             raise ResultsError(msg)
         return payload
 
@@ -454,6 +458,9 @@ def unframe(line: bytes) -> bytes | None:
 
 
 def _leading_payload(line: bytes) -> bytes | None:
+    payload = line[_HEADER_LENGTH:-1]
+    if line.startswith(_header(payload)):
+        return payload
     try:
         end = _HEADER_LENGTH + int(line[:8], 16)
     except ValueError:

@@ -13,6 +13,7 @@ import os
 import threading
 from bisect import insort
 from contextlib import closing, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -120,7 +121,7 @@ class CaseHistory(msgspec.Struct):
         for earlier in self.episodes:
             if entry.repeats(earlier):
                 return earlier
-        insort(self.episodes, entry, key=_ended_at)
+        insort(self.episodes, entry, key=attrgetter("ended_at_us"))
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
@@ -135,8 +136,8 @@ class CaseHistory(msgspec.Struct):
         """
         if self.grade is None:
             return None
-        other = "interrupted" if self.grade.outcome == "infra" else "infra"
-        found = [one for one in self.episodes if one.ending not in {"interrupted", other}]
+        others = {"interrupted", "interrupted" if self.grade.outcome == "infra" else "infra"}
+        found = [one for one in self.episodes if one.ending not in others]
         if len(found) > 1:
             # None before it: the wall clock was set back between the two.
             found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
@@ -175,8 +176,7 @@ class JournalHistory:
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
-            where = f"{twin.position.segment} at byte {twin.position.offset}"
-            reason = f"it repeats the episode in {where} and counts once"
+            reason = f"it repeats the episode in {twin.position} and counts once"
             self.damage.append(position.damaged(reason))
         return None
 
@@ -257,10 +257,6 @@ def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
 
 def _rank(grade: Grade) -> tuple[bool, int]:
     return (grade.outcome != "infra", grade.at_us)
-
-
-def _ended_at(entry: EpisodeEntry) -> int:
-    return entry.ended_at_us
 
 
 FILE_NAME = "recovered.jsonl"
@@ -345,7 +341,7 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
     }
     if not process_of:
         return set()
-    dead = process_of[max(process_of, key=_modified_ns)]
+    dead = process_of[max(process_of, key=lambda path: path.lstat().st_mtime_ns)]
     open_cases: set[str] = set()
     for path in (path for path, process in process_of.items() if process == dead):
         for _, head in scan_segment(path, decode_head):
@@ -354,10 +350,6 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
             elif isinstance(head, EpisodeHead):
                 open_cases.discard(head.case_id)
     return open_cases
-
-
-def _modified_ns(path: Path) -> int:
-    return path.lstat().st_mtime_ns
 
 
 class RecoveredIndex:

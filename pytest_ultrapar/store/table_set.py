@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +33,7 @@ from pytest_ultrapar.store.parquet import (
 from pytest_ultrapar.store.tables import (
     ATTEMPTS_COLUMNS,
     COLUMNS,
+    KEPT_COLUMNS,
     TRANSCRIPTS_COLUMNS,
     UNKNOWN,
     UNREADABLE,
@@ -40,6 +42,7 @@ from pytest_ultrapar.store.tables import (
     Placed,
     Spent,
     charged,
+    columns_of,
     fit,
     placed,
     results_columns,
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.recovered import CaseHistory
 
 
 CASES_PER_GROUP = 5_000
@@ -62,9 +64,10 @@ TEXT_KEPT = 64 * 2**20
 """So many characters of conversation are kept as columns while a run goes on; what came after them
 is read from the journal once more when the tables are written."""
 
-_OF_RESULT = (Manifest, Case, Grade, Spent, Charged, Placed)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
+_texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
+"""What was asked beside the messages may be longer than what was said."""
 
 
 class KeptEpisode(NamedTuple):
@@ -72,10 +75,7 @@ class KeptEpisode(NamedTuple):
 
     Attributes:
         position: Where it stands in the journal.
-        worker: Who ran it.
-        place: Where that was.
-        spent: What it took.
-        cost: Units (`pool.money`) of its requests to the case's own model, as far as known.
+        row: Where it is among those kept.
         requests: Where they are in the log of requests.
         attempts: Its rows of `attempts`.
         messages: Its rows of `transcripts`; None where they are not kept.
@@ -83,10 +83,7 @@ class KeptEpisode(NamedTuple):
     """
 
     position: Position
-    worker: str
-    place: Placed
-    spent: Spent
-    cost: int | None
+    row: int
     requests: range
     attempts: range
     messages: range | None
@@ -97,22 +94,18 @@ class Ended(NamedTuple):
     """One case that left something behind.
 
     Attributes:
-        case: As planned; None for one that is not.
-        found: What was written of it.
+        number: Of the case among those planned; -1 for one that is not.
+        grade: The one that stands; None for a case that has no row of `results`.
         episodes: All that can be read, in the order of their ends.
         graded: The one that its grade is about, if that is one of them.
+        row: Of `graded`, or what stands in its place.
     """
 
-    case: Case | None
-    found: CaseHistory
+    number: int
+    grade: Grade | None
     episodes: Sequence[KeptEpisode]
     graded: KeptEpisode | None
-
-    @property
-    def result(self) -> tuple[Case, Grade] | None:
-        """What its row of `results` is about; None where it has none."""
-        case, grade = self.case, self.found.grade
-        return None if case is None or grade is None else (case, grade)
+    row: int
 
 
 class TableSet:
@@ -151,6 +144,7 @@ class TableSet:
         """Let go of all rows; what is known of them in sum stays."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
+        self._episodes = rows(KEPT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
         self._attempts = rows(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
         self._transcripts = rows(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
         self._n_characters = 0
@@ -186,15 +180,14 @@ class TableSet:
         prices.add(attempts)
         self.roles.add(attempts, prices)
         messages = self._messages(episode)
-        n_characters = sum([_n_characters(message) for message in messages])
+        n_characters = sum([len(text) for each in messages for text in _texts_of(each) if text])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
         return KeptEpisode(
             position,
-            episode.worker,
-            place,
-            spent_by(episode),
-            prices.of_all(episode.own_attempts),
+            self._episodes.add(
+                spent_by(episode), head, charged(prices.of_all(episode.own_attempts)), place
+            ),
             requests,
             range(begin, self._attempts.n),
             self._add_messages(head, messages) if is_kept else None,
@@ -222,45 +215,48 @@ class TableSet:
             self._message_rows(group, read),
         )
 
-    def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
-        rows = [self._result(*one.result, one) for one in group if one.result is not None]
-        given: dict[object, Sequence[Any]]
-        given = dict(
-            zip(
-                _OF_RESULT, zip(*rows, strict=True) if rows else [()] * len(_OF_RESULT), strict=True
-            )
-        )
-        columns = results_columns(self.params, scores)
-        arrays = []
-        for column in columns:
-            _, _, name = column.name.partition(".")
-            if column in self.params:
-                values = [fit(case.params.get(name), column.kind) for case in given[Case]]
-                arrays.append(arrow_array(column, values))
-            elif column in scores:
-                values = [grade.scores.get(name) for grade in given[Grade]]
-                arrays.append(arrow_array(column, values))
-            else:
-                arrays.append(field_of(column, given[column.record]))
-        return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
-
-    def _result(self, case: Case, grade: Grade, one: Ended) -> tuple[object, ...]:
-        """What a row of `results` is made of, as `_OF_RESULT` has it.
+    def add_without_episode(self, grade: Grade, *, had_episode: bool) -> int:
+        """Keep what stands in the place of a graded episode; returns where it is.
 
         A case that had no episode (skipped by a mark) has zero times, both of its timestamps are
         those of its grade, and the names of its lane are empty. All of that is null where there was
         an episode and its record cannot be read any more.
         """
-        kept = one.graded
-        if kept is None:
-            spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
-            spent = UNREADABLE if one.found.had_episode else spent
-            place = placed(self._manifest, grade)
-            return self._manifest, case, grade, spent, UNKNOWN, place
-        if grade.worker != kept.worker:
-            # In a resumed run another worker may have graded it, and it is the requests that count.
-            grade = msgspec.structs.replace(grade, worker=kept.worker)
-        return self._manifest, case, grade, kept.spent, charged(kept.cost), kept.place
+        spent = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)
+        place = placed(self._manifest, grade)
+        return self._episodes.add(UNREADABLE if had_episode else spent, grade, UNKNOWN, place)
+
+    def plan(self, cases: Sequence[Case]) -> None:
+        """Know the cases that rows are about, by their numbers from 0."""
+        columns = [one for one in results_columns(self.params, ()) if one.record in {Case, None}]
+        arrays = []
+        for one in columns:
+            _, is_param, name = one.name.partition(".")
+            values = (fit(case.params.get(name), one.kind) for case in cases)
+            arrays.append(arrow_array(one, values) if is_param else field_of(one, cases))
+        self._cases = pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
+
+    def spent(self, ended: Iterable[Ended]) -> pa.Table:
+        """What is kept of the graded episodes of those cases that have a result."""
+        return self._episodes.take([one.row for one in ended if one.grade is not None])
+
+    def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
+        own = [one for one in group if one.grade is not None]
+        grades = [one.grade for one in own if one.grade is not None]
+        # In a resumed run another worker may have graded it, and it is the requests that count.
+        known = self._cases.take(pa.array([one.number for one in own], pa.int64())), self.spent(own)
+        found = {name: table[name] for table in known for name in table.column_names}
+        columns = results_columns(self.params, scores)
+        for one in columns:
+            if one.record is Manifest:
+                found[one.name] = arrow_array(one, [getattr(self._manifest, one.field)] * len(own))
+            elif one in scores:
+                name = one.name.removeprefix("score.")
+                found[one.name] = arrow_array(one, [each.scores.get(name) for each in grades])
+            elif one.name not in found:
+                found[one.name] = field_of(one, grades)
+        arrays = [found[one.name] for one in columns]
+        return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def _message_rows(
         self, group: Sequence[Ended], read: Callable[[Position], EpisodeEnded | None]
@@ -350,7 +346,7 @@ def _groups(cases: Iterable[Ended]) -> Iterator[list[Ended]]:
     n_results = n_characters = 0
     for case in cases:
         group.append(case)
-        n_results += case.result is not None
+        n_results += case.grade is not None
         n_characters += case.graded.n_characters if case.graded is not None else 0
         if n_results >= CASES_PER_GROUP or n_characters >= TEXT_PER_GROUP:
             yield group
@@ -419,8 +415,3 @@ class _JsonLinesTable(Table):
         if n_found != self._n_rows:
             msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
             raise ResultsError(msg)
-
-
-def _n_characters(message: TurnMessage) -> int:
-    """Of all its texts: what was asked beside the messages may be longer than what was said."""
-    return sum([len(text) for text in msgspec.structs.astuple(message) if isinstance(text, str)])

@@ -31,7 +31,7 @@ from pytest_ultrapar.records import (
     TurnMessage,
 )
 from pytest_ultrapar.store.manifest import Manifest
-from pytest_ultrapar.store.timing import NO_SERVICE, Span, total_tokens
+from pytest_ultrapar.store.timing import NO_SERVICE, total_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +90,9 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     for name in names or hints:
         hint = hints[name]
         if NO_COLUMN in getattr(hint, "__metadata__", ()):
-            continue
+            if not names:
+                continue
+            hint = hint.__origin__
         nullable = type(None) in get_args(hint)
         if nullable:
             (hint,) = set(get_args(hint)) - {type(None)}
@@ -132,8 +134,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
-        span: When it ran; None if it sent nothing.
-        sent_tokens: Tokens in and out of what was sent, without answers of an earlier run.
+        first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
+        sent_in: Of `tokens_in` those of what was sent, without answers of an earlier run.
     """
 
     n_attempts: int | None = 0
@@ -150,8 +152,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = ""
     instance: str | None = ""
     key: str | None = ""
-    span: NoColumn[Span | None] = None
-    sent_tokens: NoColumn[tuple[int | None, int | None]] = (None, None)
+    first_send_s: NoColumn[float | None] = None
+    end_s: NoColumn[float | None] = None
+    sent_in: NoColumn[Long | None] = None
+    sent_out: NoColumn[Long | None] = None
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -161,9 +165,11 @@ class Charged(msgspec.Struct, frozen=True):
         cost: What it cost in the manifest's `currency`, without requests that got no answer and, in
             `results`, without those to roles; null where a price is not known or an answer does not
             say how many tokens it took.
+        units: The same in units (`pool.money`).
     """
 
     cost: float | None = None
+    units: NoColumn[Long | None] = None
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -182,7 +188,7 @@ def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | Paus
     return Placed(record.host or manifest.host)
 
 
-_NULL: dict[str, Any] = dict.fromkeys(Spent.__struct_fields__[:-2])
+_NULL: dict[str, Any] = dict.fromkeys(Spent.__struct_fields__)
 UNREADABLE = Spent(**_NULL)
 
 
@@ -201,6 +207,8 @@ def spent_by(episode: EpisodeEnded) -> Spent:
     if len(own) < len(episode.attempts):
         n_in_roles = len({one.turn for one in episode.attempts if one.role})
     tokens = _tokens(own)
+    sent_in, sent_out = tokens if len(sent) == len(own) else _tokens(sent)
+    first_send_s, end_s = _span(episode)
     last = own[-1] if own else None
     return Spent(
         n_attempts=len(sent),
@@ -217,8 +225,10 @@ def spent_by(episode: EpisodeEnded) -> Spent:
         provider=last.provider if last else "",
         instance=last.instance if last else "",
         key=last.key if last else "",
-        span=_span(episode),
-        sent_tokens=tokens if len(sent) == len(own) else _tokens(sent),
+        first_send_s=first_send_s,
+        end_s=end_s,
+        sent_in=sent_in,
+        sent_out=sent_out,
     )
 
 
@@ -229,14 +239,14 @@ def _tokens(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
     )
 
 
-def _span(episode: EpisodeEnded) -> Span | None:
+def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
     attempts = episode.attempts
     if not attempts:
-        return None
+        return None, None
     # Its duration runs from its first lease, which came at `t_lease_s` or a moment later; no term
     # is beyond the true end, and what an episode does after its last answer counts, too.
     by_duration_s = attempts[0].t_lease_s + episode.duration_s
-    return Span(
+    return (
         min([one.t_send_s for one in attempts]),
         max([by_duration_s, *[one.t_end_s for one in attempts]]),
     )
@@ -244,7 +254,7 @@ def _span(episode: EpisodeEnded) -> Span | None:
 
 def charged(units: int | None) -> Charged:
     """What so many units (`pool.money`) are in `results` and `attempts`."""
-    return UNKNOWN if units is None else Charged(amount_of(units))
+    return UNKNOWN if units is None else Charged(amount_of(units), units)
 
 
 UNKNOWN = Charged()
@@ -252,6 +262,14 @@ UNKNOWN = Charged()
 
 EPISODE_COLUMNS = columns_of(Spent)
 """Of `results`: what the graded episode says."""
+KEPT_COLUMNS = (
+    *EPISODE_COLUMNS,
+    *columns_of(EpisodeEnded, "worker"),
+    *columns_of(Charged, "cost", "units"),
+    *columns_of(Placed),
+    *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out"),
+)
+"""What is kept of an episode, in case that it is the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (

@@ -223,7 +223,7 @@ def test_what_was_read_ahead_is_there_when_somebody_waits(run):
     reader.start()
     assert reader._taken.is_read.wait(60)
     begun = reader.end()
-    assert len(begun.figures(begun.ended())[0]) == 6
+    assert begun.tables.spent(begun.ended()).num_rows == 6
     begun.close()
     if sys.platform == "linux":
         assert (begun.priority, os.getpriority(os.PRIO_PROCESS, 0)) == (19, own)

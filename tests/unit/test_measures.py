@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.measures import CaseMeasure, Measures
 from pytest_ultrapar.analysis.statistics import run_statistics, whole_span
 from pytest_ultrapar.store.timing import Span, total_tokens
+from tests.unit.case_measures import Row, extend, measures_of
 
 SECONDS = st.floats(0, 1e6)
 SPANS = st.none() | st.tuples(SECONDS, SECONDS).map(lambda pair: Span(*sorted(pair)))
 COUNTS = st.none() | st.integers(0, 2**40)
 MEASURES = st.lists(
     st.builds(
-        CaseMeasure,
-        case_id=st.text(min_size=1, max_size=5),
+        Row,
         suite=st.sampled_from("ab"),
         model=st.sampled_from("mn"),
         names=st.tuples(st.sampled_from("xy")),
@@ -40,14 +39,14 @@ MEASURES = st.lists(
 
 @given(MEASURES, st.integers(0, 12))
 def test_columns_say_what_a_list_says(measures, cut):
-    columns = Measures(measures[:cut])
-    columns.extend(measures[cut:])
+    columns = measures_of(measures[:cut])
+    extend(columns, measures[cut:])
     assert columns.timed.tolist() == [one.timed for one in measures]
     chosen = columns.of(columns.told(lambda kind: kind.model == "m"))
     own = [(number, one) for number, one in enumerate(measures) if one.model == "m"]
     assert chosen["number"].tolist() == [number for number, _ in own]
     assert chosen["duration_s"].tolist() == [one.duration_s for _, one in own]
-    assert chosen.total("cost") == total_tokens(one.cost for _, one in own)
+    assert chosen.total("units") == total_tokens(one.cost for _, one in own)
     assert [(one.outcome, one.cell, one.cluster) for one in chosen.repeated()] == [
         (one.outcome, one.cell, one.cluster) for _, one in own
     ]
@@ -66,7 +65,7 @@ def test_columns_say_what_a_list_says(measures, cut):
 @given(MEASURES)
 def test_statistics_of_a_part_are_those_of_its_list(measures):
     found = run_statistics(
-        Measures(measures),
+        measures_of(measures),
         n_planned=len(measures),
         mode="ultra",
         chosen=lambda kind: kind.model == "m",

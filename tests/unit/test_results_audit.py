@@ -101,3 +101,12 @@ def test_calendar_days_are_audited_in_the_zone_of_the_limit():
     assert (found.sends_1d, found.tokens_1d, found.passed) == (21, 210, ("tpd",))
     (found,) = audit(log, [Limit("p/k", "key", rpd=20, day="America/Los_Angeles")])
     assert found.passed == ("rpd",)
+
+
+def test_columns_are_taken_once_and_anew_after_more_came():
+    log = log_of([lane("i0", "k")], episode(request(0.0, 1.0)))
+    columns = log.columns()
+    assert log.columns() is columns
+    log.add(episode(request(2.0, 3.0)), measured=True)
+    assert log.columns().sent_s.tolist() == [0.0, 2.0]
+    assert columns.sent_s.tolist() == [0.0]

@@ -11,6 +11,7 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
+    NOW,
     case,
     episode,
     grade,
@@ -97,3 +98,12 @@ def test_benchmark_json_serial_run_is_its_own_measure(run):
     assert names.count("phase53[serial]") == 1
     extra = content["benchmarks"][0]["extra_info"]
     assert (extra["basis"], extra["speedup"]) == ("full", 1.0)
+
+
+def test_what_the_tables_took_stands_in_summary_and_benchmark(run):
+    write_manifest(run.path, msgspec.structs.replace(read_manifest(run.path), ended_at=NOW))
+    took_s = compact(run.path).tables_s
+    assert took_s is not None
+    content = json.loads((run.path / "benchmark.json").read_text())
+    assert content["ultrapar"]["runs"][0]["tables_s"] == took_s
+    assert content["benchmarks"][0]["extra_info"]["tables_s"] == took_s

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import (
     keep_serial_times,
     run_statistics,
@@ -21,6 +20,7 @@ from pytest_ultrapar.analysis.statistics import (
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.tables import spent_by
 from pytest_ultrapar.store.timing import MeasuredPart
+from tests.unit.case_measures import measure_case, measures_of
 from tests.unit.finished_run import attempt, case, episode, grade, make_run, write_journal
 
 
@@ -37,7 +37,7 @@ def measure(start_s, end_s, ending="returned", *, sampled):
 
 
 def with_serial_times(measures):
-    found = Measures(measures)
+    found = measures_of(measures)
     keep_serial_times(found)
     return found
 

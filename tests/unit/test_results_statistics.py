@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import (
     RESOLUTION_S,
     mean_scores,
@@ -21,6 +20,7 @@ from pytest_ultrapar.store.journal import Position
 from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
 from pytest_ultrapar.store.tables import parameter_columns, spent_by
 from tests.unit import finished_run
+from tests.unit.case_measures import measure_case, measures_of
 
 times = st.floats(0, 1e4, allow_nan=False)
 
@@ -58,9 +58,13 @@ def test_service_leaves_waiting_out():
 
 
 def test_span_ends_with_the_episode_and_not_with_its_last_answer():
-    assert spent_by(episode([attempt(1, 1, 1.5, 2)], 4.0)).span == (1.5, 5.0)
-    assert spent_by(episode([attempt(1, 1, 1.5, 9)], 4.0)).span == (1.5, 9.0)
-    assert spent_by(episode([], 4.0)).span is None
+    def span(*attempts):
+        spent = spent_by(episode(list(attempts), 4.0))
+        return spent.first_send_s, spent.end_s
+
+    assert span(attempt(1, 1, 1.5, 2)) == (1.5, 5.0)
+    assert span(attempt(1, 1, 1.5, 9)) == (1.5, 9.0)
+    assert span() == (None, None)
 
 
 def everything(_):
@@ -73,7 +77,7 @@ def test_time_of_all_cases_is_the_makespan(items):
         measure(start, start + length, "solved" if done else "infra")
         for start, length, done in items
     ]
-    took = part_time(Measures(measures), everything)
+    took = part_time(measures_of(measures), everything)
     if not any(done for _, _, done in items):
         assert took is None
         return
@@ -87,7 +91,7 @@ def of_part(items, suite=None, model=None):
         return suite in {None, each.suite} and model in {None, each.model}
 
     own = [measure(*span)._replace(suite=s, model=m) for *span, s, m in items]
-    return part_time(Measures(own), chosen)
+    return part_time(measures_of(own), chosen)
 
 
 @given(st.lists(st.tuples(times, times, st.sampled_from("ab")), min_size=1, max_size=30))
@@ -117,7 +121,7 @@ def test_statistics_of_a_run():
         measure(1, 3, "infra"),
         measure(2, 4, "error"),
     ]
-    statistics = run_statistics(Measures(measures), n_planned=6, mode="ultra")
+    statistics = run_statistics(measures_of(measures), n_planned=6, mode="ultra")
     assert statistics.n_final == 4
     assert statistics.coverage == pytest.approx(2 / 6)
     assert (statistics.n_timed, statistics.makespan_s) == (3, 4.0)
@@ -132,8 +136,8 @@ def test_statistics_marked_cases_do_not_lower_the_coverage():
     skipped = measure_case(
         case, Grade("c", "gw0", "skipped", "skipped", 5), None, summary_by=("model",)
     )
-    assert run_statistics(Measures([skipped]), n_planned=1, mode="ultra").coverage == 1.0
-    both = Measures([skipped, measure(0, 1)])
+    assert run_statistics(measures_of([skipped]), n_planned=1, mode="ultra").coverage == 1.0
+    both = measures_of([skipped, measure(0, 1)])
     statistics = run_statistics(both, n_planned=2, mode="ultra")
     assert statistics.coverage == 1.0
     assert statistics.n_timed == 1
@@ -146,7 +150,7 @@ def test_scores_keep_the_order_in_which_tests_gave_them(order):
         measure(0.0, 1.0, steps=0.5, obeyed=1.0, reachable=1.0, turns=6.0),
         measure(0.0, 1.0, "unsolved", turns=2.0),
     ]
-    run = Measures(measures[at] for at in order)
+    run = measures_of(measures[at] for at in order)
     scores = run_statistics(run, n_planned=3, mode="ultra").scores
     assert list(scores) == ["steps", "obeyed", "reachable", "turns"]
     assert (scores["steps"].mean, scores["turns"].n) == (0.75, 3)
@@ -226,4 +230,4 @@ def test_history_final_episode_is_the_one_that_was_graded():
 
 def test_scores_whose_sum_is_no_number_have_a_mean():
     given = [measure(0.0, 1.0, score=1e308), measure(0.0, 1.0, score=1e308)]
-    assert mean_scores(Measures(given))["score"].mean == 1e308
+    assert mean_scores(measures_of(given))["score"].mean == 1e308

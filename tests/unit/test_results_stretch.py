@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from pytest_ultrapar.analysis.measures import Measures, measure_case
 from pytest_ultrapar.analysis.statistics import run_statistics
 from pytest_ultrapar.analysis.stretch import stretch
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case, Grade
 from pytest_ultrapar.store.tables import spent_by
+from tests.unit.case_measures import measure_case, measures_of
 from tests.unit.request_logs import episode, log_of, request
 from tests.unit.slow_servers import batches, knee, play
 
@@ -55,7 +55,7 @@ def ran(slowdown, how, *, says_tokens=False):
     ]
     found = stretch(log_of(LANES, *episodes))
     statistics = run_statistics(
-        Measures(
+        measures_of(
             measure_case(CASE, GRADE, spent_by(one), summary_by=("model",)) for one in episodes
         ),
         n_planned=n,

@@ -56,8 +56,10 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
     with closing(Intake(directory)) as taken:
         taken.take_up()
         taken.leave_out_others()
-        found, _ = taken.figures(taken.ended())
-    measures = {one.case_id: one for one in found}
+        ended, columns = taken.ended(), Measures()
+        taken.figures(ended, taken.tables.spent(ended), columns)
+    case_ids = [one.grade.case_id for one in ended if one.grade is not None]
+    measures = dict(zip(case_ids, columns.each(case_ids), strict=True))
     path = directory / BENCHMARK_FILE
     return ModeRun(
         mode=manifest.mode,
@@ -65,7 +67,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         summary=summary,
         cases={case.case_id: case for case in taken.cases},
         measures=measures,
-        columns=Measures(measures.values()),
+        columns=columns,
         benchmark=msgspec.json.decode(read_file(path)) if path.exists() else None,
     )
 

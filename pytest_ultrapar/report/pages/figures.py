@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pytest_ultrapar.analysis.measures import Repeated
+from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -165,14 +165,15 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     # Plans and tables are large, and needed one after the other.
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
-    cells, questions = cells_of(planned), questions_of(planned)
+    cells = cells_of(planned)
+    questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     results = read_columns(run_dir, "results", columns, beginning=_PARAM)
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     case_ids = results["case_id"].to_pylist()
     rows = [
-        Repeated(case_id, outcome, cells.get(case_id, ""), clusters.get(case_id))
+        CaseMeasure(case_id, outcome, cells.get(case_id, ""), clusters.get(case_id))
         for case_id, outcome in zip(case_ids, results["outcome"].to_pylist(), strict=True)
     ]
     models = sorted(results["model"].unique().to_pylist())
@@ -301,7 +302,7 @@ def _dimension(name: str, values: list[Scalar], squares: list[Square]) -> Dimens
     return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
-def _square(those: list[Repeated]) -> Square:
+def _square(those: list[CaseMeasure]) -> Square:
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)

@@ -149,9 +149,10 @@ def beside_best(
         shown: How the page calls each model.
     """
     best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))
-    own = {questions[row.case_id]: row for row in rows[best]}
+    others = sorted(rows.keys() - {best})
+    own = {questions[row.case_id]: row for row in rows[best]} if others else {}
     found = []
-    for model in sorted(rows.keys() - {best}):
+    for model in others:
         asked = {questions[row.case_id]: row for row in rows[model]}
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:

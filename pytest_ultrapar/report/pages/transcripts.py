@@ -36,6 +36,8 @@ MOST_BYTES = 8_000_000
 """Of all parts as the page holds them; beyond that it would open slowly."""
 MOST_CHARACTERS = 200_000_000
 """Of all parts unpacked: what says the same all the time packs a thousandfold."""
+_LEVEL = 4
+"""Takes a third of the time of 6, and 3 % more room of prose."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -84,7 +86,7 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
             messages, attempts, scores = (one.of(start, start + len(some)) for one in told)
             content = {"cases": some, "messages": messages, "attempts": attempts, "scores": scores}
             text = msgspec.json.encode(content)
-            packed = base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+            packed = base64.b64encode(gzip.compress(text, _LEVEL, mtime=0)).decode()
             if len(packed) > room or len(text) > characters:
                 return Packed(parts, of_case, len(case_ids) - len(of_case))
             room -= len(packed)
@@ -112,12 +114,8 @@ class _Rows(NamedTuple):
         """Those of some of the cases, which are counted from 0 there; no column that is empty."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
-        kept = {name: column for name, column in found.items() if any(map(_is_told, column))}
+        kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
         return {"case": (self.case[begin:stop] - start).tolist(), "columns": kept}
-
-
-def _is_told(value: object) -> bool:
-    return value is not None and value != ""
 
 
 def _of_cases(
