@@ -75,6 +75,7 @@ class LimitPlay(BrokerPlay):
         pool: What the broker knows of the provider.
         serving: The provider at work; several plays may have one.
         served_s: When answers came.
+        answers_s: How long they took.
         n_refused: Requests that were refused for rate limits.
     """
 
@@ -118,6 +119,7 @@ class LimitPlay(BrokerPlay):
         self._n_left = n_requests
         self._n_open = 0
         self.served_s: list[float] = []
+        self.answers_s: list[float] = []
         self._n_attempts = self.n_refused = self._n_refused_late = self._n_infra = 0
         self._peak = 0
         self._in_flight = 0
@@ -155,6 +157,7 @@ class LimitPlay(BrokerPlay):
             outcome = "congestion"
         if outcome == "ok":
             self.served_s.append(came_s)
+            self.answers_s.append(came_s - lease.granted_s)
         elif is_wordless or outcome == "rate":
             self.n_refused += 1
             self._n_refused_late += bool(self.served_s) and lease.granted_s > self.served_s[0]

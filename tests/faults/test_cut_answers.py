@@ -42,4 +42,4 @@ def test_stale_connection_is_not_tried_again_on_another_stale_one(project):
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 4}
     found = [(a["turn"], a["outcome"]) for a in played.attempts["late_stale fine"]]
-    assert found == [(0, "ok"), (1, "transport"), (1, "ok")]
+    assert found == [(0, "ok"), (1, "closed"), (1, "ok")]

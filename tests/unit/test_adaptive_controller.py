@@ -51,6 +51,13 @@ def test_sends_are_apart_where_many_more_than_ever_are_tried(served_at_once, are
     assert (controller.interval_s() > 0.0) == are_apart
 
 
+def test_sends_are_not_apart_where_a_pause_has_emptied_seats_that_are_known_to_be_borne():
+    controller = grown(41)
+    refused(controller, 10.0, 10.1, 41, Feedback(retry_after_s=1.0))
+    served(controller, 12.0, 13.0, 1)
+    assert controller.interval_s() == 0.0
+
+
 def test_sends_are_apart_after_a_back_off_until_one_of_them_is_served():
     controller = AdaptiveController("p/k", 3)
     refused(controller, 0.0, 0.3, 3)
@@ -104,9 +111,10 @@ def test_answers_that_twice_as_many_would_make_late_make_no_room():
 
 def test_growth_beyond_what_needs_no_evidence_waits_for_answers_to_as_many():
     controller = grown(60)
-    for at_grant, seats in ((39, 60), (40, 61)):
+    before = controller.cap()
+    for at_grant, grows in ((39, False), (before, True)):
         controller.observe(Observation("ok", 9.5, 10.5, 60, at_grant))
-        assert controller.cap() == seats
+        assert (controller.cap() > before) == grows
 
 
 def test_what_was_sent_before_growth_ended_tells_that_more_is_borne():
@@ -332,6 +340,18 @@ def test_twice_as_many_are_not_compared_with_what_was_long_ago():
 
     answers(100, 0.0, 1.0, 20)
     answers(1100, 10.0, 1.0, 40)
-    # Tasks have become longer, and nothing says what fewer at once would take now.
+    # Tasks have become longer, and nothing says what fewer at once would take now: tries do.
     answers(600, 120.0, 3.0, 40)
-    assert controller.plateau.seats is None
+    assert controller.plateau.seats == 40
+
+
+def test_growth_that_nothing_can_be_compared_with_goes_on_by_tries():
+    """Few were asked for at first, so nothing tells how long answers to fewer at once take."""
+    controller = AdaptiveController("p/k", 400)
+    now_s = 0.0
+    for n in range(4000):
+        now_s += 1.0 / controller.cap()
+        in_use = max(20, controller.cap())
+        served(controller, now_s - 1.0, now_s, in_use)
+        assert n or controller.cap() <= 20
+    assert controller.cap() >= 100

@@ -135,7 +135,10 @@ def test_provider_that_answers_nothing_gets_its_budget_and_few_probes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seats", "n", "answers"), [(5, 333, (0.2, 0.0)), (40, 1000, (1.0, 0.5))])
+@pytest.mark.parametrize(
+    ("seats", "n", "answers"),
+    [(5, 333, (0.2, 0.0)), (40, 1000, (1.0, 0.5)), (40, 1000, (1.0, 0.0))],
+)
 def test_three_keys_cost_one_try_each(seats, n, answers):
     """Half a minute at most: a pause of a second, which the provider asks for, must not come twice.
     The keys share the seats, or each has its own."""

@@ -88,7 +88,7 @@ class AdaptiveController:
         self._name = name
         self.seats = SeatSearch(ceiling, start)
         self.pace = PaceSearch()
-        self.plateau = PlateauSearch()
+        self.plateau = PlateauSearch(ceiling)
         self.queue = QueueSearch()
         self._votes = 0
         self.heeds_headers = True
@@ -122,6 +122,9 @@ class AdaptiveController:
         at once while nobody knows whether anything is let in, at the start or after refusals.
         """
         most = self._level / SATURATED if self._level > START else self._level
+        if self.seats.pause_s:
+            # It has emptied all seats, those that are known to be borne as well.
+            most = max(most, self.seats.held or 0)
         spread = TRY_SPREAD if self.cap() > most else SPREAD
         spread_s = spread * self.seats.service_s / self.cap() if self.n_cuts else 0.0
         if not self._served_since_cut or self._wary_s > -math.inf:
@@ -226,9 +229,8 @@ class AdaptiveController:
             return ""
         if reason := self._compare(seen):
             return reason
-        if not self.n_cuts and not self.plateau.may_double(self.seats.limit, seen):
-            return ""
-        return "seats grow" if self.seats.served(seen) else ""
+        step = 1.0 if self.n_cuts else self.plateau.step(self.seats.limit, seen)
+        return "seats grow" if step and self.seats.served(seen, step) else ""
 
     def _compare(self, seen: Observation) -> str:
         """Have an answer or a time-out say what so many at once bring."""
@@ -250,7 +252,7 @@ class AdaptiveController:
         if self.plateau.is_reached or self.queue.seats is not None:
             # What was sent before the end of growth was seen tells how much more is borne.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
-            self.plateau = PlateauSearch()
+            self.plateau = PlateauSearch(self.seats.ceiling)
         if seen.granted_s < self._cut_s:
             # Of the same burst, whatever it says: one burst is one piece of news.
             self.seats.follow(seen)

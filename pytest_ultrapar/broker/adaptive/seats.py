@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.adaptive.observation import Observation
 
 
-SPAN_S = 15.0
-"""At least so long from a cut to the next try beyond the limit."""
+SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
+"""At least so long from a cut to the next try beyond the limit. Where one told it again: so many
+times of an answer, but no less than the shorter one."""
 REQUESTS_PER_TRY = 80
 """At least so many requests from a cut to the next try: a try costs one or two refusals, so they
 stay below 2.5 % of all requests however small the limit is."""
-PAUSES_PER_TRY = 40
+PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
 """The pause that a provider asks for stays below 2.5 % of the time as well."""
 LONGEST_SPAN_S = 300.0
 
@@ -49,10 +50,11 @@ class Curve:
         return now_s - self.cut_s >= self.span_s
 
 
-def span_s(requests_per_s: float, pause_s: float = 0.0) -> float:
+def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S) -> float:
     """Seconds from a cut to the next try, at so many requests per second, if it costs a pause."""
     wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9) + PAUSES_PER_TRY * pause_s
-    return min(LONGEST_SPAN_S, max(SPAN_S, wanted_s))
+    least_s = min(SPAN_S, max(SHORTEST_SPAN_S, least_s))
+    return min(LONGEST_SPAN_S, max(least_s, wanted_s))
 
 
 START = 10
@@ -84,6 +86,8 @@ class SeatSearch:
         ceiling: Never more seats than this; infinity for no bound.
         cut_s: When the last epoch began.
         service_s: How long an answer takes lately, seconds; 0 before the first.
+        pause_s: How long a pause the last refusal that cut asked for, as far as it counts; 0 for
+            none.
     """
 
     def __init__(self, ceiling: float, start: float = START) -> None:
@@ -100,7 +104,7 @@ class SeatSearch:
         self._raised_s = -math.inf
         self._served_since_cut = False
         self._n_let_in = 0
-        self._pause_s = 0.0
+        self.pause_s = 0.0
         self._is_steep = start > START
         self.service_s = 0.0
         self._clean = 0
@@ -121,8 +125,13 @@ class SeatSearch:
         """Whole seats, >= 1."""
         return max(1, int(self.limit + 1e-9))
 
-    def served(self, seen: Observation) -> bool:
+    def served(self, seen: Observation, step: float = 1.0) -> bool:
         """Take a success into account.
+
+        Args:
+            seen: The success.
+            step: Seats that it adds until something is refused: one is twice as many per round
+                trip.
 
         Returns:
             Whether the limit may have changed.
@@ -131,12 +140,12 @@ class SeatSearch:
         self.service_s += 0.1 * (took_s - self.service_s) if self.service_s else took_s
         if is_new := seen.granted_s >= self.cut_s:
             self._served_since_cut = True
-        elif self._curve is None and self._pause_s > self.service_s and self.limit < START:
+        elif self._curve is None and self.pause_s > self.service_s and self.limit < START:
             # What was sent before the first refusal is served: that was no storm but a limit, of
             # few seats, and a try beyond it costs the pause that the provider asks for, which is
             # longer than an answer. Where more is borne the refusal may be about a rate, which
             # doubling finds sooner. One try is worth its pause while so little is known.
-            self._pause_s = 0.0
+            self.pause_s *= FIRST_PAUSES
             self._aim(self.limit, self.cut_s)
         # Until something was refused, the first round counts as well, in which few were at once.
         most = seen.at_grant if self.cut_s > -math.inf else max(seen.at_grant, seen.in_flight)
@@ -144,8 +153,7 @@ class SeatSearch:
             return False
         before = self.limit
         if self._curve is None:
-            # One for each answer is twice as many per round trip.
-            self.limit = min(self.ceiling, self.limit + 1.0)
+            self.limit = min(self.ceiling, self.limit + step)
         elif not self._curve.is_over(seen.now_s):
             self.limit = min(self.ceiling, max(self.limit, self._curve.at(seen.now_s)))
         else:
@@ -178,9 +186,10 @@ class SeatSearch:
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
         target = max(self.limit, min(self.ceiling, target))
-        self._pause_s = seen.feedback.retry_after_s or 0.0
+        self.pause_s = seen.feedback.retry_after_s or 0.0
         if self._curve is not None or self._served_since_cut:
-            self._aim(target, seen.now_s)
+            is_told_again = self._curve is not None and self._curve.is_over(seen.now_s)
+            self._aim(target, seen.now_s, SPAN * self.service_s if is_told_again else SPAN_S)
         self.cut_s = seen.now_s
         self._n_let_in = seen.in_flight - 1
         self._served_since_cut = False
@@ -202,9 +211,9 @@ class SeatSearch:
             self.limit = min(self.ceiling, seats)
             self._aim(self.limit, now_s)
 
-    def _aim(self, target: float, now_s: float) -> None:
+    def _aim(self, target: float, now_s: float, least_s: float = SPAN_S) -> None:
         rate = self.seats / self.service_s if self.service_s else self.seats
-        self._curve = Curve(self.limit, target, now_s, span_s(rate, self._pause_s))
+        self._curve = Curve(self.limit, target, now_s, span_s(rate, self.pause_s, least_s))
 
     def _beyond(self, seen: Observation, target: float) -> None:
         if self._step == 0.0:
