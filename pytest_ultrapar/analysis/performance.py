@@ -212,21 +212,24 @@ def client_bound(
     """
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    # Where cores are short, even who has little to do waits at each step: the most CPU tells.
-    used = ((e.cpu_s, e.waited_s, e.wall_s, e.worker) for e in engines if e.wall_s > 0)
-    cpu_s, waited_s, wall_s, name = max(used, default=(0.0, 0.0, 1.0, "unknown"))
-    is_full = cpu_s + waited_s >= BUSY * wall_s
+    # Where cores are short, even what has little to do waits at each step: the most CPU tells.
+    least_s = CLIENT_SHARE * attribution.makespan_s
+    all_of_run = [one for one in engines if one.wall_s > least_s]
+    used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
+    cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))
+    # Several threads wait at once, and of those that have ended the waits are not known.
+    waits = max(0.0, min(waits, 1.0 - cpu))
+    is_full = cpu + waits >= BUSY
     overloaded = late_s >= LATE_S or dispatch_s >= SLOW_DISPATCH_S or is_full
     if share < CLIENT_SHARE or not overloaded:
         return ""
-    cure = _FEW_CORES if waited_s > cpu_s else _OF_WORKERS
+    cure = _FEW_CORES if waits > cpu else _OF_WORKERS
     if name in {"controller", "broker"}:
         cure = _OF_ALL
-    waits = waited_s / wall_s
     kept_waiting = f" and waited for it {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
     return (
         f"{share:.0%} of the makespan was the client's own time: its loop woke "
         f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
         f"{dispatch_s * 1e3:.0f} ms after their lease, the busiest process ({name}) took "
-        f"{cpu_s / wall_s:.0%} CPU{kept_waiting}{cure if is_full else ''}"
+        f"{cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

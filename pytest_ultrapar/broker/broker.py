@@ -848,7 +848,7 @@ class LaneBroker:
 def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
     if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
-    elif outcome in CLASSES:
+    elif outcome in CLASSES and outcome != "closed":
         budget.probe_failed(now_s)
     else:
         budget.probe_lost(now_s)

@@ -307,7 +307,7 @@ class LaneState(Wake):
             under_way_s: Seconds that its leases have been out which have not come back.
         """
         counts = self.outcomes
-        neither = ("ok", "refused", *LIMITED, "unsent", "cancelled")
+        neither = ("ok", "refused", *LIMITED, "closed", "unsent", "cancelled")
         return LaneStatus(
             lane=self.lane.lane_id,
             state="up" if self.is_up else "out" if self.is_removed else "paused",

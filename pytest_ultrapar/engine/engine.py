@@ -86,7 +86,7 @@ class LoopLag:
         self.beat(busy=False)
         wall_s, cpu_s, waited_s = self._spent
         lag = (self._n_beats, self._late_s, self._latest_s)
-        return EngineSpent(worker, wall_s, cpu_s, *lag, waited_s=max(0.0, waited_s))
+        return EngineSpent(worker, wall_s, cpu_s, *lag, waited_s=waited_s)
 
 
 SPARE_CONNECTIONS = 8

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ConnectionKey
     from aiohttp.connector import AddrInfoType
 
     from pytest_ultrapar.apis.failure_classes import FailedOutcome
@@ -384,34 +385,37 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[aiohttp.tracing.Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
     ) -> aiohttp.connector.Connection:
-        last = None
-        while kept := self._conns.get(req.connection_key):
-            # The one that was used last, not first: what is more than needed is left to expire.
-            kept.rotate(1)
-            last = kept[0][0]
-            if not _has_closed(last):
-                break
-            kept.popleft()
-            last.close()
         connection = await super().connect(req, traces, timeout)
-        sending = _SENDING.get()
-        if sending.may_send is not None and not sending.may_send():
+        may_send = _SENDING.get().may_send
+        if may_send is not None and not may_send():
             connection.release()
             raise TooLateError
-        if connection.protocol is last:
-            sending.kept_since_s = boot_s()
+        return connection
+
+    async def _get(
+        self, key: ConnectionKey, traces: list[aiohttp.tracing.Trace]
+    ) -> aiohttp.connector.Connection | None:
+        while kept := self._conns.get(key):
+            # The one that was used last, not first: what is more than needed is left to expire.
+            kept.rotate(1)
+            if not _has_closed(kept[0][0]):
+                break
+            kept.popleft()[0].close()
+        connection = await super()._get(key, traces)
+        _SENDING.get().kept_since_s = boot_s() if connection is not None else None
         return connection
 
 
 def _has_closed(protocol: ResponseHandler) -> bool:
-    """Whether a connection without a request has something to read: its end, or a complaint.
+    """Whether a connection without a request has ended, or has brought what was not asked for.
 
     The loop may not have come to see it yet.
     """
-    if protocol.transport is None or protocol.transport.is_closing():
+    transport = protocol.transport
+    if transport is None or transport.is_closing() or protocol.should_close:
         return True
     look = select.poll()
-    look.register(protocol.transport.get_extra_info("socket"), select.POLLIN)
+    look.register(transport.get_extra_info("socket"), select.POLLIN)
     return bool(look.poll(0))
 
 

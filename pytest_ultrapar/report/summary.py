@@ -247,7 +247,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "grading behind": "more workers (-n) share tests; plugins at the controller see all reports",
+    "tests behind": "more workers (-n) share them; plugins at the controller see all reports",
     "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
 }
 """Where the time goes, and what helps, if what comes after the last answer takes long."""
@@ -262,7 +262,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
         "start": summary.start_s or 0.0,
         "serial sample": sample.duration_s if sample is not None else 0.0,
         "asking": asking_s,
-        "grading behind": summary.behind_s or 0.0,
+        "tests behind": summary.behind_s or 0.0,
         "tables": summary.tables_s or 0.0,
     }
     whole_s = sum(parts.values())

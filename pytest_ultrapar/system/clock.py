@@ -92,8 +92,8 @@ def cpu_use(pid: int) -> tuple[float, float]:
         OSError: There is no such process.
     """
     waited_ns = 0
-    with suppress(OSError):  # of a thread that has just ended
-        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # of a thread that has just ended
             waited_ns += int(path.read_bytes().split()[1])
     return clock_gettime(~pid << 3 | 2), waited_ns / 1e9
 

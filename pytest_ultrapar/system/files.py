@@ -48,8 +48,9 @@ def cannot(
     try:
         yield
     except OSError as cause:
-        name = str(cause.filename or "")
-        where = "" if not name or name in do.replace(",", " ").split() else f"{name}: "
+        # A descriptor's number names nothing.
+        name = cause.filename if isinstance(cause.filename, str) else ""
+        where = "" if name in do else f"{name}: "
         # Errors of pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
         msg = f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}"

@@ -193,6 +193,35 @@ def test_connection_that_the_server_has_closed_takes_no_request():
     assert [getattr(each, "body", each) for each in answers] == [b"served"] * 2
 
 
+def test_what_comes_unasked_on_a_kept_connection_is_no_answer():
+    async def answer_twice(peer, _):
+        await peer.send(response(b"%d" % len(one.requests)) + response(b"unasked"))
+
+    with RawServer(answer_twice) as one:
+        answers = asyncio.run(play(one.port, ask, ask, ask))
+    assert [answer.body for answer in answers] == [b"1", b"2", b"3"]
+
+
+def test_request_that_waits_for_a_connection_may_find_it_closed():
+    async def serve_once(peer, request):
+        if any(each.connection == peer.number for each in one.requests if each is not request):
+            peer.close()
+        else:
+            await peer.send(response(b"served"))
+
+    async def go() -> list[Answer | Failure]:
+        there = endpoint(one.port)
+        client = HttpClient([there], max_connections=1)
+        try:
+            return await asyncio.gather(ask(client, there), ask(client, there))
+        finally:
+            await client.close()
+
+    with RawServer(serve_once) as one:
+        first, second = asyncio.run(go())
+    assert (first.body, second.outcome) == (b"served", "closed")
+
+
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_kept_connection_that_breaks_at_once_says_nothing_of_its_request(is_reset):
     async def serve_once(peer, request):

@@ -108,7 +108,7 @@ def after_the_answers(project, part, *options):
 def test_worker_whose_tests_burn_cpu(project):
     project.write_pool(seats=40)
     project.suite(BURN + cases(40, "burn(0.125)"))
-    after_the_answers(project, "grading behind", "-n1")
+    after_the_answers(project, "tests behind", "-n1")
 
 
 def test_tables_of_twenty_thousand_columns(project):

@@ -47,6 +47,8 @@ def row(outcome, each):
     same = "no"
     if each.again != "never" and each.removes is None:
         same = "after the pause" if each.pauses else "if no other is up"
+    if each.again == "reconnect":
+        same = "yes"
     return (
         f"`{outcome}`",
         lane,

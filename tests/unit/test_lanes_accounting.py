@@ -102,13 +102,13 @@ def test_peaks_and_counts_by_outcome():
     for request, outcome in zip(asked, ("ok", "timeout", "rate"), strict=True):
         play.back(request, outcome, 1.0)
     play.wait(5)
-    for outcome in ("refused", "unsent", "cancelled", "bad_request"):
+    for outcome in ("refused", "unsent", "cancelled", "bad_request", "closed"):
         play.back(play.ask(), outcome)
         play.wait(1)
     status = play.status("p/a/k0")
-    assert (status.peak_in_flight, status.in_flight, status.granted) == (3, 0, 7)
+    assert (status.peak_in_flight, status.in_flight, status.granted) == (3, 0, 8)
     assert (status.n_ok, status.n_rate_limited, status.n_failed) == (2, 1, 2)
-    assert sum(status.outcomes.values()) == 7
+    assert sum(status.outcomes.values()) == 8
 
 
 def test_broker_status_counts_leases_episodes_and_waiting_requests():

@@ -106,6 +106,13 @@ def test_worker_that_has_no_cpu_is_not_helped_by_more_of_them():
     assert "share its work" not in said
 
 
+def test_process_that_was_there_for_a_part_is_judged_by_that():
+    # Of threads that have ended the waits are not known: then fewer are counted than before.
+    controller = EngineSpent("controller", 20.0, 10.0, 0, 0.0, 0.0, -9.0)
+    said = client_bound(with_client(3.0), [controller, engine(cpu=0.97, waited=3.0)], 0.001)
+    assert "(gw0) took 97% CPU: more workers" in said
+
+
 def test_client_that_is_late_without_a_full_process_names_no_cure():
     said = client_bound(with_client(3.0), [engine(late_s=0.02)], 0.001)
     assert said.endswith("(gw0) took 50% CPU")

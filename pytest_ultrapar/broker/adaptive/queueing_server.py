@@ -19,7 +19,7 @@ COME_BACK = 0.75
 """Of as many as a doubling has, so many must be answered: short answers come back first."""
 PAYS = 0.5
 """Twice the seats must bring 2 ** 0.5 times as much, else the end is reached."""
-UNPROVEN, AHEAD = 20.0, 2.0
+UNPROVEN, AHEAD = 20.0, 1.25
 """Doubling goes no further than to so many seats without evidence, and then to so many times those
 that are known to have paid: the answers to as many are on their way."""
 MOST_GROWTH = 1.5
