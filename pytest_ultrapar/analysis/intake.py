@@ -244,7 +244,8 @@ class Intake:
         elif self.history.add(position, record) is not None:
             assert isinstance(record, EpisodeEnded)
             requests = self._log.add(record, measured=False)
-            self._episodes[position] = self.tables.add_episode(position, record, requests)
+            case = self._planned.get(record.case_id)
+            self._episodes[position] = self.tables.add_episode(case, position, record, requests)
 
 
 def _plan(manifest: Manifest) -> Manifest:

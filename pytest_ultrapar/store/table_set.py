@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -63,6 +64,7 @@ TEXT_KEPT = 64 * 2**20
 is read from the journal once more when the tables are written."""
 
 _OF_RESULT = (Manifest, Case, Grade, Spent, Charged, Placed)
+_OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 
@@ -151,7 +153,8 @@ class TableSet:
         """Let go of all rows; what is known of them in sum stays."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
-        self._attempts = rows(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
+        kinds = Manifest, EpisodeEnded, Attempt, Charged, Placed, Case
+        self._attempts = rows(ATTEMPTS_COLUMNS, *kinds)
         self._transcripts = rows(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
         self._n_characters = 0
 
@@ -161,11 +164,12 @@ class TableSet:
         return self._n_attempts - sum(self.replayed.values())
 
     def add_episode(
-        self, position: Position, episode: EpisodeEnded, requests: range
+        self, case: Case | None, position: Position, episode: EpisodeEnded, requests: range
     ) -> KeptEpisode:
         """Take one episode, graded or not.
 
         Args:
+            case: Its case; None for one that is not planned any more.
             position: Where it stands in the journal.
             episode: As it stands there.
             requests: Where they are in the log of requests.
@@ -178,7 +182,8 @@ class TableSet:
             episode, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
         )
         for each in attempts:
-            self._attempts.add(manifest, head, each, charged(prices.of(each)), place)
+            cost = charged(prices.of(each))
+            self._attempts.add(manifest, head, each, cost, place, case or _OF_NO_PLAN)
             if each.replayed is not None:
                 self.replayed[each.replayed] += 1
             self.n_maybe_billed += each.maybe_billed
