@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.mocks import LIBRARIES, active_mock
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import Prefetched
 
 _MARKS = ("respx", "vcr")
+_SETUPS = ("setup_module", "setup_class", "setup_function", "setup_method")
 _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
+_PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
     "requests of llm go past it: they are sent beside the tests, each before its own begins. "
     "docs/how-to/mocks.md has what answers them instead, and where a mock of other requests may be"
@@ -42,35 +44,51 @@ def active_faults() -> Iterator[str]:
 
 def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
     yield from (f"@pytest.mark.{name}" for name in _MARKS if item.get_closest_marker(name))
-    if library := _library(getattr(item, "function", None), with_code=False):
-        yield f"what is around the test itself ({library})"
-    if library := _library(prefetched.function):
-        yield f"what is in or around the episode {prefetched.name!r} ({library})"
+    if mocked := _mocked(getattr(item, "function", None), with_code=False):
+        yield f"what is around the test itself ({mocked})"
+    if mocked := _mocked(prefetched.function):
+        yield f"what is in or around the episode {prefetched.name!r} ({mocked})"
+    for name in _SETUPS:
+        for owner in (getattr(item, "module", None), getattr(item, "cls", None)):
+            if mocked := _mocked(getattr(owner, name, None)):
+                yield f"{name} ({mocked})"
     for name in internals.fixture_names(item):
         definition = internals.fixture_definition(item, name)
         if definition is None or hasattr(definition.func, ATTRIBUTE):
             continue
-        library = _library(definition.func)
+        mocked = _mocked(definition.func)
         is_for_tools = definition.scope == "session" and name in prefetched.arguments
         # aioresponses did answer episodes once: a suite that relied on it must not send.
-        if library and not (is_for_tools and library != "aioresponses"):
-            yield f"fixture {name!r} ({library})"
+        if mocked and not (is_for_tools and mocked != "aioresponses"):
+            yield f"fixture {name!r} ({mocked})"
 
 
-def _library(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - whatever a suite has there
-    """The library of mocks that a function comes from, is wrapped in, or names in its code."""
+def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - whatever a suite has there
+    """The library of mocks around a function or in its code, or the client patched there."""
     while function is not None:
-        for patch in getattr(function, "patchings", ()):  # of `unittest.mock.patch`
-            if (root := _root(patch.getter())) in _CLIENTS:
-                return root
         own = getattr(function, "__globals__", {})
-        code = getattr(function, "__code__", None) if with_code else None
-        names = getattr(code, "co_names", ())
-        for value in (own.get("__name__", ""), *(own.get(name, name) for name in names)):
-            if (root := _root(value)) in LIBRARIES:
-                return root
+        words = set(_words(getattr(function, "__code__", None))) if with_code else set()
+        named = [own.get(word, word) for word in sorted(words)]
+        # `_self_wrapper`: of a decorator that is an object, as vcr's is.
+        around = [own.get("__name__", ""), getattr(function, "_self_wrapper", "")]
+        patched = [patch.getter() for patch in getattr(function, "patchings", ())]
+        if words & _PATCHES:
+            patched += named
+        for known, values in ((LIBRARIES, around + named), (_CLIENTS, patched)):
+            if found := next((root for root in map(_root, values) if root in known), None):
+                return found
         function = getattr(function, "__wrapped__", None)
     return None
+
+
+def _words(code: CodeType | None) -> Iterator[str]:
+    """The names and texts in a function, and in those within it."""
+    yield from getattr(code, "co_names", ())
+    for constant in getattr(code, "co_consts", ()):
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+        elif isinstance(constant, str):
+            yield constant
 
 
 def _root(value: object) -> str:

@@ -45,6 +45,15 @@ AUTOUSE = """
 def no_network({argument}):
     {body}
 """
+PATCHED = (
+    AUTOUSE.replace("{argument}", "monkeypatch").replace("{body}", "{how}").replace("{scope}", "")
+)
+CASSETTE = """
+def cassette(function):
+    wrapped = __import__("functools").wraps(function)(lambda mocked: function(mocked))
+    wrapped._self_wrapper = type("Cassette", (), {"__module__": "vcr.cassette"})()
+    return wrapped
+"""
 WITH = "with respx.mock:\n        yield"
 REFUSED = {
     "respx_mock": (
@@ -86,6 +95,50 @@ REFUSED = {
         + EPISODE.replace("(llm)", "(llm, no_network)")
         + TEST,
         "fixture 'no_network' (aioresponses)",
+    ),
+    "monkeypatched in a fixture": (
+        PATCHED.format(how="monkeypatch.setattr(httpx.AsyncClient, 'send', lambda *_: None)")
+        + EPISODE
+        + TEST,
+        "fixture 'no_network' (httpx)",
+    ),
+    "monkeypatched by name": (
+        PATCHED.format(how="monkeypatch.setattr('aiohttp.ClientSession._request', print)")
+        + EPISODE
+        + TEST,
+        "fixture 'no_network' (aiohttp)",
+    ),
+    "patched in a fixture": (
+        AUTOUSE.format(
+            scope="", argument="", body="with mock.patch('httpx.AsyncClient.post'):\n        yield"
+        )
+        + EPISODE
+        + TEST,
+        "fixture 'no_network' (httpx)",
+    ),
+    "patched in the episode": (
+        EPISODE.replace("    return", "  with mock.patch('httpx.get'):\n    return") + TEST,
+        "the episode 'mocked' (httpx)",
+    ),
+    "in a function within a fixture": (
+        AUTOUSE.format(scope="", argument="", body="yield (lambda: respx.start())")
+        + EPISODE
+        + TEST,
+        "fixture 'no_network' (respx)",
+    ),
+    "set up for each test of a module": (
+        "def setup_function():\n    respx.start()" + EPISODE + TEST,
+        "setup_function (respx)",
+    ),
+    "set up for a class": (
+        EPISODE
+        + "class TestIt:\n    @classmethod\n    def setup_class(cls):\n        respx.start()\n"
+        + "    def test_it(self, mocked):\n        pass",
+        "setup_class (respx)",
+    ),
+    "around the test by an object, as vcr does": (
+        CASSETTE + EPISODE + "@cassette" + TEST,
+        "what is around the test itself (vcr)",
     ),
     "from the start": (
         "respx.start()\n" + EPISODE + TEST,
