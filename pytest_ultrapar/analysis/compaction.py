@@ -47,6 +47,7 @@ from pytest_ultrapar.store.table_set import TableFiles, write_histories
 from pytest_ultrapar.store.tables import TABLES, score_columns
 from pytest_ultrapar.system.files import (
     TEMPORARY_SUFFIX,
+    cannot,
     digest_of,
     sweep_temporaries,
     with_checksum,
@@ -265,7 +266,7 @@ def _alone(run_dir: Path) -> Iterator[None]:
     Raises:
         ResultsError: The directory cannot be written.
     """
-    try:
+    with cannot(f"compact {run_dir}"):
         fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -278,8 +279,3 @@ def _alone(run_dir: Path) -> Iterator[None]:
             yield
         finally:
             os.close(fd)
-    except OSError as error:
-        # pyarrow's errors have neither a number nor a file name.
-        where = f"{error.filename}: " if error.filename else ""
-        msg = f"cannot compact {run_dir}: {where}{error.strerror or error}"
-        raise ResultsError(msg) from error

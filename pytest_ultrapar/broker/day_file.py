@@ -22,7 +22,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.system.clock import boot_s
-from pytest_ultrapar.system.files import check_private, replace_content, sync_path
+from pytest_ultrapar.system.files import cannot, check_private, replace_content, sync_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -74,17 +74,13 @@ def state_directory(environ: Mapping[str, str]) -> Path:
             could spend a day's limit or give it back.
     """
     directory = _state_path(environ)
-    try:
+    advice = (
+        f"; fix that, or name another directory in the environment variable {DIRECTORY_VARIABLE}, "
+        "the same for all runs of this host"
+    )
+    count = cannot(f"count limits in {directory}", advice, error=ConfigError)
+    with count, suppress(FileNotFoundError):
         check_private(directory)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        msg = (
-            f"cannot count limits in {directory}: {error.strerror}; fix that, or name another "
-            f"directory in the environment variable {DIRECTORY_VARIABLE}, the same for all runs of "
-            "this host"
-        )
-        raise ConfigError(msg) from error
     return directory
 
 
@@ -154,18 +150,13 @@ class DayMemory:
         Raises:
             ConfigError: It cannot be read or trusted: damaged, or of another version.
         """
-        try:
+        advice = "; check its owner and permissions"
+        read = cannot(f"read {self.path}, which counts {self.shown}", advice, error=ConfigError)
+        with read, suppress(FileNotFoundError):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
                 return self._parse(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            msg = (
-                f"cannot read {self.path}, which counts {self.shown}: {error.strerror}; check its "
-                "owner and permissions"
-            )
-            raise ConfigError(msg) from error
+        return None
 
     def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
         """Replace what the file says; it is on disk when this returns.
@@ -177,17 +168,15 @@ class DayMemory:
             ConfigError: As `read`, or it cannot be locked or written; the file is as before, or as
                 wanted.
         """
-        try:
+        advice = (
+            "; fix that, or move its files to another directory and name that in "
+            f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
+        )
+        what = f"write {self.path}, which counts {self.shown}"
+        with cannot(what, advice, error=ConfigError):
             _make(self.path.parent)
             with self._locked():
                 self._write(change(self.read()))
-        except OSError as error:
-            msg = (
-                f"cannot write {self.path}, which counts {self.shown}: {error.strerror}; fix "
-                "that, or move its files to another directory and name that in "
-                f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
-            )
-            raise ConfigError(msg) from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

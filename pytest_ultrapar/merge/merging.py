@@ -22,7 +22,7 @@ from pytest_ultrapar.analysis.requests import RequestLog, audit
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.joining import (
     check,
@@ -61,7 +61,7 @@ from pytest_ultrapar.store.manifest import Merged, MergedPart, read_manifest, wr
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
 from pytest_ultrapar.store.run_lock import mark_as_run
-from pytest_ultrapar.system.files import open_file
+from pytest_ultrapar.system.files import cannot, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -135,13 +135,9 @@ def merge(
                 raise ConfigError(msg)
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
-        try:
+        with cannot(f"write the merged run in {out}"):
             manifest, summary = _make(sources, stage, run_id, otherwise, shown=out)
             _move(stage, out, run_id)
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            msg = f"cannot write the merged run in {out}: {where}{error.strerror or error}"
-            raise ResultsError(msg) from error
     return MergedRun(out, manifest, summary, tuple(part.name for part in covered))
 
 
@@ -150,16 +146,13 @@ def _staged(out: Path) -> Iterator[Path]:
     """A folder in `out` for what is not yet a run; after an error, `out` is as it was before."""
     was_there = out.is_dir()
     stage = out / STAGE
-    try:
+    with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
             msg = f"--out: {out} is not empty; name an empty or a new directory"
             raise ConfigError(msg)
         shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
         stage.mkdir(mode=0o700)
-    except OSError as error:
-        msg = f"--out: cannot use {out} as a directory: {error.strerror}"
-        raise ConfigError(msg) from error
     try:
         yield stage
     except BaseException:

@@ -28,6 +28,7 @@ from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
 from pytest_ultrapar.simulator.served import served_providers
 from pytest_ultrapar.system.clock import MonotonicClock
+from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -167,8 +168,5 @@ def _listen(port: int) -> socket.socket:
 
 def _open_log(settings: Settings, now_s: float) -> LogFile:
     path = settings.log_path or os.devnull
-    try:
+    with cannot(f"write the server's log {path}", error=ConfigError):
         return LogFile(Path(path), settings.pool.limits.values(), now_s)
-    except OSError as error:
-        msg = f"cannot write the server's log {path}: {error.strerror}"
-        raise ConfigError(msg) from None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
@@ -226,14 +227,9 @@ def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
     for n in count():
         name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        try:
-            fd = os.open(directory / name, flags, 0o600)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            msg = f"cannot make the journal segment {directory / name}: {error.strerror}"
-            raise ResultsError(msg) from error
-        return name, fd
+        path = directory / name
+        with cannot(f"make the journal segment {path}"), suppress(FileExistsError):
+            return name, os.open(path, flags, 0o600)
     raise AssertionError
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, PLAN_NAMES
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder, run_id_of, write_holder
-from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, sweep_temporaries
+from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file, sweep_temporaries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -159,14 +159,11 @@ class RunDirectory:
         link = DEFAULT_PARENT / LATEST
         temporary = link.with_name(f".{LATEST}.{os.getpid()}")
         is_there = self.path.parent == DEFAULT_PARENT.absolute()
-        try:
+        with cannot(f"point {link} at {self.path}"):
             _make_parent()
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(self.path.name if is_there else self.path)
             temporary.replace(link)
-        except OSError as error:
-            msg = f"cannot point {link} at {self.path}: {_said(error)}"
-            raise ResultsError(msg) from error
 
     def runs_beside(self) -> set[Path]:
         """Directories of all runs beside this one and in `DEFAULT_PARENT`, its own among them."""
@@ -256,33 +253,31 @@ def remove_run(run: Path, seen_at: datetime) -> None:
         raise ConfigError(msg)
     flags = _READ | os.O_NOFOLLOW
     fds = []
-    try:
-        # All by this descriptor: nobody can put another directory in its place meanwhile.
-        fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
-        for name in (LOCK_NAME, COMPACT_LOCK_NAME):
-            with suppress(FileNotFoundError):
-                fds.append(os.open(name, flags, dir_fd=folder))
-                fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Each session writes its process id into the lock.
-        if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-            msg = f"{run} was used meanwhile; it stays"
-            raise ConfigError(msg)
-        below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
-        if below:
-            msg = f"{run} holds another run, {below[0]}; it stays"
-            raise ConfigError(msg)
-        _empty(folder)
-        os.unlink(LOCK_NAME, dir_fd=folder)
-        run.rmdir()
-    except BlockingIOError:
-        msg = f"{run} is in use; it stays"
-        raise ConfigError(msg) from None
-    except OSError as error:
-        msg = f"cannot remove {run}: {_said(error)}"
-        raise ConfigError(msg) from error
-    finally:
-        for fd in fds:
-            os.close(fd)
+    with cannot(f"remove {run}", error=ConfigError):
+        try:
+            # All by this descriptor: nobody can put another directory in its place meanwhile.
+            fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
+            for name in (LOCK_NAME, COMPACT_LOCK_NAME):
+                with suppress(FileNotFoundError):
+                    fds.append(os.open(name, flags, dir_fd=folder))
+                    fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Each session writes its process id into the lock.
+            if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
+                msg = f"{run} was used meanwhile; it stays"
+                raise ConfigError(msg)
+            below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
+            if below:
+                msg = f"{run} holds another run, {below[0]}; it stays"
+                raise ConfigError(msg)
+            _empty(folder)
+            os.unlink(LOCK_NAME, dir_fd=folder)
+            run.rmdir()
+        except BlockingIOError:
+            msg = f"{run} is in use; it stays"
+            raise ConfigError(msg) from None
+        finally:
+            for fd in fds:
+                os.close(fd)
 
 
 def _empty(folder: int) -> None:
@@ -321,7 +316,7 @@ def resolve_run(name: str) -> Path:
         raise ConfigError(msg)
     in_parent = DEFAULT_PARENT / name
     candidates = [in_parent] if name == LATEST else [Path(name), in_parent]
-    with _refused(f"cannot look for the run {name}"):
+    with cannot(f"look for the run {name}", error=ConfigError):
         for candidate in candidates:
             if (candidate / LOCK_NAME).is_file():
                 return candidate.resolve()
@@ -349,7 +344,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
         ConfigError: `out` is no directory or not empty, or nothing can be made there.
     """
     path = (DEFAULT_PARENT / f"bench-{new_run_id(now)}" if out is None else out).absolute()
-    with _refused(f"--out: cannot use {path} as a directory"):
+    with cannot(f"use {path} as a directory", option="--out", error=ConfigError):
         if out is None:
             _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -359,25 +354,11 @@ def new_directory(out: Path | None, now: datetime) -> Path:
     return path
 
 
-@contextmanager
-def _refused(what: str, advice: str = "") -> Iterator[None]:
-    """Turns what the system says into a `ConfigError`: `<what>: <why><advice>`."""
-    try:
-        yield
-    except OSError as error:
-        msg = f"{what}: {_said(error)}{advice}"
-        raise ConfigError(msg) from error
-
-
 def _usable(path: Path, option: str, out: str = OUT_OPTION) -> AbstractContextManager[None]:
     """Turns what the system says against a run directory into a `ConfigError`."""
-    what = f"{option}: cannot use {path} as a run directory"
-    return _refused(what, f"; point {out} at a writable directory")
-
-
-def _said(error: OSError) -> str:
-    """The system's own words, with the file that they are about."""
-    return f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}"
+    advice = f"; point {out} at a writable directory"
+    what = f"use {path} as a run directory"
+    return cannot(what, advice, option=option, error=ConfigError)
 
 
 def _make_parent() -> None:

@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.errors import ResultsError, UltraparError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,17 +30,30 @@ M = TypeVar("M")
 
 
 @contextmanager
-def cannot(do: str) -> Iterator[None]:
-    """Say in a sentence what the system says against a file of a run: `cannot <do>: <why>`.
+def cannot(
+    do: str, advice: str = "", *, option: str = "", error: type[UltraparError] = ResultsError
+) -> Iterator[None]:
+    """Say in a sentence what the system says against a file: `cannot <do>: <why>`.
+
+    Args:
+        do: What is tried. Where it does not name the file that the system complains of, that is
+            said, too.
+        advice: What stands behind the sentence.
+        option: What named the file, to stand before the sentence.
+        error: Of which kind it is.
 
     Raises:
-        ResultsError: The block raised an `OSError`.
+        UltraparError: The block raised an `OSError`.
     """
     try:
         yield
-    except OSError as error:
-        msg = f"cannot {do}: {error.strerror}"
-        raise ResultsError(msg) from error
+    except OSError as cause:
+        name = str(cause.filename or "")
+        where = "" if not name or name in do.replace(",", " ").split() else f"{name}: "
+        # Errors of pyarrow have neither a number nor a file name.
+        why = cause.strerror or cause
+        msg = f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}"
+        raise error(msg) from cause
 
 
 TEMPORARY_SUFFIX = ".tmp"

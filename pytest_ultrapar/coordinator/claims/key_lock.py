@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.system.files import NOT_THAT_JSON, check_private
+from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, check_private
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -271,16 +271,13 @@ def take_all(
 
 
 def _make_private(directory: Path) -> None:
-    try:
+    advice = (
+        f"; fix that, or name another directory in the environment variable {DIRECTORY_VARIABLE}, "
+        "the same for all runs of this host"
+    )
+    with cannot(f"lock API keys in {directory}", advice, error=ConfigError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(directory)
-    except OSError as error:
-        msg = (
-            f"cannot lock API keys in {directory}: {error.strerror}; fix that, or name another "
-            f"directory in the environment variable {DIRECTORY_VARIABLE}, the same for all runs of "
-            "this host"
-        )
-        raise ConfigError(msg) from error
 
 
 def _open(path: Path) -> int:

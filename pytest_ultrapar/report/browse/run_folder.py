@@ -19,6 +19,7 @@ from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME, run_id_of
+from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,12 +109,8 @@ def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
         msg = f"{folder} is a run; name the folder in which it stands"
         raise ConfigError(msg)
-    try:
-        with os.scandir(folder) as entries:
-            return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError as error:
-        msg = f"cannot list the runs of {folder}: {error.strerror}"
-        raise ConfigError(msg) from error
+    with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
+        return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def _directories_of_a_bench(path: Path) -> Iterator[Path]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -27,7 +27,7 @@ from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME
-from pytest_ultrapar.system.files import read_file
+from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
     with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
         copy = Path(folder) / run_dir.name
         now = datetime.now(UTC)
-        try:
+        with cannot(f"copy {run_dir} to {folder}"):
             _copy(run_dir, copy)
             if goes_on and _is_over(run_dir):
                 # It ended meanwhile.
@@ -81,9 +81,6 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
-        except OSError as error:
-            msg = f"cannot copy {run_dir} to {folder}: {error.strerror}"
-            raise ResultsError(msg) from error
         n_done = f"{statistics.n_final:,} of {statistics.n_planned:,} cases"
         yield Readable(
             copy,
