@@ -6,11 +6,13 @@ their names, types and meanings (`store.tables`). So a field stands once, with w
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+_K = TypeVar("_K", bound=Hashable)
 Long = Annotated[int, "int64"]
 """A whole number whose column has 64 bits; others have 32."""
 Microseconds = Annotated[int, "timestamp"]
@@ -76,6 +78,14 @@ class Case(msgspec.Struct, frozen=True):
         if name in {"model", "suite", "repeat"}:
             return str(getattr(self, name))
         return str(self.params.get(name, ""))
+
+
+def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
+    """Key and value of each, as the values of each key; keys stand as they come first."""
+    found: dict[_K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def function_of(nodeid: str) -> str:

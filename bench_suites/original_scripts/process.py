@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import ConfigError
+from pytest_ultrapar.records import Case, Scalar, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_ultrapar.records import Case, Scalar
 
 PART_OF = {
     "phase51": None,
@@ -78,9 +77,7 @@ def cases_by_process(
     Raises:
         ConfigError: As `process_of`.
     """
-    found: dict[Process, list[str]] = {}
-    for case in cases:
-        found.setdefault(process_of(case), []).append(case.case_id)
+    found = by_key((process_of(case), case.case_id) for case in cases)
     # `sorted` is stable: parts stay in the order in which the suite gives them.
     order = sorted(found, key=lambda one: (one.suite, models.index(one.model)))
     return {process: tuple(found[process]) for process in order}

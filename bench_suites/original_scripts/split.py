@@ -6,17 +6,16 @@ lanes take what is left over (20 cases on 3 keys: 7, 7, 6). It is there to be co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import Assignment, Group
+from pytest_ultrapar.records import Case, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.pool.model import Lane, LaneId
-    from pytest_ultrapar.records import Case
 
 
 def split(lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
@@ -27,9 +26,7 @@ def split(lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
         cases: All cases of the run; those of a model are dealt to its lanes in turn, in an order
             that their seeds draw: in that of collection a lane could get one difficulty.
     """
-    own: dict[str, list[LaneId]] = defaultdict(list)
-    for lane in lanes:
-        own[lane.model].append(lane.lane_id)
+    own = by_key((lane.model, lane.lane_id) for lane in lanes)
     turns = {model: cycle(ids) for model, ids in own.items()}
     shares: dict[LaneId, list[str]] = {lane.lane_id: [] for lane in lanes}
     for case in sorted(cases, key=lambda case: case.seed):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import GRADED, by_key
 
 Row = dict[str, str | int | float | datetime | None]
 
@@ -131,9 +131,7 @@ def aggregate(cases: Iterable[CaseResult]) -> list[Row]:
     Args:
         cases: In any order; the result does not depend on it.
     """
-    cells: dict[tuple[str | float, ...], list[CaseResult]] = {}
-    for case in cases:
-        cells.setdefault(_key_of(case), []).append(case)
+    cells = by_key((_key_of(case), case) for case in cases)
     return [_row(key, cells[key]) for key in sorted(cells)]
 
 

@@ -14,6 +14,7 @@ from bench_suites.workflow_results.model_size import model_size_b
 from bench_suites.workflow_results.origin import Footnotes
 from bench_suites.workflow_results.phase import ALL_PHASES, Phase
 from bench_suites.workflow_results.phase_cells import Cell, PhaseCells, phase_cells
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import markdown_table
 
 SIMULATED = (
@@ -157,12 +158,8 @@ def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
     """One cell for levels that are alike, and for conditions that have the same ones."""
-    levels: dict[tuple[Value, ...], list[Value]] = {}
-    for cell in cells:
-        levels.setdefault(cell.apart, []).append(cell.level)
-    conditions: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
-    for apart, those in levels.items():
-        conditions.setdefault(tuple(those), []).append(apart)
+    levels = by_key((cell.apart, cell.level) for cell in cells)
+    conditions = by_key((tuple(those), apart) for apart, those in levels.items())
     for alike, aparts in conditions.items():
         # Lists of several dimensions would say more than is known: not each pair need occur.
         is_list = len(aparts[0]) == 1
@@ -194,10 +191,7 @@ def _played_flawlessly(case: BenchCase) -> BenchCase:
 
 
 def _by_level(cells: Sequence[Cell]) -> dict[tuple[tuple[Value, ...], Value], list[Cell]]:
-    found: dict[tuple[tuple[Value, ...], Value], list[Cell]] = {}
-    for cell in cells:
-        found.setdefault((cell.apart, cell.level), []).append(cell)
-    return found
+    return by_key(((cell.apart, cell.level), cell) for cell in cells)
 
 
 def _all_flaws(cells: Sequence[Cell]) -> Iterator[Cell]:

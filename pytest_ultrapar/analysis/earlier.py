@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun
 from pytest_ultrapar.pool.roles import roles_of
-from pytest_ultrapar.records import GRADED, function_of
+from pytest_ultrapar.records import GRADED, by_key, function_of
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.table_rows import read_rows
 from pytest_ultrapar.store.timing import NO_SERVICE, total_tokens
@@ -60,10 +60,9 @@ def earlier(run_dir: Path) -> EarlierRun:
     Raises:
         ResultsError: They are missing or cannot be read.
     """
-    attempts: dict[str, list[dict[str, Any]]] = {}
     sent = read_rows(run_dir, "attempts", _ATTEMPTS, beginning=_ROLE)
-    for one in sorted(sent, key=lambda one: float(one["t_send_s"])):
-        attempts.setdefault(one["case_id"], []).append(one)
+    in_order = sorted(sent, key=lambda one: float(one["t_send_s"]))
+    attempts = by_key((one["case_id"], one) for one in in_order)
     manifest = read_manifest(run_dir)
     model_of = {(one.provider, one.instance): one.model for one in manifest.pool_lanes}
     episodes = []

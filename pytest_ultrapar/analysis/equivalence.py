@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
@@ -24,7 +23,7 @@ from pytest_ultrapar.analysis.repetitions import (
     with_dependence,
 )
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import GRADED, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,9 +131,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
     if not pairs:
         msg = "no case was graded in both runs"
         raise ConfigError(msg)
-    by_model: dict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        by_model[pair[0].model].append(pair)
+    by_model = by_key((pair[0].model, pair) for pair in pairs)
     parts = dict(sorted(by_model.items())) if len(by_model) > 1 else {}
     groups = {ALL_MODELS: pairs, **parts}
     names = {each: sorted(_common_scores(group)) for each, group in groups.items()}

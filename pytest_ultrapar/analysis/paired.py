@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
+from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -296,9 +297,7 @@ def clustered_share(
     Returns:
         None without cases.
     """
-    clusters: dict[Hashable, list[bool]] = {}
-    for cluster, is_hit in hits:
-        clusters.setdefault(cluster, []).append(is_hit)
+    clusters = by_key(hits)
     n = sum(map(len, clusters.values()))
     if not n:
         return None
@@ -338,9 +337,7 @@ def clustered_mean_interval(
     """
     every = [value for _, value in values]
     low, high = mean_interval(every, ends=ends, confidence=confidence)
-    clusters: dict[Hashable, list[float]] = {}
-    for cluster, value in values:
-        clusters.setdefault(cluster, []).append(value)
+    clusters = by_key(values)
     if len(clusters) == len(every):
         return Interval(low, high)
     mean = math.fsum(every) / len(every)

@@ -14,6 +14,7 @@ from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
 from pytest_ultrapar.analysis.stretch import Stretch, stretch
+from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.records import EngineSpent
     from pytest_ultrapar.store.bound import Bound
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
@@ -156,9 +156,7 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 
     columns = log.columns()
     served = columns.of(columns.measured & columns.served)
-    models: dict[str, list[int]] = {}
-    for at in dict.fromkeys(served.lane.tolist()):
-        models.setdefault(log.lanes[at].model, []).append(at)
+    models = by_key((log.lanes[at].model, at) for at in dict.fromkeys(served.lane.tolist()))
     asked = {model: served.on(lanes) for model, lanes in models.items()}
     return request_classes({model: own.ended_s - own.sent_s for model, own in asked.items()})
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_ultrapar.analysis.paired import (
@@ -25,7 +25,7 @@ from pytest_ultrapar.analysis.paired import (
     difference_interval,
 )
 from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import GRADED, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -147,9 +147,7 @@ def share_of(
     cells = map(_cell, rows)
     if len(set(zip(clusters, cells, strict=True))) == len(rows):
         return clustered_share(zip(clusters, hits, strict=True), confidence=confidence)
-    own: dict[str, list[bool]] = defaultdict(list)
-    for cluster, is_hit in zip(clusters, hits, strict=True):
-        own[cluster].append(is_hit)
+    own = by_key(zip(clusters, hits, strict=True))
     parts = [(len(those), sum(those) / len(those)) for those in own.values()]
     low, high = interval_over_clusters(parts, len(rows), confidence)
     return Share(len(rows), sum(hits) / len(rows), low, high)
@@ -307,12 +305,9 @@ class _Tally(NamedTuple):
 
 def _tallies(repetitions: Iterable[tuple[str, Outcome]]) -> dict[str, _Tally]:
     """Of each cell; a repetition is its cell and its outcome."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
-    for cell, outcome in repetitions:
-        found[cell].append(outcome)
     return {
         cell: _Tally(len(own), sum(each in GRADED for each in own), own.count("solved"))
-        for cell, own in found.items()
+        for cell, own in by_key(repetitions).items()
     }
 
 

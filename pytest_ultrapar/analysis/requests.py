@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit
+from pytest_ultrapar.records import Attempt, EpisodeEnded, by_key
 from pytest_ultrapar.store.timing import NO_SERVICE
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_ultrapar.pool.model import Lane, LimitKind
-    from pytest_ultrapar.records import Attempt, EpisodeEnded
 
     Floats = NDArray[np.float64]
 
@@ -271,9 +271,7 @@ def _bound_lanes(log: RequestLog, limits: Iterable[Limit]) -> Iterator[tuple[Lim
     for limit in limits:
         known.add(limit.name)
         yield limit, [at for at, lane in enumerate(log.lanes) if limit.name in lane.limits]
-    keys: dict[str, list[int]] = {}
-    for at, lane in enumerate(log.lanes):
-        keys.setdefault(lane.key_name, []).append(at)
+    keys = by_key((lane.key_name, at) for at, lane in enumerate(log.lanes))
     for name, on in keys.items():
         if name not in known:
             yield Limit(name, "key"), on

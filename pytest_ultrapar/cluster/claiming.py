@@ -29,6 +29,7 @@ from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import refuse_other
 from pytest_ultrapar.cluster.server import ask_patiently
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.report.whole_run import WholeRun, closed_words, waits_words
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
@@ -85,9 +86,7 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
         lines: Of the run.
         lanes: Of the pool.
     """
-    limits: dict[str, set[tuple[str, ...]]] = {}
-    for lane in lanes:
-        limits.setdefault(lane.model, set()).add(lane.limits)
+    limits = by_key((lane.model, lane.limits) for lane in lanes)
     found: list[int] = []
     firsts: dict[frozenset[tuple[str, ...]], int] = {}
     for at, line in enumerate(lines):
@@ -109,9 +108,7 @@ class Appetite:
 
     def __init__(self, kin: Sequence[int]) -> None:
         self._begun: list[int] = [0] * len(kin)
-        self._kin: dict[int, list[int]] = {}
-        for line, number in enumerate(kin):
-            self._kin.setdefault(number, []).append(line)
+        self._kin = by_key((number, line) for line, number in enumerate(kin))
         self._recent = {number: deque[int](maxlen=RECENT) for number in self._kin}
 
     def wants(

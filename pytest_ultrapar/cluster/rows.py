@@ -19,6 +19,7 @@ from pytest_ultrapar.cluster.ledger import RowSpec
 from pytest_ultrapar.cluster.spent_rows import CountedRow
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.network import server_of
+from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,10 +77,7 @@ def shared_rows(
         for model in provider.models
         for instance in model.instances
     }
-    on: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        for name in lane.limits:
-            on.setdefault(name, []).append(lane)
+    on = by_key((name, lane) for lane in lanes for name in lane.limits)
     specs: list[RowSpec] = []
     limits: list[Row] = []
     counted: list[CountedRow | None] = []
@@ -99,9 +97,7 @@ def shared_rows(
                 specs.append(_spec(f"{scope}:{row.word}", group, row, longest_s, pool))
                 limits.append(row)
                 counted.append(_counted(row, limit, UNRATED_SEND_BY_S + longest_s))
-    place: dict[str, list[int]] = {}
-    for position, (name, _) in enumerate(limits):
-        place.setdefault(name, []).append(position)
+    place = by_key((name, position) for position, (name, _) in enumerate(limits))
     ways = [
         tuple(sorted(position for name in lane.limits for position in place.get(name, ())))
         for lane in lanes

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.analysis.measured_run import CaseRow
     from pytest_ultrapar.compare.pairing import Pairing
-    from pytest_ultrapar.records import Case
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -82,10 +80,11 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     together = grid.rows[: len(grid.rows) - len(grid.models)]
     found = []
     for number, (name, values) in enumerate(grid.values.items()):
-        own: dict[tuple[str, int | None], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
-        for both in graded:
-            for model in (*together, both[0].model):
-                own[model, at[both[0].case_id][number]].append(both)
+        own = by_key(
+            ((model, at[both[0].case_id][number]), both)
+            for both in graded
+            for model in (*together, both[0].model)
+        )
         looks = [
             [
                 rate_look(model, pairs) if (pairs := own.get((model, place))) else None

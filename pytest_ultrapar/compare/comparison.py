@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 from pytest_ultrapar.compare.rules import Form, Rule
+from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,9 +129,7 @@ def _compare(pairing: Pairing) -> Comparison:
 
 def _looks(pairing: Pairing) -> list[Look]:
     everything = [(base, pairing.new_rows[key]) for key, base in pairing.base_rows.items()]
-    groups: dict[str, list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
-    for both in everything:
-        groups[both[0].model].append(both)
+    groups = by_key((both[0].model, both) for both in everything)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:
         groups[ALL_MODELS] = everything
@@ -153,9 +151,7 @@ def _looks(pairing: Pairing) -> list[Look]:
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:
     by = pairing.base.manifest.summary_by
     names_of = {case.case_id: tuple(case.value_of(name) for name in by) for case in pairing.cases}
-    groups: dict[tuple[str, ...], list[tuple[CaseRow, CaseRow]]] = defaultdict(list)
-    for both in graded:
-        groups[names_of[both[0].case_id]].append(both)
+    groups = by_key((names_of[both[0].case_id], both) for both in graded)
     looks = {names: rate_look(ALL_MODELS, pairs) for names, pairs in sorted(groups.items())}
     chances = benjamini_hochberg(
         [look.chance if look.chance is not None else 1.0 for look in looks.values()]

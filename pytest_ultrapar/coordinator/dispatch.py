@@ -274,9 +274,7 @@ def in_order(groups: Sequence[Group]) -> list[Group]:
 def homes(pool: Pool, lanes: Sequence[Lane], assignment: Assignment) -> dict[str, HomeShare]:
     """What dispatch needs of an assignment: each worker's models and its share of seats."""
     by_id = {lane.lane_id: lane for lane in lanes}
-    sharers: dict[tuple[str, ...], int] = {}
-    for home in assignment.home.values():
-        sharers[tuple(home)] = sharers.get(tuple(home), 0) + 1
+    sharers = Counter(tuple(home) for home in assignment.home.values())
     found: dict[str, HomeShare] = {}
     for worker, home in assignment.home.items():
         own = tuple(by_id[lane] for lane in home if lane in by_id)

@@ -16,6 +16,7 @@ from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config
 from pytest_ultrapar.session.source import source_of
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.run import Run
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import Options
-    from pytest_ultrapar.records import Case
     from pytest_ultrapar.store.cases_file import Generated, Shared
 
 ASSUMED_S = 1.0
@@ -156,9 +156,7 @@ def assignment_lines(
     """Who is at home where, workers with the same home together, and what a run begins with."""
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
-    by_home: dict[tuple[LaneId, ...], list[str]] = {}
-    for worker in workers:
-        by_home.setdefault(assignment.home.get(worker, ()), []).append(worker)
+    by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)
     parts = [f"{_span(own)}: {_place(run, home)}" for home, own in by_home.items()]
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
@@ -331,14 +329,10 @@ def pool_hints(pool: Pool) -> dict[str, Hint]:
     return found
 
 
-def known_services(hints: Mapping[str, Hint], expected: Iterable[Expected]) -> dict[str, Service]:
+def known_services(hints: Mapping[str, Hint], expected: Sequence[Expected]) -> dict[str, Service]:
     """How long a request of each model takes: as expected, else as the pool says."""
-    sums: dict[str, list[float]] = {}
-    seen: set[str] = set()
-    for one in expected:
-        sums.setdefault(one.model, []).extend(one.services_s)
-        if one.basis != "hint":
-            seen.add(one.model)
+    sums = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
+    seen = {one.model for one in expected if one.basis != "hint"}
     return {
         model: Service(
             math.fsum(sums[model]) / len(sums[model]) if model in seen else mean_s(hint.latency),

@@ -35,6 +35,7 @@ from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, PHASE, Mode
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
 from pytest_ultrapar.report.text import counted, duration
 from pytest_ultrapar.session import collection, run_config, selection
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.run_plan import RunPlan
     from pytest_ultrapar.coordinator.run_gate import RunGate
     from pytest_ultrapar.pool.model import Lane, Pool
-    from pytest_ultrapar.records import Case
 
 _ALONE = "main"
 _MANY = 4_000
@@ -315,17 +315,12 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         expected: All planned episodes.
         hints: What was supposed of each case, by its id.
     """
-    in_roles: dict[str, str] = {}
-    for one in expected:
-        if one.role and one.basis == "hint":
-            in_roles[one.role] = one.model
+    in_roles = {one.role: one.model for one in expected if one.role and one.basis == "hint"}
     supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
-    suites: dict[float, dict[str, None]] = {}
-    for one, hint in supposed:
-        suites.setdefault(hint.turns, {})[one.suite] = None
+    suites = by_key((hint.turns, one.suite) for one, hint in supposed)
     notes = [
         f"turns of an episode are assumed to be {n:g} "
-        f"({'suite' if len(named) == 1 else 'suites'} {', '.join(named)})"
+        f"({'suite' if len({*named}) == 1 else 'suites'} {', '.join(dict.fromkeys(named))})"
         for n, named in suites.items()
     ]
     notes += [

@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignmen
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE
-from pytest_ultrapar.records import Case
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.settings import is_called
 
@@ -84,9 +84,7 @@ def _units(
         model: count * latency_s[model]
         for model, count in Counter(case.model for case in cases).items()
     }
-    members: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        members.setdefault(name_of(pool, lane), []).append(lane)
+    members = by_key((name_of(pool, lane), lane) for lane in lanes)
     units_of_model = Counter(
         model for own in members.values() for model in {lane.model for lane in own}
     )
@@ -156,9 +154,7 @@ def exclusive(
     """
     del workers
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
-    own: dict[tuple[str, str], list[Lane]] = {}
-    for lane in lanes:
-        own.setdefault((lane.model, lane.key_name), []).append(lane)
+    own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
     # A model has the key to itself while it is its turn, so seats of other models do not count.
     seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
@@ -248,17 +244,13 @@ def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[s
 
 
 def _cases_by_model(pool: Pool, cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for case in cases:
-        found.setdefault(case.model, []).append(case.case_id)
+    found = by_key((case.model, case.case_id) for case in cases)
     return {model: tuple(found[model]) for model in pool.models if model in found}
 
 
 def _keys_by_model(lanes: Sequence[Lane]) -> dict[str, list[str]]:
-    found: dict[str, dict[str, None]] = {}
-    for lane in lanes:
-        found.setdefault(lane.model, {})[lane.key_name] = None
-    return {model: list(keys) for model, keys in found.items()}
+    found = by_key((lane.model, lane.key_name) for lane in lanes)
+    return {model: list(dict.fromkeys(keys)) for model, keys in found.items()}
 
 
 def _latencies_s(pool: Pool) -> dict[str, float]:

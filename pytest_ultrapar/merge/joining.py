@@ -18,7 +18,7 @@ import msgspec
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, addresses, answer_settings
 from pytest_ultrapar.pool.roles import roles_of
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import GRADED, by_key
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
@@ -327,12 +327,8 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
     """Elements of a field of these manifests, those together that agree in the names given."""
-    found: dict[object, list[Any]] = {}
-    key_of = attrgetter(*names)
-    for one in manifests:
-        for each in getattr(one, field):
-            found.setdefault(key_of(each), []).append(each)
-    return found.values()
+    every = (each for one in manifests for each in getattr(one, field))
+    return by_key((attrgetter(*names)(each), each) for each in every).values()
 
 
 def _joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:

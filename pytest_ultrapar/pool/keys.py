@@ -18,6 +18,7 @@ from pytest_ultrapar.pool.fields import (
 )
 from pytest_ultrapar.pool.model import Key
 from pytest_ultrapar.pool.network import address_of, host_of, is_local, server_of
+from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,14 +97,15 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
     providers = {one.name: one for one in pool.providers if not one.is_simulated}
     variables = {(p.name, key.name): key.env for p in providers.values() for key in p.keys}
     urls = pool.urls
-    sent: dict[tuple[str, str], dict[str, None]] = {}
-    for lane in lanes:
-        if variable := variables.get((lane.provider, lane.key)):
-            to = sent.setdefault((lane.provider, variable), {})
-            to[host_of(urls[lane.provider, lane.instance])] = None
-    together: dict[tuple[str, str], list[str]] = {}
-    for (provider, variable), to in sent.items():
-        together.setdefault((provider, ", ".join(to)), []).append(variable)
+    sent = by_key(
+        ((lane.provider, variable), host_of(urls[lane.provider, lane.instance]))
+        for lane in lanes
+        if (variable := variables.get((lane.provider, lane.key)))
+    )
+    together = by_key(
+        ((provider, ", ".join(dict.fromkeys(to))), variable)
+        for (provider, variable), to in sent.items()
+    )
     for (name, where), names in together.items():
         network = providers[name].network
         by = f", by the proxy {network.proxy}" if network.proxy else ""
@@ -118,9 +120,7 @@ _FEW = 3
 
 
 def _in_short(names: Iterable[str]) -> Iterator[str]:
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        alike.setdefault(_NUMBER.sub("", name), []).append(name)
+    alike = by_key((_NUMBER.sub("", name), name) for name in names)
     for own in alike.values():
         if len(own) > _FEW:
             yield f"{own[0]} to {own[-1]} ({len(own)})"

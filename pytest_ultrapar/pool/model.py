@@ -12,6 +12,7 @@ from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.flow import max_flow
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.settings import RateMode
+from pytest_ultrapar.records import by_key
 
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
@@ -425,10 +426,8 @@ def answered_by(pool: Pool) -> dict[str, str]:
     Limits, keys and the number of instances are left out, since no answer depends on them; so are
     addresses, which hold host names.
     """
-    found: dict[str, list[str]] = {}
-    for provider in pool.providers:
-        for model in provider.models:
-            found.setdefault(model.name, []).append(_who(provider, model))
+    models = ((model, provider) for provider in pool.providers for model in provider.models)
+    found = by_key((model.name, _who(provider, model)) for model, provider in models)
     return {name: " and ".join(dict.fromkeys(who)) for name, who in found.items()}
 
 
@@ -473,10 +472,8 @@ def _labels(lanes: Iterable[Lane]) -> list[str]:
 
 def _values(effective: Iterable[EffectiveValue]) -> dict[str, str]:
     """By name; a model that stands in several tables of a provider has several of one name."""
-    found: dict[str, set[str]] = {}
-    for one in effective:
-        found.setdefault(one.name, set()).add(str(one.value))
-    return {name: " and ".join(sorted(values)) for name, values in found.items()}
+    found = by_key((one.name, str(one.value)) for one in effective)
+    return {name: " and ".join(sorted({*values})) for name, values in found.items()}
 
 
 def _who(provider: Provider, model: Model) -> str:

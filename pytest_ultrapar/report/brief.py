@@ -6,6 +6,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
     LAST_TRY,
@@ -183,10 +184,7 @@ def _dimensions(summary: RunSummary) -> tuple[int, int | None]:
 
 
 def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell.names[place], []).append(cell)
-    return found
+    return by_key((cell.names[place], cell) for cell in cells)
 
 
 def _rate(cells: Sequence[Cell]) -> float | None:

@@ -8,6 +8,7 @@ from pytest_ultrapar.analysis.plan.expectations import ASSUMED_WITHIN
 from pytest_ultrapar.analysis.plan.load import QPS_PER_PROCESS, binding
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import (
     columns_of,
     counted,
@@ -150,9 +151,7 @@ def short_of_money(plan: RunPlan) -> Iterator[str]:
 
 
 def _without_price(plan: RunPlan) -> Iterator[str]:
-    models_of: dict[tuple[str, ...], list[str]] = {}
-    for model, fields in plan.unpriced.items():
-        models_of.setdefault(fields, []).append(model)
+    models_of = by_key((fields, model) for model, fields in plan.unpriced.items())
     cost = "cost leaves out" if plan.cost is not None else "cost unknown for"
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"

@@ -10,6 +10,7 @@ from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.merged import merged_section
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.text import (
@@ -63,12 +64,11 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
             " at the declared rate: they arrived closer together than they were sent, or the"
             " provider counts in slices of what it declares"
         )
-    odd: dict[tuple[str, ...], dict[str, None]] = {}
-    for lane in lanes:
-        odd.setdefault(lane.left_out, {})[lane.lane.rpartition("/")[0]] = None
+    odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
         if fields:
-            where, what = (listed([*names], _MOST_NAMES) for names in (instances, fields))
+            both = dict.fromkeys(instances), fields
+            where, what = (listed([*names], _MOST_NAMES) for names in both)
             yield visible(
                 f"answers of {where} have fields that are not understood, and are read without "
                 f"them: {what}"
@@ -126,10 +126,7 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
 
 
 def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    alike: dict[str, list[LaneStatus]] = {}
-    for lane in lanes:
-        if lane.is_removed:
-            alike.setdefault(lane.reason, []).append(lane)
+    alike = by_key((lane.reason, lane) for lane in lanes if lane.is_removed)
     for reason, group in alike.items():
         # What a provider said stands before the last words, which must not be cut off.
         shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
@@ -209,9 +210,7 @@ def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> li
     Of a lane the one that is closed, or the smallest: it cannot be divided, and others follow it.
     """
     known = {lane.lane: lane for lane in status.lanes}
-    shares: dict[str, list[ShareStatus]] = {}
-    for one in status.shares:
-        shares.setdefault(one.limit, []).append(one)
+    shares = by_key((one.limit, one) for one in status.shares)
     wanted = {model for model, n in whole.unclaimed.items() if n}
     barring: dict[tuple[str, str], ShareStatus] = {}
     for lane in lanes:

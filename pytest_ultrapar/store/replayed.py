@@ -7,21 +7,17 @@ cases reads it there. So all agree, though the earlier run may have been named `
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.records import Case, EpisodeEnded
+from pytest_ultrapar.records import Case, EpisodeEnded, by_key
 from pytest_ultrapar.store.cases_file import changed_parameter, read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
 from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.files import read_whole, write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FILE_NAME = "replayed.json"
 
@@ -103,12 +99,9 @@ class Origins:
         origins: The cases of that run.
     """
 
-    def __init__(self, origins: Iterable[Origin]) -> None:
-        self._by_id: dict[str, Origin] = {}
-        self._alike: dict[bytes, list[Origin]] = {}
-        for one in origins:
-            self._by_id[one.case.case_id] = one
-            self._alike.setdefault(_what_stays(one.case), []).append(one)
+    def __init__(self, origins: list[Origin]) -> None:
+        self._by_id = {one.case.case_id: one for one in origins}
+        self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
         """The case with the same id, else the only one that is the same but for its place.

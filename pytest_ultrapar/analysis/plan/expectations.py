@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.records import Case, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.pool.model import Lane, Pool
-    from pytest_ultrapar.records import Case
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
@@ -137,14 +136,13 @@ def expect(
     """
     roles = roles or {}
     by_case = {one.case_id: one for one in earlier if not one.role}
-    beside: dict[str, list[EarlierEpisode]] = defaultdict(list)
-    alike: dict[tuple[Basis, str, str], list[EarlierEpisode]] = defaultdict(list)
-    for one in earlier:
-        if one.role:
-            beside[one.case_id].append(one)
-            continue
-        for stratum in _strata(one.test, one.suite, one.model):
-            alike[stratum].append(one)
+    beside = by_key((one.case_id, one) for one in earlier if one.role)
+    alike = by_key(
+        (stratum, one)
+        for one in earlier
+        if not one.role
+        for stratum in _strata(one.test, one.suite, one.model)
+    )
     found = []
     for case in cases:
         draw = random.Random(case.seed)
@@ -159,7 +157,7 @@ def expect(
             found.append(_of_hint(case, hint_of(case), draw))
         else:
             found.append(_as_seen(case, seen, basis))
-            found += [_as_seen(case, one, basis) for one in beside[seen.case_id]]
+            found += [_as_seen(case, one, basis) for one in beside.get(seen.case_id, ())]
         for role, (model, hint) in roles.items():
             if seen is None or role not in known:
                 asked = _of_hint(case, hint, draw)
@@ -219,11 +217,8 @@ def request_tokens(one: Expected) -> int | None:
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
     """A sentence for each model whose requests take more on average than any lane lets pass."""
-    sizes: dict[str, list[int]] = {}
-    for one in expected:
-        tokens = request_tokens(one)
-        if tokens is not None:
-            sizes.setdefault(one.model, []).append(tokens)
+    told = ((one.model, request_tokens(one)) for one in expected)
+    sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
         most, name, word = max(
             (_smallest(pool, lane) for lane in lanes if lane.model == model),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Level
+from pytest_ultrapar.records import Case, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
-    from pytest_ultrapar.records import Case
 
 
 QPS_PER_PROCESS = 2
@@ -77,9 +77,7 @@ def key_load(
     shares: dict[str, dict[tuple[str, str], dict[LaneId, Lane]]] = {
         lane.key_name: {} for lane in lanes
     }
-    by_model: dict[str, list[Lane]] = {}
-    for lane in lanes:
-        by_model.setdefault(lane.model, []).append(lane)
+    by_model = by_key((lane.model, lane) for lane in lanes)
     for case in cases:
         group = group_of.get(case.case_id)
         name = _FREE if group is None else group.name

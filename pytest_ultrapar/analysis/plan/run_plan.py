@@ -25,6 +25,7 @@ from pytest_ultrapar.analysis.statistics import Z_95
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.store.bound import Bound
 
 if TYPE_CHECKING:
@@ -92,11 +93,11 @@ def amount(
     Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
     """
-    seen: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for one in earlier:
-        value = value_of(one)
-        if value is not None:
-            seen[one.test, one.model, one.role].append(value)
+    seen = by_key(
+        ((one.test, one.model, one.role), value)
+        for one in earlier
+        if (value := value_of(one)) is not None
+    )
     measured: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     assumed = 0.0
     for planned in expected:
@@ -253,9 +254,7 @@ def _late_requests(
 def _late_episodes(
     expected: Sequence[Expected], services: Mapping[str, Service], timeout_s: float
 ) -> Iterator[str]:
-    by_model: dict[str, list[float]] = {}
-    for one in expected:
-        by_model.setdefault(one.model, []).append(service_s(one))
+    by_model = by_key((one.model, service_s(one)) for one in expected)
     for model, own in by_model.items():
         mean_s = sum(own) / len(own)
         if mean_s > timeout_s and not services[model].is_assumed:
@@ -378,9 +377,7 @@ def make_plan(
         ways: The modes that are compared.
         mode: The mode in force, one of the ways'.
     """
-    services: dict[str, list[float]] = {}
-    for one in expected:
-        services.setdefault(one.model, []).extend(one.services_s)
+    services = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     lanes = [lane for lane in lanes if lane.model in services]
     bound = lower_bound(
         lanes,
@@ -413,10 +410,8 @@ def make_plan(
 
 def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
     """By model and role; those without a role first."""
-    found: dict[tuple[str, str], list[Expected]] = {}
-    for one in sorted(expected, key=lambda one: bool(one.role)):
-        found.setdefault((one.model, one.role), []).append(one)
-    return found
+    in_order = sorted(expected, key=lambda one: bool(one.role))
+    return by_key(((one.model, one.role), one) for one in in_order)
 
 
 def _by_case(expected: Sequence[Expected]) -> dict[str, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.plan.load import resources
+from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,10 +79,7 @@ def seat_uses(
         lanes: All of the run.
         services: Of each model of the lanes.
     """
-    lanes_of: dict[str, list[Lane]] = defaultdict(list)
-    for lane in lanes:
-        for name in lane.limits:
-            lanes_of[name].append(lane)
+    lanes_of = by_key((name, lane) for lane in lanes for name in lane.limits)
     numbered = {part.limit for part in resources(pool.limits.values())}
     rates = _rates(pool)
     found: dict[tuple[int, float, Service], list[str]] = {}

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, duration, listed, shortened
 
 if TYPE_CHECKING:
@@ -184,10 +185,8 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
 
 def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
     """A line for each kind of failure of so many lanes: some of them, and why the first failed."""
-    found: dict[tuple[str, str], list[LaneAnswer]] = {}
-    for one in sorted(answers, key=lambda one: one.lane.lane_id):
-        if one.word != "ok":
-            found.setdefault((one.word, one.label), []).append(one)
+    in_order = sorted(answers, key=lambda one: one.lane.lane_id)
+    found = by_key(((one.word, one.label), one) for one in in_order if one.word != "ok")
     for (word, label), own in sorted(found.items()):
         if len(own) < least:
             continue

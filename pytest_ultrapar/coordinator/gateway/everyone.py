@@ -19,7 +19,7 @@ from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
 from pytest_ultrapar.engine.native_request import not_served, read_request
 from pytest_ultrapar.errors import BadRequestError, InfraError
-from pytest_ultrapar.records import Case, EpisodeEnded, Grade
+from pytest_ultrapar.records import Case, EpisodeEnded, Grade, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,9 +63,7 @@ class Everyone:
             plan: Takes each case, one per request that was let in, before it is submitted.
             submit: Has the engine run a case.
         """
-        self._lanes: dict[str, list[Endpoint]] = {}
-        for lane in endpoints:
-            self._lanes.setdefault(lane.model, []).append(lane)
+        self._lanes = by_key((lane.model, lane) for lane in endpoints)
         self.models = tuple(self._lanes)
         self._tokens = tokens
         self._run_id = run_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.pages.columns import floats, grouped, lane_names, mask, places, rounded
 from pytest_ultrapar.report.text import visible
 
@@ -229,9 +230,8 @@ def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[Limit
         changes: Rows of `limits`.
         start_s: When the run's first request was sent.
     """
-    by_limit: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in sorted(changes, key=lambda row: row["t_s"]):
-        by_limit[row["limit"]].append(row)
+    in_order = sorted(changes, key=lambda row: row["t_s"])
+    by_limit = by_key((row["limit"], row) for row in in_order)
     most = sorted(by_limit, key=lambda name: -len(by_limit[name]))[:MOST_LIMITS]
     return [
         LimitLine(
