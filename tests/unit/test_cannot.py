@@ -1,0 +1,31 @@
+"""What the system says against a file, as a sentence and an error."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.system.files import cannot
+
+
+def test_file_is_named_where_the_sentence_does_not(tmp_path):
+    missing = tmp_path / "missing"
+    with pytest.raises(ResultsError) as named, cannot(f"read {missing}, which counts"):
+        missing.read_bytes()
+    with pytest.raises(ResultsError) as unnamed, cannot("read it"):
+        missing.read_bytes()
+    why = "No such file or directory"
+    assert str(named.value) == f"cannot read {missing}, which counts: {why}"
+    assert str(unnamed.value) == f"cannot read it: {missing}: {why}"
+
+
+def test_option_advice_and_kind_are_the_callers():
+    said = cannot("write", "; free some room", option="--out", error=ConfigError)
+    with pytest.raises(ConfigError) as refused, said:
+        raise OSError(28, os.strerror(28))
+    assert str(refused.value) == "--out: cannot write: No space left on device; free some room"
+    why = "of a library, without a number"
+    with pytest.raises(ResultsError, match=f"^cannot write: {why}$"), cannot("write"):
+        raise OSError(why)
