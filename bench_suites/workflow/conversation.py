@@ -37,8 +37,9 @@ LONGEST_ARGUMENTS_CHARACTERS = 2000
 _WORD = r"[*_`]*+TASK\\?_COMPLETED?[*_`.!]*"
 _END = r"(?<!\d)[.!?。！？][*_)]*+[ \t]*"  # noqa: RUF001 - not the full stop of a list's number
 _ALONE = re.compile(
-    # An empty line is none behind a colon or a comma, which announce, or a fence, which quotes.
-    rf"(?:\A|[^:,：，`\s][ \t]*\n[ \t]*\n|{_END}\n)\s*(?:#+ )?{_WORD}[ \t]*(?:\n|\Z)"  # noqa: RUF001
+    # An empty line is none behind a word, a colon or a comma, which announce, or a fence, which
+    # quotes.
+    rf"(?:\A|[^\w:,：，`\s][ \t]*\n[ \t]*\n|{_END}\n)\s*(?:#+ )?{_WORD}[ \t]*(?:\n|\Z)"  # noqa: RUF001
     rf"|{_END}{_WORD}\s*\Z",
     re.IGNORECASE,
 )
@@ -160,9 +161,9 @@ def _meant(calls: Sequence[Action]) -> Action | None:
 def says_it_is_done(text: str) -> bool:
     """Whether a message says `TASK_COMPLETED` as a sentence of its own.
 
-    Alone on its line or as the last word of the message, behind nothing, an empty line or the end
-    of a sentence. So it is not heard in a list, in quotes, or in a sentence that announces or
-    denies it, in any language: in doubt the model is asked to go on, which costs it a turn and not
-    the episode.
+    Alone on its line or as the last word of the message, behind nothing, the end of a sentence, or
+    an empty line with no unfinished sentence before it. So it is not heard in a list, in quotes, or
+    in a sentence that announces or denies it, in any language: in doubt the model is asked to go
+    on, which costs it a turn and not the episode.
     """
     return _ALONE.search(text) is not None

@@ -48,7 +48,7 @@ _KINDS: dict[str, ActionKind] = {
     "tool_call": "call",
 }
 _THOUGHT_END = "</think>"
-_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL)
 _FUNCTION = re.compile(r"<function=([^<>]{1,100})>(.*?)(</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^<>]+)>((?:(?!</?parameter).)*)</parameter>", re.DOTALL)
 # Llama, Mistral, and whoever writes no token before it; on the line there is nothing else.
@@ -56,7 +56,8 @@ _TRAINED = re.compile(
     r"<function=|^[ \t]*(?:(?:<\|python_tag\|>|\[TOOL_CALLS\])[ \t]*)?(?:\[\s*)?(?=\{)",
     re.MULTILINE,
 )
-_AFTER_TRAINED = re.compile(r"[\s\],;]|<[|\w]{1,20}>")
+# Behind it is nothing, or the next one of a list.
+_AFTER_TRAINED = re.compile(r"(?:[\s\],;]|<[|\w]{1,20}>)*+(?:(?<=,)\{.*|(?<=, )\{.*)?")
 _PREFIX = "functions."
 # Only the class of the error depends on these words, never the outcome.
 _REFUSES = re.compile(
@@ -180,7 +181,7 @@ def _scan_trained(text: str) -> list[Action]:
             continue
         value, end = _decode(text, position)
         rest = text[end : end + LONGEST_QUERY_CHARACTERS].partition("\n")[0]
-        if value is not None and not _AFTER_TRAINED.sub("", rest):
+        if value is not None and _AFTER_TRAINED.fullmatch(rest):
             position = end
             action = _from_object(value)
             if action.text and {"arguments", "parameters", "function"} & value.keys():
