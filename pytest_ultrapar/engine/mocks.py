@@ -9,19 +9,16 @@ from __future__ import annotations
 import sys
 
 LIBRARIES = frozenset({"aioresponses", "pytest_httpx", "respx", "vcr"})
-_METHODS = {
-    "httpx.Client httpx.AsyncClient": "send request post _transport_for_url",
-    "httpx.HTTPTransport httpcore.ConnectionPool": "handle_request",
-    "httpx.AsyncHTTPTransport httpcore.AsyncConnectionPool": "handle_async_request",
-    "aiohttp.ClientSession": "_request",
-}
-"""Where mocks put themselves, by class."""
-_PLACES = tuple(
-    (*owner.split("."), method)
-    for owners, methods in _METHODS.items()
-    for owner in owners.split()
-    for method in methods.split()
+_PLACES = (
+    ("httpx", "AsyncClient", "send"),
+    ("httpx", "AsyncClient", "request"),
+    ("httpx", "AsyncClient", "post"),
+    ("httpx", "AsyncClient", "_transport_for_url"),
+    ("httpx", "AsyncHTTPTransport", "handle_async_request"),
+    ("httpcore", "AsyncConnectionPool", "handle_async_request"),
+    ("aiohttp", "ClientSession", "_request"),
 )
+"""Where mocks of clients put themselves that await, as those of `llm` do."""
 
 
 def active_mock(*, surely: bool = False) -> str | None:
@@ -33,7 +30,9 @@ def active_mock(*, surely: bool = False) -> str | None:
         surely: Whether a function of a suite passes, too: it may do no more than count.
     """
     for module, owner, method in _PLACES:
-        found = getattr(getattr(sys.modules.get(module), owner, None), method, None)
+        if (client := sys.modules.get(module)) is None:
+            continue
+        found = getattr(getattr(client, owner, None), method, None)
         kind = type(getattr(found, "mock", found)).__module__  # `mock`: of an autospec
         source = kind if kind == "unittest.mock" else str(getattr(found, "__module__", module))
         root = source.partition(".")[0]

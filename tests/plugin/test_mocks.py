@@ -201,7 +201,8 @@ def test_mock_of_an_episodes_tools_is_allowed_and_said_once(mocks, workers):
     mocks.suite(IMPORTS + TOOLS)
     said = said_by(mocks.run(workers, "-prespx.plugin"), 0)
     assert said.count(SAID) == 1
-    assert "ultrapar: httpcore.ConnectionPool.handle_request is one of respx.mocks: " in said
+    what = "httpcore.AsyncConnectionPool.handle_async_request is one of respx.mocks"
+    assert f"ultrapar: {what}: " in said
     assert set(mocks.outcomes().values()) == {"solved"}
 
 
