@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bench_suites.workflow.episode import Call, Episode
     from bench_suites.workflow.plan import Plan
 
+_EXAMPLE = "tool_name"
+"""What the prompt has in a tool's place: a model that sends it repeats the prompt."""
+
 ErrorKind = Literal[
     "cut",
     "refusal",
@@ -63,8 +66,8 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     """Why an episode that is not solved went wrong; the first rule that fits decides.
 
     1. No well-formed call at all: `cut` or `refusal` if the model ended so or most of its answers
-       were cut, `no_call` if none was tried, `tool_selection` if tools were named that do not
-       exist, else `tool_call_format`.
+       were cut, `no_call` if none was tried but the prompt's own example, `tool_selection` if tools
+       were named that do not exist, else `tool_call_format`.
     2. No model could have solved it: `luck`.
     3. Everything was done, and more: `needless_calls`.
     4. `cut` or `refusal`, as above.
@@ -80,9 +83,10 @@ def classify_error(episode: Episode, sound: Plan) -> ErrorKind:
     if episode.stop == "cut" or 2 * episode.n_cut > episode.n_turns:
         given_up = "cut"
     if not _well_formed(episode):
-        named = any(call.tool and call.error == UNKNOWN_TOOL for call in episode.calls)
+        own = [call for call in episode.calls if call.tool != _EXAMPLE]
+        named = any(call.tool and call.error == UNKNOWN_TOOL for call in own)
         tried: ErrorKind = "tool_selection" if named else "tool_call_format"
-        return given_up or (tried if episode.calls else "no_call")
+        return given_up or (tried if own else "no_call")
     if not episode.reachable:
         return "luck"
     done = work(sound, episode.calls).done
