@@ -66,6 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
         check_library(config, chosen)
 
 
+def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
+    """What `multiply_by_prompt_types` of a pool multiplies by."""
+    from bench_suites.selection import n_prompt_types  # noqa: PLC0415 - as above
+
+    return n_prompt_types(config)
+
+
 def pytest_ultrapar_data(config: pytest.Config) -> dict[str, str]:
     """What the phases ask depends on the task library and on the prompts' texts and rules.
 

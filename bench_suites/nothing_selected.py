@@ -22,8 +22,7 @@ def reasons(phases: Iterable[str], chosen: Selection, models: Sequence[str]) -> 
         chosen: What its options select.
         models: The selected ones.
     """
-    found = [_reason(phase, chosen, models) for phase in phases]
-    return [reason for reason in found if reason is not None]
+    return [reason for phase in phases if (reason := _reason(phase, chosen, models))]
 
 
 def _reason(phase: str, chosen: Selection, models: Sequence[str]) -> str | None:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench_suites import workflow
+from bench_suites.phases import phases_named
 from bench_suites.workflow.flaw import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _key = pytest.StashKey["Selection"]()
+OF_55 = ("baseline", "cot", "optimal")
+"""The prompt types of phase 5.5; the other phases without flaws have the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,21 @@ def parametrize_cells(
     metafunc.parametrize("prompt_type", chosen.prompt_types(*prompt_types))
     metafunc.parametrize("difficulty", chosen.difficulties(*difficulties))
     metafunc.parametrize("tool_success_rate", chosen.rates(*rates))
+
+
+def n_prompt_types(config: pytest.Config) -> int | None:
+    """How many prompt types the named phases have, each flaw of 5.3 being one; None without any.
+
+    Raises:
+        pytest.UsageError: As `selection`.
+    """
+    phases = phases_named(config)
+    if not phases:
+        return None
+    chosen = selection(config)
+    own = (OF_55 if phase == "phase55" else OF_55[-1:] for phase in phases if phase != "phase53")
+    sound = {name for names in own for name in chosen.prompt_types(*names)}
+    return len(sound) + ("phase53" in phases) * len(chosen.flaws)
 
 
 def selection(config: pytest.Config) -> Selection:

@@ -81,6 +81,14 @@ def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
     """
 
 
+@pytest.hookspec(firstresult=True)
+def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
+    """Count the prompt types that the run selects, where workers are multiplied by them.
+
+    Called in every process, main thread, before collection; not where the pool says the number.
+    """
+
+
 def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
     """Say what a suite's data are, by name: digests of task files, versions of a domain.
 

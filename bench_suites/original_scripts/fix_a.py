@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from bench_suites.original_scripts.process import cases_by_process
+from bench_suites.original_scripts.waves import waves
 from pytest_ultrapar import Assignment, Group
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def one_after_the_other(models: Sequence[str], cases: Sequence[Case]) -> Assignment:
     """Each process waits for the one before it, so no key has more than one.
 
-    Source: seed 002, fix A (`wait` after each process). Its order of processes differs: all models
-    of a difficulty come first there. The load of a key is the same.
+    In the order in which mode `phase` starts them: in 5.2 all models at one difficulty first.
+    Source: seed 002, fix A (`wait` after each process).
 
     Args:
         models: The pool's, in the order in which they run.
@@ -27,11 +28,9 @@ def one_after_the_other(models: Sequence[str], cases: Sequence[Case]) -> Assignm
     Raises:
         ConfigError: As `process_of`.
     """
-    processes = cases_by_process(models, cases)
-    before = {late.name: (early.name,) for early, late in pairwise(processes)}
-    return Assignment(
-        groups=tuple(
-            Group(process.name, own, after=before.get(process.name, ()))
-            for process, own in processes.items()
-        )
-    )
+    cases_of = cases_by_process(models, cases)
+    phases = groupby(cases_of, key=lambda process: process.suite)
+    order = [one for _, own in phases for wave in waves(list(own), "document") for one in wave]
+    before = {late: (early.name,) for early, late in pairwise(order)}
+    groups = (Group(one.name, cases_of[one], after=before.get(one, ())) for one in order)
+    return Assignment(groups=tuple(groups))

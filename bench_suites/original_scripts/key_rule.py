@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar import Assignment, Group
@@ -44,22 +45,14 @@ def bind(pool: Pool, lanes: Sequence[Lane], cases: Sequence[Case], rule: KeyRule
 
     Cases for which the rule names no key, or which have one only, are in no group: they are free.
     """
-    members: dict[tuple[str, int], list[str]] = {}
+    allowed = cache(partial(lanes_on_key, pool, lanes))
+    members: dict[tuple[str, tuple[Lane, ...]], list[str]] = {}
     for case in cases:
-        index = rule(case)
-        if index is not None:
-            members.setdefault((case.model, index), []).append(case.case_id)
-    groups: dict[str, Group] = {}
-    for (model, index), own in members.items():
-        allowed = lanes_on_key(pool, lanes, model, index)
-        if len(allowed) == len(lanes_on_key(pool, lanes, model, None)):
-            continue
-        name = f"{model} on {_keys(allowed)}"
-        # With two keys the third index is the first key again.
-        earlier = groups[name].cases if name in groups else ()
-        groups[name] = Group(name, (*earlier, *own), tuple(lane.lane_id for lane in allowed))
-    return Assignment(groups=tuple(groups.values()))
-
-
-def _keys(lanes: Sequence[Lane]) -> str:
-    return ", ".join(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in lanes))
+        own = allowed(case.model, rule(case))
+        if len(own) < len(allowed(case.model, None)):
+            members.setdefault((case.model, own), []).append(case.case_id)
+    groups = []
+    for (model, own), ids in members.items():
+        keys = ", ".join(dict.fromkeys(f"{lane.provider}/{lane.key}" for lane in own))
+        groups.append(Group(f"{model} on {keys}", tuple(ids), tuple(lane.lane_id for lane in own)))
+    return Assignment(groups=tuple(groups))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench_suites.original_scripts import flags
 from bench_suites.original_scripts.process import PART_OF, process_of
 from bench_suites.original_scripts.waves import VARIANTS
 
@@ -29,7 +30,8 @@ PHASE_POLICIES = ("model-key", "group-key", "even")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options of mode `phase`."""
+    """Declare the options of mode `phase`; refuse the scripts' own."""
+    flags.refuse(parser)
     group = parser.getgroup("bench_suites", "benchmark suites (bench_suites/)")
     group.addoption(
         "--ultrapar-phase-variant",
@@ -98,10 +100,9 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     rules = {"model-key": model_key, "group-key": group_key(cases), "even": any_key}
     if mode != "phase":
         return bind(pool, lanes, cases, rules[policy])
-    variant = config.getoption("ultrapar_phase_variant") or VARIANTS[0]
-    factor = config.getoption("ultrapar_phase_scale")
-    scale = 1.0 if factor is None else factor
-    return phase_assignment(pool, lanes, cases, rule=rules[policy], variant=variant, scale=scale)
+    given = {name: config.getoption(f"ultrapar_phase_{name}") for name in ("variant", "scale")}
+    own = {name: value for name, value in given.items() if value is not None}
+    return phase_assignment(pool, lanes, cases, rule=rules[policy], **own)
 
 
 def _factor(text: str) -> float:

@@ -39,8 +39,9 @@ class Process:
     @property
     def name(self) -> str:
         """For people; unique in a run."""
-        part = "" if self.part is None else f" {self.part}"
-        return f"{self.suite} {self.model}{part}"
+        return " ".join(
+            str(each) for each in (self.suite, self.model, self.part) if each is not None
+        )
 
 
 def process_of(case: Case) -> Process:

@@ -23,12 +23,13 @@ def split(lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
 
     Args:
         lanes: All lanes of the run; every case's model has one.
-        cases: All cases of the run; those of a model are dealt to its lanes in turn.
+        cases: All cases of the run; those of a model are dealt to its lanes in turn, in an order
+            that their seeds draw: in that of collection a lane could get one difficulty.
     """
     own = by_key((lane.model, lane.lane_id) for lane in lanes)
     turns = {model: cycle(ids) for model, ids in own.items()}
     shares: dict[LaneId, list[str]] = {lane.lane_id: [] for lane in lanes}
-    for case in cases:
+    for case in sorted(cases, key=lambda case: case.seed):
         shares[next(turns[case.model])].append(case.case_id)
     return Assignment(
         groups=tuple(

@@ -6,16 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_suites.expected import EXPECTED
+from bench_suites.expected import phase
 from bench_suites.selection import parametrize_cells
 from bench_suites.workflow import Episode, Verdict, score
 
-pytestmark = pytest.mark.ultrapar(
-    summary=("model", "task_type"),
-    repeats_over="task_type",
-    cluster=("task_type",),
-    expect=EXPECTED,
-)
+pytestmark = phase("model", "task_type")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

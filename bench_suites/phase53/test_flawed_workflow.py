@@ -7,14 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from bench_suites import workflow
-from bench_suites.expected import EXPECTED
+from bench_suites.expected import phase
 from bench_suites.selection import selection
 from bench_suites.workflow import ChatModel, Difficulty, Episode, Verdict, score
 from pytest_ultrapar import CaseInfo, prefetch
 
-pytestmark = pytest.mark.ultrapar(
-    summary=("model", "flaw"), repeats_over="task_type", cluster=("task_type",), expect=EXPECTED
-)
+pytestmark = phase("model", "flaw")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -6,22 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_suites.expected import EXPECTED
-from bench_suites.selection import parametrize_cells
+from bench_suites.expected import phase
+from bench_suites.selection import OF_55, parametrize_cells
 from bench_suites.workflow import Episode, Verdict, score
 
-pytestmark = pytest.mark.ultrapar(
-    summary=("model", "prompt_type"),
-    taken_from="phase51",
-    repeats_over="task_type",
-    cluster=("task_type",),
-    expect=EXPECTED,
-)
+pytestmark = phase("model", "prompt_type", taken_from="phase51")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The cells: task types x prompt types; the optimal ones are those of phase 5.1."""
-    parametrize_cells(metafunc, prompt_types=("baseline", "cot", "optimal"))
+    parametrize_cells(metafunc, prompt_types=OF_55)
 
 
 def test_prompt_sensitivity(episode: Episode, grade: Callable[[Verdict], None]) -> None:

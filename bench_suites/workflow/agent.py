@@ -61,7 +61,13 @@ async def run_episode(
     stop = None
     while stop is None:
         reply = await llm.chat(messages)
-        parsed = parse_reply(reply.text, reply.reasoning, reply.tool_calls)
+        parsed = parse_reply(
+            reply.text,
+            reply.reasoning,
+            reply.tool_calls,
+            is_cut=reply.finish_reason == "length",
+            is_refusal=reply.refusal is not None,
+        )
         feedback, stop = conversation.take(parsed, last=conversation.n_turns + 1 >= max_turns)
         messages += [
             {"role": "assistant", "content": _as_said(parsed)},
@@ -87,6 +93,7 @@ async def run_episode(
             task, tool_success_rate=tool_success_rate, seed=seed, max_turns=max_turns
         ),
         substitute=substitute,
+        n_cut=conversation.n_cut,
     )
 
 

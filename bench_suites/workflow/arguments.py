@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import PurePosixPath
 
 from bench_suites.workflow.tool import Parameter, Tool
 
-LONGEST_TEXT_CHARACTERS = 1000
+MOST_CHARACTERS = 1000
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -51,13 +52,16 @@ def check_arguments(
         names = ", ".join(parameter.name for parameter in tool.parameters)
         return _invalid(f"parameter {_cut(unknown)} is unknown; allowed are {names}")
     for parameter in tool.parameters:
-        if parameter.name not in arguments:
+        value = arguments.get(parameter.name)
+        # In many languages, null is how to leave an argument out.
+        if value is None:
             if parameter.required:
                 return _invalid(
                     f"parameter {parameter.name} is missing; {_allowed(parameter)} is required"
                 )
             continue
-        value = arguments[parameter.name]
+        if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+            return _invalid(f"parameter {parameter.name} has over {MOST_CHARACTERS} characters")
         if not _fits(parameter, value):
             return _invalid(
                 f"parameter {parameter.name} must be {_allowed(parameter)} (got {_cut(value)})"
@@ -69,6 +73,9 @@ def check_arguments(
 
 
 def _fits(parameter: Parameter, value: object) -> bool:
+    # JSON has one kind of numbers: 5.0 is an integer.
+    if parameter.type == "integer" and isinstance(value, float) and value.is_integer():
+        value = int(value)
     # In Python True is an int; in JSON it is not.
     if isinstance(value, bool) != (parameter.type == "boolean"):
         return False
@@ -77,8 +84,7 @@ def _fits(parameter: Parameter, value: object) -> bool:
     limits = parameter.constraints
     if isinstance(value, str):
         return (
-            len(value) <= LONGEST_TEXT_CHARACTERS
-            and len(value) >= (limits.min_length or 0)
+            len(value) >= (limits.min_length or 0)
             and (limits.enum is None or value in limits.enum)
             and (limits.pattern is None or re.fullmatch(limits.pattern, value) is not None)
         )
@@ -137,13 +143,15 @@ def _allowed(parameter: Parameter) -> str:
         text += f" from {limits.minimum:g}"
     if limits.maximum is not None:
         text += f" to {limits.maximum:g}"
+    if limits.min_length is not None:
+        text += f" of at least {limits.min_length} character{'s' * (limits.min_length > 1)}"
     if limits.pattern is not None:
         text += f" such as {_cut(parameter.example)}"
     return text
 
 
 def _cut(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)[: 4 * _SHOWN_CHARACTERS]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     # A model may send anything: the answer to it must stay short, printable and encodable.
     plain = text[:_SHOWN_CHARACTERS].encode("utf-8", "replace").decode()
     return f'"{plain}"' if isinstance(value, str) else plain

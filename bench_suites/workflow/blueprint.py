@@ -26,80 +26,41 @@ LENGTHS: dict[TaskType, dict[int, int]] = {
 }
 """How many tasks of each type have a plan of which length."""
 
-_ORDER = [
-    "utility_helper",
-    "integration_authenticator",
-    "integration_connector",
-    "network_router",
-    "file_operations_scanner",
-    "network_fetcher",
-    "file_operations_reader",
-    "data_processing_parser",
-    "integration_mapper",
-    "data_processing_filter",
-    "data_processing_transformer",
-    "data_processing_validator",
-    "network_validator",
-    "data_processing_aggregator",
-    "computation_calculator",
-    "computation_analyzer",
-    "computation_predictor",
-    "computation_simulator",
-    "computation_optimizer",
-    "file_operations_converter",
-    "file_operations_compressor",
-    "file_operations_writer",
-    "network_poster",
-    "integration_queue",
-    "utility_cache",
-    "integration_scheduler",
-    "network_monitor",
-    "utility_tracker",
-    "utility_logger",
-    "utility_notifier",
-]
+_ORDER = (
+    "helper authenticator connector router scanner fetcher reader parser mapper filter "
+    "transformer data_processing_validator network_validator aggregator calculator analyzer "
+    "predictor simulator optimizer converter compressor writer poster queue cache scheduler "
+    "monitor tracker logger notifier"
+)
 """The order in which a sensible person would do things; it respects every dependency."""
 
-_INTAKE = frozenset(
-    {
-        "file_operations_scanner",
-        "network_fetcher",
-        "file_operations_reader",
-        "data_processing_parser",
-        "integration_connector",
-        "integration_authenticator",
-        "file_operations_converter",
-    }
-)
+_INTAKE = "scanner fetcher reader parser connector authenticator converter"
 """A sequence begins to make sense with one of these."""
 
 _GOALS: dict[TaskType, str] = {
     "simple_task": (
-        "reader scanner converter compressor parser transformer data_validator aggregator fetcher "
-        "filter helper logger cache calculator"
+        "reader scanner converter compressor parser transformer data_processing_validator "
+        "aggregator fetcher filter helper logger cache calculator"
     ),
     "basic_task": (
-        "reader scanner converter compressor parser transformer data_validator filter aggregator "
-        "analyzer predictor simulator optimizer mapper connector fetcher helper logger tracker "
-        "cache writer"
+        "reader scanner converter compressor parser transformer data_processing_validator "
+        "filter aggregator analyzer predictor simulator optimizer mapper connector fetcher "
+        "helper logger tracker cache writer"
     ),
     "data_pipeline": (
-        "parser transformer data_validator filter aggregator writer calculator analyzer "
-        "network_validator reader mapper cache logger writer aggregator compressor predictor"
+        "parser transformer data_processing_validator filter aggregator writer calculator "
+        "analyzer network_validator reader mapper cache logger writer aggregator compressor "
+        "predictor"
     ),
     "api_integration": (
         "authenticator fetcher connector poster mapper queue router monitor parser transformer "
         "network_validator scheduler poster tracker"
     ),
     "multi_stage_pipeline": (
-        "writer poster notifier analyzer calculator predictor optimizer simulator data_validator "
-        "aggregator fetcher authenticator scheduler tracker filter writer notifier queue "
-        "compressor monitor"
+        "writer poster notifier analyzer calculator predictor optimizer simulator "
+        "data_processing_validator aggregator fetcher authenticator scheduler tracker filter "
+        "writer notifier queue compressor monitor"
     ),
-}
-_AMBIGUOUS = {
-    "data_validator": "data_processing_validator",
-    "network_validator": "network_validator",
 }
 
 
@@ -111,13 +72,13 @@ def draw_sequence(task_type: TaskType, length: int, draw: Draw) -> tuple[str, ..
         length: How many tools, 2 to 6.
         draw: The generator's source of chance.
     """
-    goals = [_full_name(word) for word in _GOALS[task_type].split()]
+    goals, order, intake = map(_full_names, (_GOALS[task_type], _ORDER, _INTAKE))
     while True:
         chosen: set[str] = set()
         while len(chosen) < length:
             chosen |= _with_needs(draw.one_of(goals))
-        if len(chosen) == length and chosen & _INTAKE:
-            return tuple(name for name in _ORDER if name in chosen)
+        if len(chosen) == length and chosen.intersection(intake):
+            return tuple(name for name in order if name in chosen)
 
 
 def _with_needs(name: str) -> set[str]:
@@ -127,7 +88,11 @@ def _with_needs(name: str) -> set[str]:
     return found
 
 
+def _full_names(words: str) -> list[str]:
+    return [_full_name(word) for word in words.split()]
+
+
 def _full_name(word: str) -> str:
-    if word in _AMBIGUOUS:
-        return _AMBIGUOUS[word]
+    if word in load_tools():
+        return word
     return next(tool.name for tool in load_tools().values() if tool.operation == word)

@@ -40,6 +40,16 @@ class ChatReply(Protocol):
         """Native function calls."""
         ...
 
+    @property
+    def finish_reason(self) -> str | None:
+        """`length` if it ended at its limit of tokens."""
+        ...
+
+    @property
+    def refusal(self) -> str | None:
+        """The model's own words for not answering, where the API sends them apart."""
+        ...
+
 
 class ChatModel(Protocol):
     """A model to talk to."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench_suites.workflow.episode import Call, StopReason
 from bench_suites.workflow.feedback import (
+    CUT,
     HELP,
     ONE_CALL_PER_MESSAGE,
     describe_result,
@@ -32,29 +33,14 @@ MOST_SUCCESSES = 3
 MOST_SILENT = 3
 EXTRA_TURNS = 2
 LONGEST_ARGUMENTS_CHARACTERS = 2000
-_LOOK_BACK_CHARACTERS = 80
 
-_COMPLETED = re.compile(
-    r"TASK[_ ]COMPLETED?\b|\b(?:(?:task|workflow|job|everything)|all (?:steps|tasks))"
-    r"(?: is| are| has been| have been| was)?(?: now| successfully)* "
-    r"(?:complete|completed|finished|done)\b"
-    r"|\bI(?:['\u2019]ve| have)(?: now| successfully)* (?:completed|finished|done) "
-    r"(?:the|all|every)\b",
-    re.IGNORECASE,
-)
-_NEGATED = re.compile(
-    r"(?:\b(?:not|cannot|never|until|once|when|after|before|if)|n['\u2019]t)\b[^.!?\n]{0,60}$"
-    # A part of the work, or the word itself: "I will answer TASK_COMPLETED at the end".
-    r"|\b(?:first|second|third|next|previous|each|one) $"
-    r"|\b(?:will|must|should|to|say:?|['\u2019]ll) (?:answer|say|reply|write|respond|send)"
-    r"(?: with)?[ :\"'`*]*$",
-    re.IGNORECASE,
-)
-# What follows is no longer under the negation: "there isn't anything left, so the task is done".
-_CONCLUSION = re.compile(r"[,;] (?:so|but|therefore|hence) ", re.IGNORECASE)
-# On the same line only: after a blank line the next sentence begins ("If you need more, ...").
-_TAKEN_BACK = re.compile(
-    r"[ \t\"'`*_)\u201d\u2019]*\b(?:once|when|after|if)\b|[ \t]*[:?]+[ \t]*no\b|[^.!\n]{0,60}\?",
+_WORD = r"[*_`]*+TASK\\?_COMPLETED?[*_`.!]*"
+_END = r"(?<!\d)[.!?。！？][*_)]*+[ \t]*"  # noqa: RUF001 - not the full stop of a list's number
+_ALONE = re.compile(
+    # An empty line is none behind a word, a colon or a comma, which announce, or a fence, which
+    # quotes.
+    rf"(?:\A|[^\w:,：，`\s][ \t]*\n[ \t]*\n|{_END}\n)\s*(?:#+ )?{_WORD}[ \t]*(?:\n|\Z)"  # noqa: RUF001
+    rf"|{_END}{_WORD}\s*\Z",
     re.IGNORECASE,
 )
 
@@ -78,6 +64,7 @@ class Conversation:
         self.n_infos = 0
         self.n_helped = 0
         self.n_unclosed = 0
+        self.n_cut = 0
         self.completed = False
 
     def take(self, parsed: ParsedReply, *, last: bool) -> tuple[str, StopReason | None]:
@@ -92,23 +79,23 @@ class Conversation:
         """
         was_done = self._is_done()
         self.n_unclosed += parsed.n_unclosed
+        self.n_cut += parsed.is_cut
         answers = self._answers(parsed.actions)
         self.n_turns += 1
         self._n_extra += was_done
-        called = any(action.kind == "call" for action in parsed.actions)
-        says_completed = says_it_is_done(parsed.text)
-        # A message that acts and says it is done has ended only if its action leaves nothing to do.
-        if says_completed and (not parsed.actions or self._is_done()):
-            self.completed = True
-            return "", "completed"
+        says_done = not parsed.is_cut and says_it_is_done(parsed.text)
+        # Two of three: who has done all has ended with it, or with a message that asks for nothing,
+        # whatever its words; who has not, with the word that asks for nothing else.
+        if says_done + self._is_done() + (not parsed.actions) > 1:
+            self.completed = says_done
+            return "", "completed" if says_done else "done"
         if not parsed.actions:
-            answers.append(HELP)
+            answers.append(CUT if parsed.is_cut else HELP)
             self.n_helped += 1
             self._n_silent += 1
         else:
             self._n_silent = 0
-        stop = self._stop(called=called)
-        return "\n\n".join(answers), "max_turns" if stop is None and last else stop
+        return "\n\n".join(answers), self._stop(parsed, last=last)
 
     def _answers(self, actions: tuple[Action, ...]) -> list[str]:
         answers: list[str] = []
@@ -144,20 +131,20 @@ class Conversation:
     def _is_done(self) -> bool:
         return len(work(self._plan, self.calls).done) == len(self._plan.steps)
 
-    def _stop(self, *, called: bool) -> StopReason | None:
-        if self._n_silent >= MOST_SILENT:
-            return "silent"
+    def _stop(self, parsed: ParsedReply, *, last: bool) -> StopReason | None:
+        if self._n_silent >= MOST_SILENT or (last and self._n_silent):
+            return "cut" if parsed.is_cut else "refusal" if parsed.is_refusal else "silent"
         if self._n_extra >= EXTRA_TURNS:
             return "done"
-        if not called:
-            return None
-        recent = self.calls[-MOST_FAILURES:]
-        if len(recent) == MOST_FAILURES and not any(call.ok for call in recent):
-            return "failing"
-        recent = self.calls[-MOST_REPEATS:]
-        if len({call.tool for call in recent}) == 1 and sum(c.ok for c in recent) >= MOST_SUCCESSES:
-            return "repeating"
-        return None
+        if any(action.kind == "call" for action in parsed.actions):
+            recent = self.calls[-MOST_FAILURES:]
+            if len(recent) == MOST_FAILURES and not any(call.ok for call in recent):
+                return "failing"
+            recent = self.calls[-MOST_REPEATS:]
+            n_succeeded = sum(call.ok for call in recent)
+            if len({call.tool for call in recent}) == 1 and n_succeeded >= MOST_SUCCESSES:
+                return "repeating"
+        return "max_turns" if last else None
 
 
 def _meant(calls: Sequence[Action]) -> Action | None:
@@ -172,14 +159,11 @@ def _meant(calls: Sequence[Action]) -> Action | None:
 
 
 def says_it_is_done(text: str) -> bool:
-    """Whether a message says that the work is done.
+    """Whether a message says `TASK_COMPLETED` as a sentence of its own.
 
-    "Once the task is done", "I can't say the task is done" and "TASK_COMPLETED when all has run" do
-    not: in doubt the model is asked to go on, which costs it a turn and not the episode.
+    Alone on its line or as the last word of the message, behind nothing, the end of a sentence, or
+    an empty line with no unfinished sentence before it. So it is not heard in a list, in quotes, or
+    in a sentence that announces or denies it, in any language: in doubt the model is asked to go
+    on, which costs it a turn and not the episode.
     """
-    for found in _COMPLETED.finditer(text):
-        before = text[max(0, found.start() - _LOOK_BACK_CHARACTERS) : found.start()]
-        clause = _CONCLUSION.split(before)[-1]
-        if not _NEGATED.search(clause) and not _TAKEN_BACK.match(text, found.end()):
-            return True
-    return False
+    return _ALONE.search(text) is not None

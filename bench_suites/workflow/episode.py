@@ -9,14 +9,18 @@ from bench_suites.workflow.plan import Plan
 from bench_suites.workflow.prompts import PromptType
 from bench_suites.workflow.task import Difficulty, TaskType
 
-StopReason = Literal["completed", "done", "failing", "repeating", "silent", "max_turns"]
+StopReason = Literal[
+    "completed", "done", "failing", "repeating", "silent", "cut", "refusal", "max_turns"
+]
 """Why an episode ended.
 
-completed: the model said that it is done, rightly or not.
-done: everything required had succeeded and the model went on for two more turns.
+completed: the model said the word for it, rightly or not.
+done: everything required had succeeded, and the model asked for nothing or went on for two more
+turns.
 failing: the last five calls failed.
 repeating: three successes of one tool among its five last calls, and no other call between them.
-silent: three messages in a row asked for nothing.
+silent: three messages in a row asked for nothing, or the last ones within the limit of turns.
+cut, refusal: the same, and the last of these messages was cut off, or refused to help.
 max_turns: the limit of turns.
 """
 
@@ -53,9 +57,10 @@ class Episode:
         n_infos: Questions about tools answered.
         n_helped: Messages that asked for nothing and were answered with help.
         n_unclosed: Tags that the model did not close; they cost it nothing.
-        completed: Whether the model said that it is done.
+        completed: Whether the model ended it with the word for that.
         reachable: Whether a flawless model would have solved the task with the same luck.
         substitute: Whether the task stands for one that the plan's flaw could not spoil.
+        n_cut: Answers that ended at their limit of tokens.
     """
 
     task_id: str
@@ -75,6 +80,7 @@ class Episode:
     stop: StopReason
     reachable: bool
     substitute: bool = False
+    n_cut: int = 0
 
     @property
     def succeeded(self) -> tuple[str, ...]:

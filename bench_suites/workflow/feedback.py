@@ -17,13 +17,16 @@ from bench_suites.workflow.tool_search import search_tools
 if TYPE_CHECKING:
     from bench_suites.workflow.simulation import ToolResult
 
-HELP = f"""\
-Your message asked for nothing. Write exactly one of:
+_WRITE_ONE_OF = f"""\
+Write exactly one of:
 <tool_search>a few words</tool_search>
 <tool_info>tool_name</tool_info>
 <tool_call>tool_name {{"parameter": "value"}}</tool_call>
-{COMPLETED} if everything is done."""
+{COMPLETED} if everything is done, and nothing else."""
+HELP = f"Your message asked for nothing. {_WRITE_ONE_OF}"
 """The answer to a message without any action; it counts as help."""
+CUT = f"Your message was cut off at its limit of length. Be brief. {_WRITE_ONE_OF}"
+"""The same where that is why."""
 
 ONE_CALL_PER_MESSAGE = "Only one tool_call was run: one tool_call per message."
 

@@ -78,24 +78,14 @@ FLAWS: dict[str, Flaw] = {
     for name, change in changes.items()
 }
 
-_CORE = [
-    "sequence_disorder",
-    "tool_misuse",
-    "parameter_error",
-    "missing_step",
-    "redundant_operations",
-    "logical_inconsistency",
-    "semantic_drift",
-]
-_DOCUMENT = [
-    "sequence_disorder",
-    "incomplete_description",
-    "missing_step",
-    "insufficient_detail",
-    "parameter_issues",
-    "logical_inconsistency",
-    "contradictory_instructions",
-]
+_CORE = (
+    "sequence_disorder tool_misuse parameter_error missing_step redundant_operations "
+    "logical_inconsistency semantic_drift"
+)
+_DOCUMENT = (
+    "sequence_disorder incomplete_description missing_step insufficient_detail parameter_issues "
+    "logical_inconsistency contradictory_instructions"
+)
 
 
 def flaw(name: str, *, severity: str = "severe") -> Flaw:
@@ -196,7 +186,7 @@ def flaw_set(name: str) -> tuple[str, ...]:
     Raises:
         FlawError: There is no such set.
     """
-    sets: dict[str, list[str]] = {"core": _CORE, "document": _DOCUMENT, "all": list(FLAWS)}
+    sets = {"core": _CORE.split(), "document": _DOCUMENT.split(), "all": list(FLAWS)}
     if name not in sets:
         msg = f"flaw set {name!r} is unknown; allowed are {', '.join(sets)}"
         raise FlawError(msg)

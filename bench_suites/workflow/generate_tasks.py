@@ -60,7 +60,8 @@ def generate() -> dict[str, bytes]:
             )
             for difficulty in DIFFICULTIES:
                 descriptions[difficulty][task_id] = describe(difficulty, texts[difficulty])
-    files = {"tasks.json": _lines(tasks)}
+    rows = b",\n".join(msgspec.json.encode(task) for task in tasks)
+    files = {"tasks.json": b"[\n" + rows + b"\n]\n"}
     for difficulty, by_id in descriptions.items():
         files[f"descriptions_{difficulty}.json"] = _mapping_lines(by_id)
     digested = {"tools.json": (DATA / "tools.json").read_bytes(), **files}
@@ -74,7 +75,7 @@ def describe(difficulty: Difficulty, clauses: Sequence[str]) -> str:
     """One text out of a clause per step, in the manner of the difficulty."""
     first, *others = clauses
     if difficulty == "very_easy":
-        return " ".join(f"{_capital(clause)}." for clause in clauses)
+        return " ".join(f"{clause[0].upper()}{clause[1:]}." for clause in clauses)
     if difficulty == "easy":
         *middle, last = others
         return "; ".join(
@@ -104,14 +105,6 @@ def _texts(
     return {
         kind: tuple(wording[tool][kind].format_map(values) for tool in required) for kind in kinds
     }
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _lines(tasks: Sequence[Task]) -> bytes:
-    return b"[\n" + b",\n".join(msgspec.json.encode(task) for task in tasks) + b"\n]\n"
 
 
 def _mapping_lines(by_id: Mapping[str, str]) -> bytes:

@@ -88,6 +88,7 @@ class TaskLibrary:
         """
         for tool in load_tools().values():
             _refuse_unknown_tools(f"tools.json: dependencies of {tool.name!r}", tool.dependencies)
+            _refuse_unknown_tools(f"tools.json: takes of {tool.name!r}", tool.takes)
         for task_type in TASK_TYPES:
             for task in self.of_type(task_type):
                 _check_task(task)

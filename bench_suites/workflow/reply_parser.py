@@ -5,6 +5,9 @@ and `<tool_call>name {"argument": value}</tool_call>`. A tag that is not closed 
 one begins or the message ends: serving stacks cut at `</tool_call>`, a special token of some
 families. The first token of a call is the tool's name; what follows is argument text and is never
 searched for names.
+
+Where a message has none of these tags and no native call, calls are read that it makes as families
+are trained to: `{"name": ..., "arguments": ...}` on lines of its own, and `<function=name>`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _TAG = re.compile(
 )
 # Full-width signs too: no tool has one in its name, and models that write Chinese put them there.
 _TOKEN = re.compile(r"[^\s{}()<>\[\]\"'`,:=：，（）]+")  # noqa: RUF001
-_BEFORE_NAME = re.compile(r"[\s\"'`]*(?:json\s*(?=\{))?", re.IGNORECASE)
+_BEFORE_NAME = re.compile(r"[\s\"'`\[]*(?:json\s*(?=\{))?", re.IGNORECASE)
 _BEFORE_ARGUMENTS = re.compile(
     r"[\s\"'`(:=,：，（]*(?:(?:json|arguments|parameters|args)[\s\"'`:=]*)?(?=\{)",  # noqa: RUF001
     re.IGNORECASE,
@@ -45,6 +48,25 @@ _KINDS: dict[str, ActionKind] = {
     "tool_call": "call",
 }
 _THOUGHT_END = "</think>"
+_THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL)
+_FUNCTION = re.compile(r"<function=([^<>]{1,100})>(.*?)(</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^<>]+)>((?:(?!</?parameter).)*)</parameter>", re.DOTALL)
+# Llama, Mistral, and whoever writes no token before it; on the line there is nothing else.
+_TRAINED = re.compile(
+    r"<function=|^[ \t]*(?:(?:<\|python_tag\|>|\[TOOL_CALLS\])[ \t]*)?(?:\[\s*)?(?=\{)",
+    re.MULTILINE,
+)
+# Behind it is nothing, or the next one of a list.
+_AFTER_TRAINED = re.compile(r"(?:[\s\],;]|<[|\w]{1,20}>)*+(?:(?<=,)\{.*|(?<=, )\{.*)?")
+_PREFIX = "functions."
+# Only the class of the error depends on these words, never the outcome.
+_REFUSES = re.compile(
+    r"\b(?:can(?:no|['\u2019])t|won['\u2019]t|(?:un|not )able to|(?:decline|refuse) to)\b"
+    r"[^.!?\n]{0,20}?\b(?:help|assist|comply|continue|fulfil|process|provide)"
+    r"|kann ich (?:leider )?nicht (?:weiter)?helfen|ne (?:peux|puis) pas [^.!?\n]{0,10}aider"
+    r"|no puedo ayudar|не могу (?:помочь|выполнить)|(?:无法|不能)(?:协助|帮助|提供|满足|完成)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +88,62 @@ class ParsedReply:
     """A reply as the episode reads it.
 
     Attributes:
-        text: What the model said: its content, or its reasoning where there is no content.
+        text: What the model said; what it thought is no part of it.
         actions: In the order of the reply, native calls last.
         n_unclosed: Tags that were not closed; no fault, but worth counting.
+        is_cut: Whether it ended at its limit of tokens.
+        is_refusal: Whether the model asks for nothing and says that it will not help.
     """
 
     text: str
     actions: tuple[Action, ...]
     n_unclosed: int = 0
+    is_cut: bool = False
+    is_refusal: bool = False
 
 
 def parse_reply(
-    text: str, reasoning: str | None = None, native: Sequence[NativeCall] = ()
+    text: str,
+    reasoning: str | None = None,
+    native: Sequence[NativeCall] = (),
+    *,
+    is_cut: bool = False,
+    is_refusal: bool = False,
 ) -> ParsedReply:
     """What a reply says and asks for. Takes any text; time is linear in it.
 
+    What is thought asks for nothing: the reasoning, and text in `<think>`, to its end where it is
+    not closed. But servers that miss the end of a thought put the whole answer into the reasoning:
+    there calls are read where the answer is whole and nothing else is in it. Of an answer that was
+    cut, only what is whole is asked for.
+
     Args:
         text: The reply's content.
-        reasoning: Its reasoning content; the answer when there is no content and no native call.
+        reasoning: Its reasoning content.
         native: Native function calls.
+        is_cut: Whether it ended at its limit of tokens.
+        is_refusal: Whether its API says that it is a refusal.
     """
-    said = _without_thought(text)
-    if not said.strip() and not native:
-        said = _without_thought(reasoning or text)
-    said = without_surrogates(said)
-    actions, n_unclosed = _scan(said)
-    actions += [_native(call.name, call.arguments) for call in native]
-    return ParsedReply(said, tuple(actions), n_unclosed)
+    said = without_surrogates(_without_thought(text))
+    whole, function, rest = said.rpartition("<function=")
+    if is_cut and function and "</function>" not in rest:
+        said = whole
+    is_silent = not (said.strip() or native or is_cut)
+    asked = _without_thought(without_surrogates(reasoning or "")) if is_silent else said
+    actions, n_unclosed = _scan(asked, is_cut)
+    actions = actions or ([] if native else _scan_trained(asked))
+    calls = (_named(call.name, _whole(call.arguments)) for call in native)
+    actions += [call for call in calls if call.arguments or not is_cut]
+    is_refusal = is_refusal or bool(_REFUSES.search(said[:LONGEST_QUERY_CHARACTERS]))
+    return ParsedReply(said, tuple(actions), n_unclosed, is_cut, is_refusal and not actions)
 
 
 def _without_thought(text: str) -> str:
-    """The text behind the last closed thought; all of it if nothing stands there."""
-    _, closed, rest = text.rpartition(_THOUGHT_END)
-    return rest if closed and rest.strip() else text
+    """The text outside of thoughts, of which the first may have no beginning."""
+    return _THOUGHT.sub("", text).rpartition(_THOUGHT_END)[2]
 
 
-def _scan(text: str) -> tuple[list[Action], int]:
+def _scan(text: str, is_cut: bool) -> tuple[list[Action], int]:
     actions: list[Action] = []
     n_unclosed = 0
     position = 0
@@ -117,9 +159,34 @@ def _scan(text: str) -> tuple[list[Action], int]:
             position = end.start() if end else len(text)
             closed = bool(end and end[1])
             action = _lookup(kind, text[opened.end() : position])
+        if is_cut and not closed and position == len(text) and not action.arguments:
+            break
         actions.append(action)
         n_unclosed += not closed
     return actions, n_unclosed
+
+
+def _scan_trained(text: str) -> list[Action]:
+    """The calls of a message that has no tag; never one within a sentence."""
+    actions: list[Action] = []
+    position = 0
+    for _ in range(MOST_ACTIONS):
+        if (opened := _TRAINED.search(text, position)) is None:
+            break
+        position = opened.end()
+        if function := _FUNCTION.match(text, opened.start()):
+            position = function.end()
+            if function[3]:
+                actions.append(_from_function(function))
+            continue
+        value, end = _decode(text, position)
+        rest = text[end : end + LONGEST_QUERY_CHARACTERS].partition("\n")[0]
+        if value is not None and _AFTER_TRAINED.fullmatch(rest):
+            position = end
+            action = _from_object(value)
+            if action.text and {"arguments", "parameters", "function"} & value.keys():
+                actions.append(action)
+    return actions
 
 
 def _lookup(kind: ActionKind, body: str) -> Action:
@@ -131,18 +198,22 @@ def _lookup(kind: ActionKind, body: str) -> Action:
 
 def _read_call(text: str, start: int) -> tuple[Action, int, bool]:
     """The call whose body begins at `start`, where reading goes on, and whether it was closed."""
-    begin = _end_of(_BEFORE_NAME, text, start)
+    before = _BEFORE_NAME.match(text, start)
+    begin = before.end() if before else start
     # Arguments are read as JSON first: a string in them may hold anything, tags included.
     if text.startswith("{", begin):
         value, end = _decode(text, begin)
         action = _from_object(value)
+    elif function := _FUNCTION.match(text, begin):
+        action, end = _from_function(function), function.end()
+        value = action.arguments
     else:
         name = _TOKEN.match(text, begin)
         begin = name.end() if name else begin
         word = name[0][:LONGEST_NAME_CHARACTERS] if name else ""
         brace = _BEFORE_ARGUMENTS.match(text, begin)
         value, end = _decode(text, brace.end()) if brace else (None, begin)
-        action = Action("call", word, value)
+        action = Action("call", word.removeprefix(_PREFIX), value)
     tag = _TAG.search(text, end)
     closed = bool(tag and tag[1])
     stop = tag.start() if tag else len(text)
@@ -155,39 +226,51 @@ def _read_call(text: str, start: int) -> tuple[Action, int, bool]:
 
 def _from_object(value: dict[str, object] | None) -> Action:
     """A call written as one JSON object, as some families are trained to."""
-    if value is None:
-        return Action("call", "")
+    value = value or {}
+    if isinstance(function := value.get("function"), dict):
+        value = function
     name = next((value[key] for key in ("name", "tool", "tool_name") if key in value), "")
     arguments = next(
         (value[key] for key in ("arguments", "parameters", "args") if key in value), {}
     )
     if isinstance(arguments, str):
-        arguments, _ = _decode(arguments, 0) if arguments.strip() else ({}, 0)
-    return Action(
-        "call",
-        _name(name) if isinstance(name, str) else "",
-        arguments if isinstance(arguments, dict) else None,
-    )
+        arguments = _whole(arguments)
+    named = name if isinstance(name, str) else ""
+    return _named(named, arguments if named and isinstance(arguments, dict) else None)
 
 
-def _name(text: str) -> str:
-    return without_surrogates(text.strip()[:LONGEST_NAME_CHARACTERS])[:LONGEST_NAME_CHARACTERS]
+def _from_function(function: re.Match[str]) -> Action:
+    """A call written as `<function=name>`, with a JSON object or with tags of parameters in it."""
+    body = function[2].strip()
+    arguments = _whole(body)
+    if given := _PARAMETER.findall(body):
+        arguments = {name.strip(): _value(text.strip()) for name, text in given}
+    return _named(function[1], arguments)
 
 
-def _native(name: str, arguments: str) -> Action:
-    decoded, _ = _decode(arguments, 0) if arguments.strip() else ({}, 0)
-    kind = _KINDS.get(name.strip().lower())
+def _value(text: str) -> object:
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _named(name: str, arguments: dict[str, object] | None) -> Action:
+    """The call of a function, which may be one of the tags."""
+    name = name.strip().removeprefix(_PREFIX)
+    kind = _KINDS.get(name.lower())
     if kind is None:
-        return Action("call", _name(name), decoded)
+        name = without_surrogates(name[:LONGEST_NAME_CHARACTERS])
+        return Action("call", name[:LONGEST_NAME_CHARACTERS], arguments)
     if kind == "call":
-        return _from_object(decoded)
-    text = next((v for v in (decoded or {}).values() if isinstance(v, str)), "")
+        return _from_object(arguments)
+    text = next((v for v in (arguments or {}).values() if isinstance(v, str)), "")
     return _lookup(kind, without_surrogates(text))
 
 
-def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
-    found = pattern.match(text, position)
-    return found.end() if found else position
+def _whole(arguments: str) -> dict[str, object] | None:
+    """Arguments that are JSON text; none where there is no text."""
+    return _decode(arguments, 0)[0] if arguments.strip() else {}
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -25,21 +25,21 @@ class Tried:
     Attributes:
         first: The first call of each tool, in order.
         calls: All of them. Here and there only calls of tools that there are, with arguments.
-        claimed: Whether the model called something and then said that all was done.
+        is_over: Whether the model called something and then no more, of its own accord.
     """
 
     first: Mapping[str, Call]
     calls: Sequence[Call]
-    claimed: bool
+    is_over: bool
 
     @classmethod
-    def of(cls, calls: Sequence[Call], *, claimed: bool) -> Tried:
+    def of(cls, calls: Sequence[Call], *, is_over: bool) -> Tried:
         """What a model's calls show."""
         formed = [call for call in calls if call.error not in {UNKNOWN_TOOL, MALFORMED_CALL}]
         first: dict[str, Call] = {}
         for call in formed:
             first.setdefault(call.tool, call)
-        return cls(first, formed, claimed and bool(formed))
+        return cls(first, formed, is_over and bool(formed))
 
     def earlier(self, *tools: str) -> str | None:
         """The one of some tools that was called first; None if none was."""
@@ -65,7 +65,7 @@ class Left:
         first = tried.earlier(self.tool, *self.builds_on_it)
         if first is not None:
             return "sound" if first == self.tool else "given"
-        return "given" if tried.claimed or self.later & tried.first.keys() else None
+        return "given" if tried.is_over or self.later & tried.first.keys() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Doubled:
         after = tried.calls[tried.calls.index(tried.first[self.tool]) + 1 :]
         if any(call.tool == self.tool for call in after):
             return "given" if tried.first[self.tool].ok else None
-        return "sound" if after or tried.claimed else None
+        return "sound" if after or tried.is_over else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +144,15 @@ def spots(sound: Plan, given: Plan) -> tuple[Spot, ...]:
     return tuple(_spots(sound, given))
 
 
-def followed(found: Sequence[Spot], calls: Sequence[Call], *, claimed: bool) -> tuple[float, float]:
+def followed(found: Sequence[Spot], calls: Sequence[Call], *, is_over: bool) -> tuple[float, float]:
     """Shares of the spots at which the given plan was followed, and the sound one, each 0 to 1.
 
     Args:
         found: At least one.
         calls: In order.
-        claimed: Whether the model said that all was done.
+        is_over: Whether the model itself ended the episode, in whatever words or without any.
     """
-    tried = Tried.of(calls, claimed=claimed)
+    tried = Tried.of(calls, is_over=is_over)
     whom = [spot.followed(tried) for spot in found]
     return whom.count("given") / len(whom), whom.count("sound") / len(whom)
 

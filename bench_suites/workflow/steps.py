@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from bench_suites.workflow.simulation import REFUSALS
-from bench_suites.workflow.tool import load_tools
+from bench_suites.workflow.tool import load_tools, needed_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,9 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
     """What calls did of a task's steps. Pure.
 
     A step is done by the first successful call of its tool that has the task's arguments and comes
-    after all that the step needs was done. The order of other steps is free.
+    after all that its tool depends on was done. What else the step needs undoes it when it is done
+    later: who caches a result and then parses the data has to cache it again. The order of other
+    steps is free.
 
     A call is needless by what it asked for, whether or not it had luck. What was refused did not
     run: that costs a turn and nothing else.
@@ -62,8 +64,9 @@ def work(sound: Plan, calls: Sequence[Call]) -> Work:
         step = steps.get(call.tool)
         if step is None or step.tool in done or not as_asked(step, call):
             n_needless += 1
-        elif done.keys() >= set(step.needs):
+        elif done.keys() >= steps.keys() & needed_by(step.tool):
             if call.ok:
+                done = {tool: None for tool in done if step.tool not in steps[tool].needs}
                 done[step.tool] = None
         elif step.tool in in_vain:
             n_needless += 1
@@ -93,13 +96,14 @@ def arguments_of(call: Call) -> dict[str, object]:
 
 
 def effective(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """What arguments mean to a tool, comparable: what is at its default is left out."""
+    """What arguments mean to a tool, comparable: what is null or at its default is left out."""
     found = {}
     known = load_tools()[tool]
     for name, value in arguments.items():
         parameter = known.parameter(name)
         plain = _plain(parameter, value)
-        if parameter is None or parameter.required or plain != _plain(None, parameter.default):
+        absent = [] if parameter is None or parameter.required else [None, parameter.default]
+        if plain not in [_plain(None, one) for one in absent]:
             found[name] = plain
     return found
 

@@ -52,11 +52,12 @@ class Task(msgspec.Struct, frozen=True, dict=True):
 
     def _step(self, name: str, purpose: str) -> PlanStep:
         tool = load_tools()[name]
+        before = self.required[: self.required.index(name)]
         return PlanStep(
             tool=name,
             purpose=purpose,
             parameters=tuple(
                 (p.name, self.inputs[p.name]) for p in tool.parameters if p.name in self.inputs
             ),
-            needs=tuple(need for need in tool.dependencies if need in self.required),
+            needs=tuple(need for need in (*tool.dependencies, *tool.takes) if need in before),
         )

@@ -137,14 +137,6 @@ def _condition(_setting: Setting, draw: Draw) -> Value:
     return f"{draw.one_of(_NUMBERS)} {draw.one_of(['>', '>=', '<', '<='])} {draw.between(2, 900)}"
 
 
-def _expression(_setting: Setting, draw: Draw) -> Value:
-    return f"sum({draw.one_of(_NUMBERS)}) / count({draw.one_of(_COLUMNS)})"
-
-
-def _cron(_setting: Setting, draw: Draw) -> Value:
-    return f"{draw.between(0, 59)} {draw.between(0, 23)} * * {draw.between(0, 6)}"
-
-
 def _choice(text: str) -> Callable[[Setting, Draw], Value]:
     choices = text.split()
     return lambda _setting, draw: draw.one_of(choices)
@@ -185,7 +177,7 @@ _VALUES: dict[str, Callable[[Setting, Draw], Value]] = {
     "interval_s": _number(5, 600),
     "route": _choice("eu-west eu-north us-east us-west ap-south"),
     "fallback_route": _choice("default standby"),
-    "expression": _expression,
+    "expression": lambda _, d: f"sum({d.one_of(_NUMBERS)}) / count({d.one_of(_COLUMNS)})",
     "precision": _number(0, 6),
     "horizon_days": _number(7, 180),
     "confidence": _number(80, 99, per=100),
@@ -201,7 +193,7 @@ _VALUES: dict[str, Callable[[Setting, Draw], Value]] = {
     "on_conflict": _choice("keep replace fail"),
     "queue_name": lambda s, draw: f"{s.theme}-{draw.one_of(['work', 'retry', 'night'])}",
     "priority": _number(0, 9),
-    "cron": _cron,
+    "cron": lambda _, draw: f"{draw.between(0, 59)} {draw.between(0, 23)} * * {draw.between(0, 6)}",
     "timezone": _choice("UTC Europe/Berlin Asia/Tokyo America/Lima"),
     "system": _choice("postgres mysql mongodb s3 kafka"),
     "pool_size": _number(1, 64),

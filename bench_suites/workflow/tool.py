@@ -60,6 +60,7 @@ class Tool(msgspec.Struct, frozen=True, dict=True):
         errors: Error codes and what they mean.
         dependencies: Names of tools whose work this one needs; all of them.
         keywords: Further words by which a search finds it.
+        takes: Names of tools whose work this one takes up where a task has it done before.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Tool(msgspec.Struct, frozen=True, dict=True):
     errors: dict[str, str]
     dependencies: tuple[str, ...]
     keywords: tuple[str, ...]
+    takes: tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, or None."""

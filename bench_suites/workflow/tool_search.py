@@ -12,56 +12,13 @@ N_HITS = 5
 LONGEST_QUERY_CHARACTERS = 400
 
 _WORD = re.compile(r"[a-z]+")
-_SUFFIXES = [
-    "ations",
-    "ation",
-    "ators",
-    "ator",
-    "ates",
-    "ate",
-    "izers",
-    "izer",
-    "izes",
-    "ize",
-    "iers",
-    "ier",
-    "ies",
-    "ying",
-    "ing",
-    "ers",
-    "er",
-    "ors",
-    "or",
-    "ed",
-    "es",
-    "s",
-    "e",
-    "y",
-]
+_STEM = re.compile(
+    r"(.{3,}?)(?:ations?|ators?|ates?|izers?|izes?|iers?|ies|y?ing|ers?|ors?|ed|es?|s|y)?"
+)
 _SHORTEST_STEM = 3
 _WEIGHTS = {"operation": 3.0, "keywords": 1.5, "description": 1.0, "category": 1.0, "rest": 0.4}
 _IGNORED = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "to",
-        "and",
-        "or",
-        "in",
-        "on",
-        "for",
-        "with",
-        "let",
-        "have",
-        "use",
-        "that",
-        "it",
-        "is",
-        "its",
-        "from",
-    ]
+    _WORD.findall("the a an of to and or in on for with let have use that it is its from")
 )
 
 
@@ -82,10 +39,8 @@ def search_tools(query: str) -> tuple[Tool, ...]:
 
 
 def _stem(word: str) -> str:
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) >= _SHORTEST_STEM:
-            word = word[: -len(suffix)]
-            break
+    if found := _STEM.fullmatch(word):
+        word = found[1]
     return word[:-1] if len(word) > _SHORTEST_STEM and word[-1] == word[-2] else word
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from bench_suites.workflow.aggregate import aggregate
 from bench_suites.workflow_results.aggregate_files import write_aggregate
 from bench_suites.workflow_results.counted import counted
+from bench_suites.workflow_results.kinds import kinds
 from bench_suites.workflow_results.phase import ALL_PHASES
 from bench_suites.workflow_results.run_cases import read_run
 from bench_suites.workflow_results.tables import LEGEND, SIMULATED, tables
@@ -47,10 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [SIMULATED, ""] if first.simulated else []
     for table in tables(found, first.run_id, suites):
         lines += [*table, ""]
-    lines += [
-        LEGEND,
-        f"{len(rows)} row{'s' * (len(rows) != 1)} in {first.directory}: {', '.join(files)}",
-    ]
+    lines += [*kinds(found, suites), "", LEGEND]
+    lines += [f"{len(rows)} row{'s' * (len(rows) != 1)} in {first.directory}: {', '.join(files)}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -59,9 +59,6 @@ def _csv(rows: Iterable[Row]) -> bytes:
     writer = csv.DictWriter(text, SCHEMA.names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _csv_value(value) for name, value in row.items()})
+        dates = {name: at.isoformat() for name, at in row.items() if isinstance(at, datetime)}
+        writer.writerow(row | dates)
     return text.getvalue().encode()
-
-
-def _csv_value(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime) else value

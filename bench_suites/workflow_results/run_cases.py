@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bench_suites.workflow.aggregate import CaseResult
 from bench_suites.workflow_results.bench_case import NEVER_RAN, PHASES, BenchCase
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.settings import StorageFormat
 from pytest_ultrapar.store.cases_file import Shared, read_cases, read_shared
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import resolve_run
+from pytest_ultrapar.store.table_rows import read_rows
 
 _PARAMETERS = ("task_type", "prompt_type", "difficulty", "tool_success_rate")
-_OPTIONAL = ("flaw", "severity")
 _COLUMNS = ("case_id", "suite", "model", "outcome", "kind", "n_turns", "duration_s", "ended_at")
 
 
@@ -60,7 +55,9 @@ def read_run(name: str) -> RunCases:
     if not (directory / MANIFEST_NAME).is_file():
         directory = resolve_run(name)
     manifest = read_manifest(directory)
-    rows = {row["case_id"]: row for row in _read_rows(directory, manifest.storage_format)}
+    beginning: Any = ("param.", "score.")  # either
+    found = read_rows(directory, "results", _COLUMNS, beginning=beginning)
+    rows = {row["case_id"]: row for row in found}
     cases: list[BenchCase] = []
     suites: set[str] = set()
     for planned in read_cases(directory):
@@ -126,33 +123,3 @@ def _result(row: Mapping[str, Any], nodeid: str) -> CaseResult:
         kind=row.get("kind"),
         scores=scores,
     )
-
-
-def _read_rows(directory: Path, storage_format: StorageFormat) -> Iterator[dict[str, Any]]:
-    path = directory / ("results.parquet" if storage_format == "parquet" else "results.jsonl")
-    if not path.is_file():
-        msg = (
-            f"{directory} has no results: there is no {path.name};"
-            f" python -m pytest_ultrapar.analysis.compact {directory} makes it of the journal"
-        )
-        raise ConfigError(msg)
-    try:
-        if storage_format == "parquet":
-            yield from _read_parquet(path)
-        else:
-            decode = msgspec.json.Decoder(dict[str, Any]).decode
-            with path.open("rb") as file:
-                yield from map(decode, file)
-    except (OSError, pa.ArrowException, msgspec.DecodeError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise ConfigError(msg) from error
-
-
-def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    with pq.ParquetFile(path) as file:
-        wanted = {*_COLUMNS, *(f"param.{name}" for name in (*_PARAMETERS, *_OPTIONAL))}
-        names = [
-            name for name in file.schema_arrow.names if name in wanted or name.startswith("score.")
-        ]
-        for batch in file.iter_batches(columns=names):
-            yield from batch.to_pylist()

@@ -94,11 +94,22 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
         lines += [f"All with {common}.", ""]
     header = [*names, *(column.head for column in columns)]
     lines += markdown_table(header, rows, n_names=len(names))
-    below = [*notes.lines, *([LEGEND_53] if phase.suite == "phase53" else [])]
+    below = [*notes.lines, *_cut(found), *([LEGEND_53] if phase.suite == "phase53" else [])]
     if below:
         # Two spaces: Markdown would else join the notes to one line.
         lines += ["", *(f"{line}  " for line in below)]
     return lines
+
+
+def _cut(found: PhaseCells) -> Iterator[str]:
+    """Whose answers were cut, and how many of them: such a model was measured with a gag."""
+    for model in dict.fromkeys(cell.model for cell in found.cells):
+        own = _cases([cell for cell in found.cells if cell.model == model])
+        told = [one.result.scores for one in own if one.measured]
+        n_cut, n = (sum(one.get(name, 0) for one in told) for name in ("cut_answers", "turns"))
+        if n_cut:
+            share = f"{n_cut:g} of {n:g} answers ({100 * n_cut / n:.0f} %)"
+            yield f"{model}: {share} were cut off at their limit of tokens"
 
 
 def _names(phase: Phase, cell: Cell, notes: Footnotes) -> list[str]:

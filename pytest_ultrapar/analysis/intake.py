@@ -67,6 +67,8 @@ class Intake:
         self._run_dir = run_dir
         self._slices = slices
         self.cases: list[Case] = [] if slices is not None else read_plan(run_dir)
+        # Case by number, and number by id.
+        self._of_number: list[Case] = []
         self._planned: dict[str, int] = {}
         self._alike: list[tuple[Any, ...]] = []
         self._part = self._manifest.measured_part
@@ -138,6 +140,7 @@ class Intake:
 
     def _plan(self, cells: Mapping[str, str]) -> None:
         """Keep of the cases what rows and figures have of them."""
+        self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
         by = self._manifest.summary_by
@@ -258,7 +261,10 @@ class Intake:
         elif (entry := self.history.add(position, record)) is not None:
             assert isinstance(record, EpisodeEnded)
             requests = self._log.add(record, measured=False)
-            self._episodes[id(entry)] = self.tables.add_episode(position, record, requests)
+            number = self._planned.get(record.case_id)
+            case = None if number is None else self._of_number[number]
+            kept = self.tables.add_episode(case, position, record, requests)
+            self._episodes[id(entry)] = kept
 
 
 def _plan(manifest: Manifest) -> Manifest:

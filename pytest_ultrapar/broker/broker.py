@@ -281,6 +281,8 @@ class LaneBroker:
         lane.terms.end(lease_id)
         lane.outcomes[outcome] += 1
         lane.left_out.update(feedback.left_out)
+        if feedback.is_cut:
+            lane.cut = (lane.cut[0] + 1, max(lane.cut[1], feedback.tokens_out or 0))
         if outcome in ANSWERED:
             lane.answered(held.granted_s, now_s)
         self._table.progress.came_back(held, outcome, now_s)

@@ -72,10 +72,6 @@ class Resume:
 Verdict = Pause | Removal | Resume
 
 
-def _never() -> bool:
-    return False
-
-
 class LaneHealth:
     """Decides from the outcomes of a lane's leases when it pauses, or what of it is removed.
 
@@ -94,7 +90,7 @@ class LaneHealth:
         *,
         episode_timeout_s: float = EPISODE_TIMEOUT_S,
         wait_for_servers_s: float = 0.0,
-        has_answered: Callable[[], bool] = _never,
+        has_answered: Callable[[], bool] = lambda: False,
         base_url: str = "",
     ) -> None:
         """Start healthy.

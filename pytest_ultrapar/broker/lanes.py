@@ -178,6 +178,7 @@ class LaneState(Wake):
     waited_s: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     outcomes: Counter[str] = field(default_factory=Counter)
     left_out: set[str] = field(default_factory=set)
+    cut: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         self.instance.lanes.append(self)
@@ -331,6 +332,7 @@ class LaneState(Wake):
             widened=tuple(limit.name for limit in self.rated if limit.is_widened),
             awaits="" if self.is_removed else self.health.awaits,
             left_out=tuple(sorted(self.left_out)),
+            cut=self.cut,
             is_whole=self.is_whole,
             is_unheard=self.is_unheard,
         )

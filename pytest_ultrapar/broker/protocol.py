@@ -53,6 +53,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         is_own: Whether the request is refused for its own sake, while its lane serves others.
         left_out: Fields beside the answer that are not understood, each with what it held.
         words: Stands for what the server said of a `bad_request`: the same for the same words.
+        is_cut: Whether the answer ended at its limit of tokens.
     """
 
     retry_after_s: float | None = None
@@ -68,6 +69,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
     is_own: bool = False
     left_out: tuple[str, ...] = ()
     words: int = 0
+    is_cut: bool = False
 
 
 NO_FEEDBACK = Feedback()
@@ -218,6 +220,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
             refused that kept to the declared rate (`headroom`).
         awaits: What is wrong with its server, which is waited for; empty: it is not.
         left_out: Fields of its answers that are not understood, each with what it held.
+        cut: How many answers ended at their limit of tokens, and the most tokens of one of them.
         is_whole: Whether answers of a real server are asked for whole: it may not notice that a
             request is given up.
         is_unheard: Whether its server has a `metrics_url` that has told nothing known.
@@ -246,6 +249,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
     widened: tuple[str, ...] = ()
     awaits: str = ""
     left_out: tuple[str, ...] = ()
+    cut: tuple[int, int] = (0, 0)
     is_whole: bool = False
     is_unheard: bool = False
 

@@ -56,7 +56,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
             open_days=True,
         )
     )
-    names = listed([_shown(row) for row in closed], _SHOWN)
+    named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
+    names = listed(named, _SHOWN)
     yield (
         f"{counted(len(closed), 'limit')} opened: {names}; what the server forgot and "
         "no host told may be spent a second time"
@@ -67,7 +68,3 @@ def _spec(row: RowView) -> RowSpec:
     return RowSpec(
         name=row.row, kind="counted", amount=row.amount, window_ms=round(row.window_s * 1000)
     )
-
-
-def _shown(row: RowView) -> str:
-    return f"{row.limit}'s {row.word}" if row.limit else row.row

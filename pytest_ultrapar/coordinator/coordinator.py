@@ -42,6 +42,7 @@ class Coordinator:
         self._gate = gate
         self._run: Run | None = None
         self._live: LiveProgress | None = None
+        self._has_seen_mock = False
         self._finished: FinishedRun | None = None
         self._ctrl_c = CtrlC(self._end_at_once)
         self.status_source: Callable[[], BrokerStatus | None] = lambda: None
@@ -171,7 +172,13 @@ class Coordinator:
         from pytest_ultrapar.coordinator import finish  # noqa: F401, PLC0415
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a case's outcome."""
+        """Count a case's outcome; say once that a mock was active beside requests."""
+        if not self._has_seen_mock and (mock := getattr(report, reports.SEEN_MOCK, None)):
+            self._has_seen_mock = True
+            self.warn(
+                f"{mock}: requests went past that mock, to the pool's servers; if it was to answer "
+                "an episode, see docs/how-to/mocks.md"
+            )
         outcome = reports.outcome_of(report)
         if outcome not in {None, TAKEN} and self._live is not None:
             self._live.count(outcome, report)

@@ -125,12 +125,8 @@ def _deal(
         # The unit with the most work per worker gets the next one; ties in the order of the file.
         busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
         count[busiest] += 1
-    home: dict[str, tuple[LaneId, ...]] = {}
-    names = iter(workers)
-    for unit, own in zip(units, count, strict=True):
-        for _ in range(own):
-            home[next(names)] = unit.lanes
-    return home
+    homes = [unit.lanes for unit, own in zip(units, count, strict=True) for _ in range(own)]
+    return dict(zip(workers, homes, strict=True))
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
@@ -154,9 +150,10 @@ def exclusive(
 
     The cases of each model are dealt to its keys by seats, so that all keys end together; on each
     key models follow one another in the pool's order. A key goes on without waiting for the others.
+    Their seeds draw the order of dealing: in that of collection a key could get one difficulty.
     """
     del workers
-    by_model = _cases_by_model(pool, cases)
+    by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
     # A model has the key to itself while it is its turn, so seats of other models do not count.
     seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}

@@ -287,9 +287,12 @@ def feedback_from(
     # Half of it is no count: what is not said is not nothing.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
-    written = result.cache_write_tokens or 0
     return replaced(
-        told, tokens=tokens or None, tokens_out=result.tokens_out, cache_write_tokens=written
+        told,
+        tokens=tokens or None,
+        tokens_out=result.tokens_out,
+        cache_write_tokens=result.cache_write_tokens or 0,
+        is_cut=result.finish_reason == "length",
     )
 
 

@@ -200,6 +200,11 @@ class Engine:
         return len(self._tasks)
 
     @property
+    def seen_mock(self) -> str | None:
+        """See `HttpClient`."""
+        return None if self._http is None else self._http.seen_mock
+
+    @property
     def lag_s(self) -> float:
         """Seconds by which the loop's heartbeat is overdue now."""
         return self._loop_lag.lag_s

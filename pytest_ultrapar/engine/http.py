@@ -28,6 +28,7 @@ from aiohttp.http import HttpProcessingError
 from pytest_ultrapar.apis.failure import Failure, beginning
 from pytest_ultrapar.engine.answers import Answer, Pieces, TooLateError
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.mocks import active_mock
 from pytest_ultrapar.pool.network import DEFAULT_TRUST, tls_context
 from pytest_ultrapar.system.clock import boot_s
 
@@ -59,6 +60,8 @@ _HEADERS = {
     "user-agent": "pytest-ultrapar",
 }
 _ACCEPTED = "gzip, deflate"
+_REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
+"""As it is before any test runs: a test beside us may put a mock in its place."""
 CONNECT_SHARE = 0.9
 """Of a request's deadline for making its connection: what has not connected then was not sent, and
 cannot have been billed."""
@@ -104,7 +107,12 @@ class _Address:
 
 
 class HttpClient:
-    """Sends requests to every endpoint of a run; lives on one event loop."""
+    """Sends requests to every endpoint of a run; lives on one event loop.
+
+    Attributes:
+        seen_mock: A mock that was active when a request was sent, which went past it; None for
+            none so far.
+    """
 
     def __init__(
         self,
@@ -123,6 +131,7 @@ class HttpClient:
             unheard_s: What a server's host does not acknowledge for so long is given up, and never
                 arrives there later; None leaves that to the system.
         """
+        self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
         # Reading the CA bundle takes 20 ms of every worker's start; a pool on plain loopback needs
         # none, and gets a context that trusts nobody.
@@ -203,9 +212,11 @@ class HttpClient:
         self, address: _Address, body: bytes, sending: _Sending, *, is_fresh: bool
     ) -> aiohttp.ClientResponse:
         """Send a request; returns when the headers of its answer are there."""
+        self.seen_mock = self.seen_mock or active_mock()
         asked = _SENDING.set(sending)
         try:
-            answer = await self._session_for(address, is_fresh=is_fresh).request(
+            answer = await _REQUEST(
+                self._session_for(address, is_fresh=is_fresh),
                 "POST",
                 address.endpoint.url,
                 # In pieces where it is large, so that the loop can do other things.

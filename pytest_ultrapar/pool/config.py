@@ -23,7 +23,7 @@ from pytest_ultrapar.pool.limits import (
     Declared,
     LimitBook,
     build_lanes,
-    check_prompt_types,
+    count_prompt_types,
     keys_of_models,
     one_keys,
     read_amounts,
@@ -68,11 +68,9 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     whole = file.pool or WholePoolTable()
     modes = _rate_modes(location, whole, file.provider, sources)
     currency, price_book = _money(location.at("pool"), whole)
-    prompt_types = check_prompt_types(location, file)
-    sources.note("prompt_types", prompt_types)
     if not file.provider:
         location.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
-    book = LimitBook(sources, prompt_types=prompt_types or 1)
+    book = LimitBook(sources, prompt_types=count_prompt_types(location, file, sources))
     providers, lanes = _build(location, file, modes, book)
     roles = build_roles(location, file, sources)
     return Pool(

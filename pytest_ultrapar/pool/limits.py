@@ -137,32 +137,23 @@ def multiplied(
     return amounts | {"workers": own * n}, f"{file_name}, {own} x {n} prompt types"
 
 
-def check_prompt_types(location: Location, file: PoolFile) -> int | None:
-    """The pool's number of prompt types, None if it says none.
-
-    Args:
-        location: The file.
-        file: Its tables.
+def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
+    """What models that ask for it multiply their workers by; noted where it is not 1 by default.
 
     Raises:
-        ConfigError: The number is out of bounds, a model wants it and it is missing, or no model
-            wants it.
+        ConfigError: The file says a number and no model wants it.
     """
     number = file.pool.prompt_types if file.pool is not None else None
-    wanting = [
-        location.at("provider").item(p).at("model").item(m).at("multiply_by_prompt_types")
-        for p, provider in enumerate(file.provider)
-        for m, model in enumerate(provider.model)
-        if model.multiply_by_prompt_types
-    ]
-    if number is None:
-        if wanting:
-            wanting[0].refuse("= true needs the number of prompt types: prompt_types in [pool]")
-        return None
-    where = location.at("pool").at("prompt_types")
-    if not wanting:
-        where.refuse("multiplies nothing: no model has multiply_by_prompt_types = true")
-    return number
+    if not any(model.multiply_by_prompt_types for one in file.provider for model in one.model):
+        if number is not None:
+            location.at("pool").at("prompt_types").refuse(
+                "multiplies nothing: no model has multiply_by_prompt_types = true"
+            )
+        return 1
+    origin = None if number is not None else "prompt types that the run selects"
+    number = number or sources.overrides.prompt_types()
+    sources.note("prompt_types", number, origin)
+    return number or 1
 
 
 _NAMED = 3

@@ -295,17 +295,19 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the command line says about the pool; None was not given.
+    """What the command line and the run say about the pool; None was not given.
 
     Attributes:
         max_workers: `--ultrapar-max-workers`, requests in flight over the whole pool.
         rate_mode: `--ultrapar-rate-mode`, `fixed` or `adaptive`.
         budget: `--ultrapar-budget`, money of the whole run.
+        prompt_types: Counts those that the run selects, if any suite can.
     """
 
     max_workers: int | None = None
     rate_mode: str | None = None
     budget: float | None = None
+    prompt_types: Callable[[], int | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

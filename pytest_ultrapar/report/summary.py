@@ -154,6 +154,10 @@ def _happened(lanes: Sequence[LaneStatus]) -> Iterator[str]:
         n_moved = sum(lane.n_moved for lane in lanes)
         moved = f", {n_moved:,} tried again on other lanes" if n_moved else ""
         yield f"{counted(failures.total(), 'failed request')} ({kinds}){moved}"
+    if n_cut := sum(lane.cut[0] for lane in lanes):
+        share = percent(n_cut / sum(lane.outcomes["ok"] for lane in lanes))
+        most = max(lane.cut[1] for lane in lanes)
+        yield f"{share} of the answers were cut off at max_tokens = {most or 'unknown'}"
     n_late = sum(lane.outcomes.get("timeout", 0) for lane in lanes if lane.is_whole)
     if n_late:
         yield (

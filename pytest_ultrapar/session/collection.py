@@ -15,6 +15,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case, Scalar
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.mocks import active_faults, mock_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
 from pytest_ultrapar.session.parameter_text import ContentDigests, is_plain, scalar
@@ -110,6 +111,7 @@ def collect(
     )
     plain = run_config.redactor(pool).text
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
+    faults += active_faults() if collected.cases else ()
     if faults:
         distinct = list(dict.fromkeys(faults))
         n_more = len(distinct) - _SHOWN_FAULTS
@@ -375,6 +377,7 @@ def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
                     f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not "
                     f"allowed: {reason}; {_ALLOWED}"
                 )
+        faults += mock_faults(item, found[0])
     return faults
 
 

@@ -278,6 +278,11 @@ class Prefetcher:
         """By group, how many cases wait for their turn in pytest, their episodes ended."""
         return {group: n for group, n in self._n_ready.items() if n}
 
+    @property
+    def seen_mock(self) -> str | None:
+        """See `HttpClient`."""
+        return None if self._engine is None else self._engine.seen_mock
+
     def _group_of(self, index: int) -> str:
         return self.runtime.group_of(self._collected.case_ids[index])
 

@@ -36,6 +36,8 @@ OUTCOME = "ultrapar_outcome"
 (`TAKEN`); a plain str, so that it survives xdist."""
 N_READY = "ultrapar_n_ready"
 """Attribute of a case's last report: what `Prefetcher.n_ready` says, for the controller."""
+SEEN_MOCK = "ultrapar_seen_mock"
+"""Attribute of the same: `Prefetcher.seen_mock`."""
 _LONGEST_ERROR = 2000
 """Characters of a case's error that are kept in the tables."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
@@ -202,6 +204,7 @@ class CaseReports:
                 state.test, state.error = "error", self._first_line(report)
             self._write(item, state)
             setattr(report, N_READY, self._prefetcher.n_ready())
+            setattr(report, SEEN_MOCK, self._prefetcher.seen_mock)
 
     def _show(self, item: pytest.Item, state: CaseState, report: pytest.TestReport) -> None:
         """Let pytest and other plugins see what became of a case; it is decided."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,14 @@ _POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
-    """What the command line says about the pool.
+    """What the command line says about the pool, and the suites.
 
     Raises:
         ConfigError: A value is not allowed.
     """
     said = settle(_given(config), {})
-    return Overrides(max_workers=said.max_workers, rate_mode=said.rate_mode, budget=said.budget)
+    count = partial(config.hook.pytest_ultrapar_prompt_types, config=config)
+    return Overrides(said.max_workers, said.rate_mode, said.budget, count)
 
 
 def read_options(config: pytest.Config, pool: Pool) -> Options:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -64,6 +65,7 @@ TEXT_KEPT = 64 * 2**20
 """So many characters of conversation are kept as columns while a run goes on; what came after them
 is read from the journal once more when the tables are written."""
 
+_OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
@@ -145,7 +147,8 @@ class TableSet:
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
         self._episodes = rows(KEPT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
-        self._attempts = rows(ATTEMPTS_COLUMNS, Manifest, EpisodeEnded, Attempt, Charged, Placed)
+        kinds = Manifest, EpisodeEnded, Attempt, Charged, Placed, Case
+        self._attempts = rows(ATTEMPTS_COLUMNS, *kinds)
         self._transcripts = rows(TRANSCRIPTS_COLUMNS, Manifest, EpisodeEnded, TurnMessage)
         self._n_characters = 0
 
@@ -155,11 +158,12 @@ class TableSet:
         return self._n_attempts - sum(self.replayed.values())
 
     def add_episode(
-        self, position: Position, episode: EpisodeEnded, requests: range
+        self, case: Case | None, position: Position, episode: EpisodeEnded, requests: range
     ) -> KeptEpisode:
         """Take one episode, graded or not.
 
         Args:
+            case: Its case; None for one that is not planned any more.
             position: Where it stands in the journal.
             episode: As it stands there.
             requests: Where they are in the log of requests.
@@ -172,7 +176,8 @@ class TableSet:
             episode, value=NO_VALUE, messages=[], exchanges=[], stdout="", log="", detail=None
         )
         for each in attempts:
-            self._attempts.add(manifest, head, each, charged(prices.of(each)), place)
+            cost = charged(prices.of(each))
+            self._attempts.add(manifest, head, each, cost, place, case or _OF_NO_PLAN)
             if each.replayed is not None:
                 self.replayed[each.replayed] += 1
             self.n_maybe_billed += each.maybe_billed

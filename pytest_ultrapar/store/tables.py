@@ -283,6 +283,7 @@ ATTEMPTS_COLUMNS = (
     )
     + columns_of(Charged)
     + columns_of(Placed)
+    + tuple(one._replace(nullable=True) for one in columns_of(Case, "model", "suite"))
 )
 """Of `attempts`, a row per request. All `t_*_s` are on the monotonic clock of the host; of a merged
 run on that of its first host."""

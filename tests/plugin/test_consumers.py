@@ -270,16 +270,17 @@ def test_wrong_answers_alone_end_with_zero_and_in_our_own_words(run):
 def test_respx_answers_the_calls_of_a_test_and_not_those_of_the_run(project):
     project.suite(
         """
-import httpx
+import httpx, respx
 
 @pytest.mark.parametrize("prompt", ["say a", "say b"])
-def test_it(answer, respx_mock, grade):
-    respx_mock.get("https://tool.example/").respond(json={"tool": "works"})
-    assert httpx.get("https://tool.example/").json() == {"tool": "works"}
+def test_it(answer, grade):
+    with respx.mock as router:
+        router.get("https://tool.example/").respond(json={"tool": "works"})
+        assert httpx.get("https://tool.example/").json() == {"tool": "works"}
     grade("solved")
 """
     )
-    project.run("-n0", "-p", "respx.plugin")
+    project.run("-n0")
     assert [row["outcome"] for row in project.rows()] == ["solved"] * 2
     assert len(project.server.requests) == 2
 

@@ -81,6 +81,10 @@ SELECTIONS = [
     (("--difficulty=hard,very_hard",), ["phase51"], {"phase51": 80}),
     (("--tool-success-rate=0.80,.8", "--tool-success-rate=1"), ["phase54"], {"phase54": 80}),
     (("--task-type=simple_task",), ["phase51", "phase53"], {"phase51": 8, "phase53": 56}),
+    # Mode `phase` asks in 5.2 what the original asked, whether 5.1 is there or not.
+    (("--ultrapar-mode=phase",), ["phase52"], {"phase52": 50}),
+    (("--ultrapar-mode=phase",), PHASES[:2], {"phase51": 40, "phase52": 50}),
+    (("--ultrapar-mode=phase", "--difficulty=easy"), ["phase52"], {"phase52": 25}),
     # Three repetitions of the first two task types.
     (("--ultrapar-repeats=3x2",), ["phase51"], {"phase51": 8 * 2 * 3}),
 ]
@@ -136,6 +140,10 @@ WISHES = [
     (
         ["--flaw-set=document", "--prompt-type=flawed_tool_misuse"],
         "--prompt-type flawed_tool_misuse is not among the flaws of --flaw-set (sequence_dis",
+    ),
+    (
+        ["--model", "m", "--prompt-types", "optimal", "--num-instances=60"],
+        "--model is a flag of the original scripts; here it is --ultrapar-model M (docs/benc",
     ),
     (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale belongs to --ultrapar-mode phase"),
     (
@@ -223,3 +231,41 @@ def test_load_of_the_keys_stands_in_the_header(tmp_path):
         done = run_pytest(ROOT, *args, out, f"--ultrapar-policy={policy}")
         for number, n in enumerate(most):
             assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 18 QPS" in done.stdout
+
+
+def test_mode_phase_has_the_originals_processes_of_phase_52_without_further_options():
+    """Seed 002: ten processes, 4, 4 and 2 on the keys, 8, 8 and 4 requests per second."""
+    asked = {
+        ("bench_suites/phase52",): (4, 4, 2),
+        ("bench_suites/phase51", "bench_suites/phase52"): (4, 4, 2),
+        # The three groups of 5.3 meet on each key.
+        ("bench_suites",): (4, 4, 3),
+        ("bench_suites/phase52", "--difficulty=easy"): (2, 2, 1),
+    }
+    how = (*FEW, "--ultrapar-mode=phase", "--ultrapar-plan", "--ultrapar-pool=pools/seed003.toml")
+    answers = run_each([[*one, *how] for one in asked])
+    for most, (_, said, _) in zip(asked.values(), answers, strict=True):
+        for number, n in enumerate(most):
+            assert f"load: ideallab/key{number}: {n} at once, {2 * n} of 10 QPS" in said
+    assert len(set(re.findall("phase52 qwen[^ ]+ [a-z_]+", answers[0][1]))) == 10
+
+
+def test_workers_are_multiplied_by_the_prompt_types_that_the_run_selects(monkeypatch):
+    for name in KEYS:
+        monkeypatch.setenv(name, f"a-secret-of-a-test-{name}")
+    asked = {
+        ("bench_suites/phase51",): 1,
+        ("bench_suites/phase55",): 3,
+        ("bench_suites/phase55", "--prompt-type=baseline,cot"): 2,
+        ("bench_suites/phase53",): 7,
+        ("bench_suites/phase53", "--prompt-type=flawed_missing_step,flawed_tool_misuse"): 2,
+        ("bench_suites",): 3 + 7,
+    }
+    how = (*FEW, "--collect-only", "--ultrapar-pool=pools/seed001.toml")
+    for n, (_, said, _) in zip(
+        asked.values(), run_each([[*one, *how] for one in asked]), strict=True
+    ):
+        assert f"prompt_types = {n} (prompt types that the run selects)" in said
+        assert ("azure/gpt-4o-mini workers" in said) == (n > 1)
+        if n > 1:
+            assert f"workers = {200 * n} (seed001.toml, 200 x {n} prompt types)" in said

@@ -42,7 +42,7 @@ MARGIN = 0.15
 """Share of pairs lost that still counts as nothing: half of what the plan in the prompt gives the
 beginner (0.29), less than a sixth of what a flaw costs who obeys it (0.97) and of what open tags
 would cost with a parser that asks for the closing one (everything)."""
-WORST = ("missing_step", "tool_misuse")
+WORST = ("missing_step", "tool_misuse", "sequence_disorder")
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
 Row = dict[str, Any]
@@ -161,15 +161,15 @@ def test_a_plan_in_the_prompt_helps_who_needs_it_and_harms_nobody(rows):
             assert chance_of_few_losses(gain) < ERROR_RATE, model
 
 
-def test_obedient_does_worst_where_steps_are_missing_or_tools_wrong(rows):
-    """One claim, error rate 1 %: either of the two flaws ends worse more often than better, against
-    each of the five others and against no flaw. Sign tests of 40 pairs of outcomes."""
+def test_obedient_does_worst_where_steps_are_missing_wrong_or_disordered(rows):
+    """One claim, error rate 1 %: each of the three flaws ends worse more often than better, against
+    each of the four others and against no flaw. Sign tests of 40 pairs of outcomes."""
     by_flaw = {
         name: of(rows, "phase53", model="obedient", flaw=name) for name in workflow.flaw_set("core")
     }
     sound = of(rows, "phase51", model="obedient")
     others = [sound, *(own for name, own in by_flaw.items() if name not in WORST)]
-    assert len(others) == 6
+    assert len(others) == 5
     for name in WORST:
         for other in others:
             assert chance_of_wins(differences(other, by_flaw[name], rank)) < ERROR_RATE, name
@@ -177,7 +177,7 @@ def test_obedient_does_worst_where_steps_are_missing_or_tools_wrong(rows):
 
 def test_repairing_hardly_suffers(rows):
     """One claim, error rate 1 %: under no flaw are `MARGIN` of the pairs lost against the sound
-    plan (binomial tests of 40 pairs), and under the two worst ones it solves more than who obeys
+    plan (binomial tests of 40 pairs), and under the three worst ones it solves more than who obeys
     (sign tests of 40 pairs)."""
     sound = of(rows, "phase51", model="repairing")
     for name in workflow.flaw_set("core"):

@@ -22,6 +22,10 @@ PIECES = st.sampled_from(
         "<tool_info>",
         "<think>",
         "</think>",
+        "<function=",
+        "</function>",
+        "<parameter=a>",
+        "functions.",
         "TASK_COMPLETED",
         "<",
         ">",
@@ -58,6 +62,8 @@ REPLIES = st.builds(
     tool_calls=st.lists(
         st.builds(Native, NAMES | NOISE, NOISE | OBJECTS.map(json.dumps)), max_size=3
     ).map(tuple),
+    finish_reason=st.sampled_from(["stop", "length", None]),
+    refusal=st.none() | NOISE,
 )
 TASK = workflow.TASKS.draw("data_pipeline", 0, 0)
 
@@ -85,8 +91,9 @@ def test_parser_gives_back_the_name_and_arguments_that_were_written(
 ):
     strict = json.loads(json.dumps(arguments).replace("NaN", "0").replace("Infinity", "1"))
     text = f"<tool_call>{name} {json.dumps(strict, ensure_ascii=ascii_)}"
-    # Wherever it stands, this ends a thought; hypothesis finds the word in the parser's source.
-    assume("</think>" not in text)
+    # Wherever they stand, these are a thought's; hypothesis finds the words in the parser's source.
+    assume("<think>" not in text and "</think>" not in text)
+    assume(not name.startswith("functions."))
     (action,) = parse_reply(text + "</tool_call>" * closed).actions
     assert action.text == name
     assert json.dumps(action.arguments) == json.dumps(

@@ -111,6 +111,15 @@ def test_peaks_and_counts_by_outcome():
     assert sum(status.outcomes.values()) == 8
 
 
+def test_answers_that_were_cut_are_counted_with_the_most_tokens_of_one():
+    play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 3)))
+    for feedback in (Feedback(is_cut=True), Feedback(tokens_out=9), Feedback(tokens_out=8)):
+        play.answer(play.ask(), "ok", feedback)
+    assert play.status("p/a/k0").cut == (1, 0)
+    play.answer(play.ask(), "ok", Feedback(tokens_out=7, is_cut=True))
+    assert play.status("p/a/k0").cut == (2, 7)
+
+
 def test_broker_status_counts_leases_episodes_and_waiting_requests():
     play = Play(pool([lane("a", "k0", "k0")], Limit("k0", "key", 2)))
     first = play.ask(case_id="a")

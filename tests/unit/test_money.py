@@ -167,7 +167,7 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     run = priced_run(tmp_path / "run", tokens_out=10)
     summary = compact(run.path)
     attempts = pq.read_table(run.path / "attempts.parquet")
-    assert attempts.column_names[-2:] == ["cost", "host"]
+    assert attempts.column_names[-4:-2] == ["cost", "host"]
     assert attempts["cost"].to_pylist() == [0.0, 0.003, None, 0.0011]
     results = pq.read_table(run.path / "results.parquet")
     assert results.column_names[-2:] == ["cost", "host"]

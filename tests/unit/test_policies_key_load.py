@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from bench_suites.original_scripts.fix_a import one_after_the_other
 from bench_suites.original_scripts.key_rule import bind
 from bench_suites.original_scripts.model_key import model_key
 from bench_suites.original_scripts.phase_mode import phase_assignment
@@ -83,6 +84,14 @@ def test_sum_is_of_the_processes_that_send_most_together():
 def test_fixes_lower_the_load_of_phase_52(word, expected):
     # Two is the least here: the difficulties of one model.
     assert most(PHASE_52, shipped(word)) == expected
+
+
+def test_fix_a_runs_all_models_at_a_difficulty_before_the_next():
+    made = one_after_the_other(SEED_003.models, [*PHASE_52, *PHASE_53])
+    names = [group.name for group in made.groups]
+    assert names[:10] == [f"phase52 {m} {d}" for d in ("very_easy", "medium") for m in QWENS]
+    assert names[10:13] == [f"phase53 {QWENS[0]} {g}" for g in ("structure", "operation", "logic")]
+    assert [group.after for group in made.groups] == [(), *((name,) for name in names[:-1])]
 
 
 def test_phases_without_concurrency_have_one_process_at_a_time():

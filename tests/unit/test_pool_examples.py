@@ -85,13 +85,10 @@ def test_documents_pools_have_the_documents_seats(  # noqa: PLR0917
     assert seats(pool, *QWENS, *IDEALLAB_CLOSED) == lab
 
 
-@pytest.mark.parametrize(("prompt_types", "workers"), [(1, 200), (2, 400), (3, 600)])
-def test_seed001_pool_multiplies_workers_of_closed_azure_models(tmp_path, prompt_types, workers):
-    text = (ROOT / "pools" / "seed001.toml").read_text(encoding="utf-8")
-    assert text.count("\nprompt_types = 1\n") == 1
-    path = tmp_path / "seed001.toml"
-    path.write_text(text.replace("\nprompt_types = 1\n", f"\nprompt_types = {prompt_types}\n"))
-    pool = load(path)
+@pytest.mark.parametrize(("n", "workers"), [(1, 200), (2, 400), (3, 600)])
+def test_seed001_pool_multiplies_workers_of_closed_azure_models(n, workers):
+    path = ROOT / "pools" / "seed001.toml"
+    pool = load_pool(path, environ={}, overrides=Overrides(prompt_types=lambda: n))
 
     assert {seats(pool, model) for model in AZURE_CLOSED} == {workers}
     assert {seats(pool, model) for model in AZURE_OPEN} == {300}

@@ -33,6 +33,20 @@ def test_product_says_where_it_comes_from(load):
     assert EffectiveValue("prompt_types", 3, "pool.toml") in pool.effective
 
 
+@pytest.mark.parametrize(("top", "selected", "n"), [("", 2, 2), ("", None, 1), (THREE, 2, 3)])
+def test_number_is_what_the_run_selects_unless_the_pool_says_one(load, top, selected, n):
+    text = simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=top)
+    pool = load(text, prompt_types=lambda: selected)
+
+    assert pool.limits["sim/echo"].workers == 200 * n
+    origin = "prompt types that the run selects"
+    assert (EffectiveValue("prompt_types", 2, origin) in pool.effective) == (n == 2)
+
+
+def test_nobody_counts_where_nothing_is_multiplied(load):
+    load(simulated(model=TWO), prompt_types=lambda: 1 / 0)
+
+
 def test_one_prompt_type_multiplies_nothing(load):
     top = "[pool]\nprompt_types = 1"
     pool = load(simulated(model=f"per_instance = {{ workers = 200 }}\n{TIMES}", top=top))
@@ -52,7 +66,6 @@ def test_models_that_do_not_ask_for_it_keep_their_workers(load):
 @pytest.mark.parametrize(
     ("top", "model", "message"),
     [
-        ("", f"{TWO}\n{TIMES}", f"{HERE}.{TIMES} needs the number of prompt types"),
         (THREE, TWO, f"pool.prompt_types multiplies nothing: no model has {TIMES}"),
         (THREE, TIMES, f"{HERE}.{TIMES} multiplies nothing: there are no workers in per_instance,"),
         (THREE, f"{MANY}\n{TIMES}", f"{HERE}.per_instance.workers times 3 prompt types must be"),

@@ -55,6 +55,7 @@ def test_hooks_are_these():
         "pytest_ultrapar_policies",
         "pytest_ultrapar_assign",
         "pytest_ultrapar_process",
+        "pytest_ultrapar_prompt_types",
         "pytest_ultrapar_data",
         "pytest_ultrapar_attempt",
         "pytest_ultrapar_case",

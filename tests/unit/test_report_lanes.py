@@ -31,6 +31,16 @@ def test_lane_whose_requests_time_out_says_where_giving_up_does_not_reach_the_se
     )
 
 
+def test_lane_whose_answers_were_cut_says_how_many_and_where():
+    cut = lane(outcomes={"ok": 40, "timeout": 1}, cut=(10, 4096))
+    assert lines(cut, lane(outcomes={"ok": 9})) == [
+        "lane p/a/k: 1 failed request (1 timeout); "
+        "25.0 % of the answers were cut off at max_tokens = 4096"
+    ]
+    (line,) = lines(lane(outcomes={"ok": 10}, cut=(10, 0)))
+    assert line.endswith("100.0 % of the answers were cut off at max_tokens = unknown")
+
+
 def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})

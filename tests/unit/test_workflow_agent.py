@@ -3,7 +3,7 @@ import pytest
 
 from bench_suites.workflow import TASKS, flaw, score
 from bench_suites.workflow.conversation import says_it_is_done
-from bench_suites.workflow.feedback import HELP
+from bench_suites.workflow.feedback import CUT, HELP
 from tests.unit.workflow_models import Native, Said, Scripted, call, calls_of, run
 
 TASK = TASKS.by_id["pipeline-006"]
@@ -58,6 +58,34 @@ def test_episode_runs_native_calls_and_shows_them_in_the_history():
     assert [c.tool for c in episode.calls] == [step.tool]
     assert seen[1][2]["content"].startswith(f"<tool_call>{step.tool} ")
     assert all(message["content"] for message in seen[1])
+
+
+def test_episode_does_not_give_a_model_its_thoughts_back_as_its_answer():
+    heard = []
+    script = [
+        Said(f"<think>Which one?</think>{GOOD[0]}"),
+        Said("", reasoning=f"This one: {GOOD[1]}"),
+        Said("", reasoning="Let me see", finish_reason="length"),
+        Said("<think>Let me see", finish_reason="length"),
+    ]
+
+    class Model(Scripted):
+        async def chat(self, messages, /):
+            heard.append([one["content"] for one in messages if one["role"] == "assistant"])
+            return await super().chat(messages)
+
+    llm = Model(script)
+    episode = run(llm, TASK, seed=SEED, **CERTAIN)
+    assert heard[4] == [GOOD[0], GOOD[1], "(no text)", "(no text)"]
+    assert llm.heard[3] == llm.heard[4] == CUT
+    assert episode.n_cut == 2
+
+
+def test_episode_ends_with_the_work_whatever_the_last_words_are():
+    for last in ("Everything has been carried out.", "", Said("I hav", finish_reason="length")):
+        episode = run(Scripted([*GOOD, last]), TASK, seed=SEED, **CERTAIN)
+        assert (episode.stop, episode.n_turns) == ("done", len(GOOD) + 1)
+        assert not episode.completed
 
 
 def test_episode_answers_an_unknown_tool_with_an_error_and_no_guess():
@@ -170,14 +198,17 @@ def test_episode_shows_the_plan_it_was_given_and_remembers_both():
     "text",
     [
         "TASK_COMPLETED",
-        "The task is complete.",
-        "All steps are done!",
-        "Not sure. But the task is done.",
-        "There isn't anything left to do, so the task is complete.",
+        "  **TASK_COMPLETED**\n",
+        "`TASK_COMPLETED`",
+        "## TASK_COMPLETED",
+        "TASK\\_COMPLETED.",
+        "task_completed!",
+        "All steps are through. TASK_COMPLETED",
+        "All steps are through.\nTASK_COMPLETED\nGoodbye.",
+        "Is anything left? No. (I looked.) TASK_COMPLETED.",
+        "全部步骤已完成。TASK_COMPLETED",
+        "| step | state |\n| --- | --- |\n| 1 | done |\n\nTASK_COMPLETED",
         "TASK_COMPLETED\n\nIf you need anything else, tell me.",
-        "The task is complete. Once you have read the report, delete it.",
-        "All steps have been successfully completed.",
-        "I have completed the task.",
     ],
 )
 def test_completion_is_heard(text):
@@ -188,20 +219,30 @@ def test_completion_is_heard(text):
     "text",
     [
         "",
-        "The task is not complete.",
-        "Once the task is complete I will stop.",
-        "I will answer when the job is done",
-        "until all steps are done",
-        "I don't think the task is complete yet.",
-        "I can't say the job is done.",
-        "We haven't seen that all steps are complete",
+        "The task is complete.",
+        "I have completed all of the steps.",
+        "任务已完成。",
         "I will answer TASK_COMPLETED once everything has run.",
-        "My last word will be `TASK_COMPLETED` when the report is written.",
+        "My last word will be `TASK_COMPLETED`.",
+        "Finally, I will output TASK_COMPLETED",
+        "Am Ende schreibe ich TASK_COMPLETED.",
+        "最后我会输出TASK_COMPLETED",
+        "I cannot say TASK_COMPLETED",
         "TASK_COMPLETED if everything is done.",
         "TASK_COMPLETED: no",
+        "TASK_COMPLETED?\nNo.",
         "The rules say: answer TASK_COMPLETED.",
-        "Is the task done? No, two steps are left.",
-        "First task completed, moving on to the second.",
+        'The rules say. "TASK_COMPLETED"',
+        "I read:\n\n> When all is done.\n> TASK_COMPLETED",
+        "My last message will be:\n\nTASK_COMPLETED\n\nI begin.",
+        "My last message will be:\n```\nTASK_COMPLETED\n```\n",
+        "1. Parse.\n2. Aggregate.\n3. TASK_COMPLETED",
+        "1. Parse. 2. Aggregate. 3. TASK_COMPLETED",
+        "- Parse.\n- TASK_COMPLETED",
+        "* Parse.\n* **TASK_COMPLETED**",
+        "Plan:\nparse\naggregate\nTASK_COMPLETED",
+        "parse → TASK_COMPLETED",
+        "Step 3: TASK_COMPLETED",
     ],
 )
 def test_completion_is_not_heard_where_it_is_only_spoken_of(text):

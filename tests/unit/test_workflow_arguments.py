@@ -2,6 +2,7 @@ import pytest
 
 from bench_suites.workflow import load_tools
 from bench_suites.workflow.arguments import check_arguments
+from bench_suites.workflow.steps import effective
 
 WRITER = "file_operations_writer"
 KNOWN = {"data/orders/2024-01.csv", "https://orders.example/v1/intake"}
@@ -19,6 +20,14 @@ def test_arguments_that_fit_have_no_fault():
     assert fault("data_processing_transformer", transform="pivot", columns=["a", "b"]) is None
 
 
+def test_arguments_are_read_as_json_has_them():
+    assert fault("utility_cache", cache_key="a:b", ttl_s=5.0) is None
+    assert fault("utility_cache", cache_key="a:b", ttl_s=None) is None
+    told = {"cache_key": "a:b", "ttl_s": 5}
+    assert effective("utility_cache", told | {"ttl_s": 5.0}) == effective("utility_cache", told)
+    assert effective("utility_cache", told | {"ttl_s": None}) == {"cache_key": "a:b"}
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "message"),
     [
@@ -26,9 +35,18 @@ def test_arguments_that_fit_have_no_fault():
         ("utility_cache", {"key": "a:b"}, 'parameter "key" is unknown; allowed are cache_key'),
         ("utility_cache", {"cache_key": "A B"}, 'a string such as "sandbox:last" (got "A B")'),
         ("utility_cache", {"cache_key": "a:b", "ttl_s": 0}, "an integer from 1 to 86400 (got 0)"),
-        ("utility_cache", {"cache_key": None}, "(got None)"),
+        ("utility_cache", {"cache_key": None}, "parameter cache_key is missing; a string such as"),
+        ("utility_cache", {"cache_key": ["a:b", None, True]}, '(got ["a:b", null, true])'),
+        ("utility_cache", {"cache_key": "a:b", "ttl_s": 5.5}, "from 1 to 86400 (got 5.5)"),
+        ("utility_logger", {"message": "x" * 1001}, "parameter message has over 1000 characters"),
+        ("utility_logger", {"message": ""}, 'must be a string of at least 1 character (got "")'),
+        (
+            "integration_scheduler",
+            {"cron": "0 0 * * *", "timezone": "Z"},
+            'a string of at least 2 characters (got "Z")',
+        ),
         ("computation_predictor", {"horizon_days": 10**4000}, "(got 1000"),
-        ("computation_analyzer", {"metric": "mean", "threshold": float("inf")}, "(got inf)"),
+        ("computation_analyzer", {"metric": "mean", "threshold": float("inf")}, "(got Infinity)"),
         ("computation_analyzer", {"metric": "mode"}, "one of mean, median, variance"),
         ("data_processing_transformer", {"transform": "pivot", "columns": [1]}, "array of strings"),
         ("data_processing_validator", {"schema": "s", "strict": 1}, "nothing at"),

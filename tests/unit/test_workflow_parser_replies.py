@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench_suites.workflow.conversation import says_it_is_done
 from bench_suites.workflow.reply_parser import Action, parse_reply
 from tests.unit.workflow_models import Native
 
@@ -53,6 +54,23 @@ def test_parser_reads_in_a_reply_what_is_meant(reply):
         "</tool_call>",
         "<<<<",
         "</think>",
+        "<think>",
+        '{"name": "x", "arguments": {\n',
+        "<function=x>",
+        "<tool_call><function=x>",
+        "<function=x><parameter=y>",
+        "I can't ",
+        "\n",
+        " ",
+        "[",
+        "[\n",
+        "{}\n",
+        '{"name": "x", "arguments": {}}' + " " * 10_000 + "x",
+        "<tool_call><function=x>" + "<parameter=y>" * 1000,
+        "." + "*" * 10_000,
+        "TASK_COMPLETED" + " " * 1000,
+        "a\n\n",
+        "#",
     ],
 )
 def test_parser_takes_time_in_proportion_to_the_reply(unit):
@@ -66,7 +84,8 @@ def test_parser_takes_time_in_proportion_to_the_reply(unit):
         times_s = []
         for _ in range(3):
             start_s = time.process_time()
-            parse_reply(text)
+            says_it_is_done(parse_reply(text).text)
+            parse_reply(text, is_cut=True)
             times_s.append(time.process_time() - start_s)
         return min(times_s)
 

@@ -34,10 +34,13 @@ def test_parser_never_searches_arguments_for_names_or_tags():
     assert parse_reply(text).actions == (Action("call", "write_it", None),)
 
 
-def test_parser_takes_reasoning_for_the_answer_when_there_is_no_content():
+def test_parser_reads_calls_in_the_reasoning_when_there_is_no_content():
     reasoning = f"I should read it. <tool_call>{READER} {TEXT}"
     assert parse_reply(" \n", reasoning).actions == (CALL,)
-    assert parse_reply(" \n", reasoning).text == reasoning
+    # It is not what the model said: it neither ends an episode nor is it given back.
+    assert parse_reply("", reasoning).text == ""
+    assert parse_reply("", reasoning, is_cut=True).actions == ()
+    assert parse_reply("", f"This one:\n{NAMED}").actions == (CALL,)
     assert parse_reply("Hello", reasoning).actions == ()
     assert parse_reply("", reasoning, (Native("utility_logger", "{}"),)).actions == (
         Action("call", "utility_logger", {}),
@@ -52,3 +55,98 @@ def test_parser_gives_texts_of_native_calls_that_can_be_sent(name, arguments):
     for action in parsed.actions:
         assert action.text.encode().decode() == action.text
         assert "?" not in action.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<think>a</think>b", "b"),
+        ("a</think>b", "b"),
+        ("a</think>b<think>c</think>d", "bd"),
+        ("a<think>b", "a"),
+        ("<think>TASK_COMPLETED", ""),
+    ],
+)
+def test_parser_leaves_out_what_was_thought(text, said):
+    assert parse_reply(text).text == said
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        (f"<tool_call>{READER} {TEXT}", (CALL,)),
+        (f"<tool_call>{READER} {TEXT}\nWhile I wa", (CALL,)),
+        (f"<tool_call>{READER} {TEXT[:-1]}", ()),
+        (f"<tool_call>{READER}", ()),
+        (f"<tool_call>{READER}</tool_call> and", (Action("call", READER, {}),)),
+        (f"<tool_search>a b</tool_search><tool_info>{READER[:6]}", (Action("search", "a b"),)),
+        (f"<function={READER}>{TEXT}</function>", (CALL,)),
+        (f"<function={READER}>{TEXT}", ()),
+        (f"<tool_call><function={READER}><parameter=source>a</parameter><parameter=b>", ()),
+        (f"<tool_call>{READER} {TEXT}</tool_call><function=a><parameter=b>1</parameter>", (CALL,)),
+        (f'{{"name": "{READER}", "arguments": {TEXT}', ()),
+    ],
+)
+def test_parser_takes_of_a_cut_answer_what_is_whole(text, actions):
+    found = parse_reply(text, is_cut=True)
+    assert (found.actions, found.is_cut) == (actions, True)
+    assert parse_reply("", None, [Native(READER, TEXT[:-1])], is_cut=True).actions == ()
+    assert parse_reply("", None, [Native(READER, TEXT)], is_cut=True).actions == (CALL,)
+
+
+NAMED = f'{{"name": "{READER}", "arguments": {TEXT}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        (NAMED, (CALL,)),
+        (NAMED.replace("arguments", "parameters"), (CALL,)),
+        (NAMED.replace(READER, f"functions.{READER}"), (CALL,)),
+        (f"I read it.\n\n```json\n{NAMED}\n```\nAnd wait.", (CALL,)),
+        (f"```\n{json.dumps(json.loads(NAMED), indent=2)}\n```", (CALL,)),
+        (f"<|python_tag|>{NAMED}<|eom_id|>", (CALL,)),
+        (f"[TOOL_CALLS][{NAMED}]", (CALL,)),
+        (f"<tool_call>[{NAMED}]</tool_call>", (CALL,)),
+        (f"[\n  {NAMED},\n  {NAMED}\n]", (CALL, CALL)),
+        (f'{{"type": "function", "function": {NAMED}}}', (CALL,)),
+        (f"<function={READER}>{TEXT}</function>", (CALL,)),
+        (
+            f"<function={READER}>\n<parameter=source>\n{ARGUMENTS['source']}\n</parameter>\n"
+            "<parameter=n>\n5\n</parameter>\n</function>",
+            (Action("call", READER, {**ARGUMENTS, "n": 5}),),
+        ),
+        (f"<function={READER}></function>", (Action("call", READER, {}),)),
+        (f"<function={READER}>source</function>", (Action("call", READER, None),)),
+        ('{"name": "tool_search", "arguments": {"query": "a b"}}', (Action("search", "a b"),)),
+        # Spoken of, or no call.
+        (f"I could send {NAMED}, but no.", ()),
+        (f"{NAMED} is what I would send.", ()),
+        (f"1. {NAMED}", ()),
+        (f"> {NAMED}", ()),
+        (f'{{"name": "{READER}"}}', ()),
+        (TEXT, ()),
+        (NAMED[:-1], ()),
+        # The prompt's own form goes first.
+        (f"<tool_search>a b</tool_search>\n{NAMED}", (Action("search", "a b"),)),
+    ],
+)
+def test_parser_reads_calls_as_families_are_trained_to_write_them(text, actions):
+    assert parse_reply(text).actions == actions
+
+
+@pytest.mark.parametrize(
+    ("text", "refuses"),
+    [
+        ("I'm sorry, but I can't assist with that.", True),
+        ("I am not able to process this request.", True),
+        ("Dabei kann ich leider nicht weiterhelfen.", True),
+        ("我无法提供帮助。", True),
+        ("I cannot aggregate before the parser has run.", False),
+        ("Sorry, I will try again.", False),
+        (f"I can't help it: <tool_call>{READER}</tool_call>", False),
+    ],
+)
+def test_parser_tells_a_refusal_from_other_words(text, refuses):
+    assert parse_reply(text).is_refusal is refuses
+    assert parse_reply("No.", is_refusal=True).is_refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 from datetime import timedelta
 
@@ -83,10 +84,12 @@ def test_tables_of_all_phases_or_of_those_wanted(run, capsys):
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
         "## Phase 5.1: the baseline, by model",
         "## Phase 5.3: flawed plans, by model and flaw",
+        "## Kinds: what became of cases, by phase",
     ]
     main([str(run), "--phase", "5.3"])
     said = capsys.readouterr().out
-    assert said.count("## ") == 1
+    assert said.count("## Phase ") == 1
+    assert re.search(r"outcome/kind +\| 5\.3 \|", said)
     # What is taken from a phase is there whether its own table is wanted or not.
     assert "[1] from phase 5.1" in said
 
@@ -112,7 +115,8 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
     assert main([str(later), "--reused", str(earlier.path)]) == 0
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
-        "## Phase 5.4: reliability of the tools, by model and tool success rate"
+        "## Phase 5.4: reliability of the tools, by model and tool success rate",
+        "## Kinds: what became of cases, by phase",
     ]
     assert f"[1] from phase 5.1 of run {earlier.run_id}" in said
     rows = pq.read_table(later / "aggregate.parquet").to_pylist()
@@ -137,13 +141,11 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     run = write_run(tmp_path / "run", mixed_cases()).path
     shutil.copytree(run, tmp_path / "unfinished")
     (tmp_path / "unfinished" / "results.parquet").unlink()
-    line = refused(capsys, "unfinished")
-    assert "there is no results.parquet" in line
-    assert "python -m pytest_ultrapar.analysis.compact unfinished" in line
+    assert "unfinished has no results: the run has not ended" in refused(capsys, "unfinished")
     shutil.copytree(run, tmp_path / "damaged")
     (tmp_path / "damaged" / "results.parquet").write_bytes(b"PAR1")
-    assert "results.parquet cannot be read" in refused(capsys, "damaged")
-    assert "cannot be read" in refused(capsys, run, "damaged")
+    assert "cannot read the results of damaged: " in refused(capsys, "damaged")
+    assert "cannot read the results of damaged: " in refused(capsys, run, "damaged")
     assert "reused no run, and not" in refused(capsys, run, "--reused", run)
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
     assert "does not hold what the suites of a run took" in refused(capsys, run)
@@ -154,9 +156,6 @@ def test_run_of_other_suites_is_refused(tmp_path, capsys):
     other = write_run(tmp_path / "run", [bench_case("mine", model="a")]).path
     line = refused(capsys, other)
     assert "its suites are mine; allowed are phase51, phase52" in line
-    unlike = run_of_seven(tmp_path / "unlike").path
-    (unlike / "results.jsonl").touch()
-    assert "there is no results.parquet" in refused(capsys, unlike)
 
 
 def test_phase_without_its_parameters_is_refused(tmp_path, capsys):

@@ -63,6 +63,18 @@ def test_baseline_has_a_row_for_each_model():
     assert (a["model"], a["n"], a["solved % (95 %)"]) == ("a", "1", "0.0 (0.0-79.3)")
 
 
+def test_answers_that_were_cut_are_counted_below_the_table():
+    cases = [
+        *some("phase51", solved=2, model="b", scores={"turns": 6.0, "cut_answers": 2.0}),
+        *some("phase51", unsolved=1, infra=1, model="b", scores={"turns": 3.0, "cut_answers": 0.0}),
+        *some("phase51", solved=1, model="a", scores={"turns": 3.0, "cut_answers": 0.0}),
+        *some("phase51", solved=1, model="of an earlier version"),
+    ]
+    (lines,) = tables(Counted(tuple(cases), {"phase51": ()}, ()), "first", ["phase51"])
+    (said,) = [line for line in lines if "cut" in line]
+    assert said.strip() == "b: 4 of 15 answers (27 %) were cut off at their limit of tokens"
+
+
 def test_coverage_is_of_planned_cases_that_were_not_skipped():
     outcomes = ["solved", "partial", "infra", "error", "never ran", "skipped"]
     assert coverage([bench_case(outcome=outcome) for outcome in outcomes]) == 2 / 5

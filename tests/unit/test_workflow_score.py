@@ -14,7 +14,7 @@ from bench_suites.workflow.achievement import (
 from bench_suites.workflow.adherence import adherence
 from bench_suites.workflow.error_kind import ErrorKind, classify_error
 from bench_suites.workflow.simulation import UNKNOWN_TOOL
-from bench_suites.workflow.steps import effective
+from bench_suites.workflow.steps import effective, work
 
 A, B, C = "data_processing_parser", "data_processing_transformer", "network_validator"
 X = "utility_logger"
@@ -148,13 +148,36 @@ def test_verdict_asks_for_all_steps_and_the_tasks_arguments_in_time(
     assert verdict.scores["false_claim"] == (completed and steps < 3)
 
 
+def test_step_is_undone_by_what_feeds_it_and_can_be_done_again():
+    task = next(
+        one for one in TASKS.by_id.values()
+        if one.required == ("network_fetcher", "data_processing_parser", "utility_cache")
+    )  # fmt: skip
+    fetch, parse, cache = (
+        Call(0, step.tool, json.dumps(dict(step.parameters)), ok=True) for step in task.plan.steps
+    )
+    assert task.plan.steps[2].needs == ("network_fetcher", "data_processing_parser")
+    for calls, done, n_needless in [
+        ((fetch, parse, cache), (fetch, parse, cache), 0),
+        ((fetch, cache, parse), (fetch, parse), 0),
+        ((fetch, cache, parse, cache), (fetch, parse, cache), 0),
+        ((fetch, cache, cache, parse), (fetch, parse), 1),
+        ((cache, parse, fetch), (fetch,), 0),
+        # Left out is not put behind: half of the work is half of the work.
+        ((fetch, cache), (fetch, cache), 0),
+    ]:
+        came_to = work(task.plan, calls)
+        assert came_to.done == tuple(one.tool for one in done)
+        assert came_to.n_needless == n_needless
+
+
 def test_verdict_scores_are_finite_numbers_by_the_documented_names():
     scores = score(episode(*PERFECT)).scores
     assert set(scores) == {
         "workflow", "workflow_sound", "phase2", "quality", "final", "tool_coverage", "arguments",
         "execution", "turns", "tool_calls", "searches", "infos", "unclosed_tags", "assisted",
         "assisted_turns", "steps", "needless", "false_claim", "reachable",
-        "verdict_original",
+        "verdict_original", "cut_answers",
     }  # fmt: skip
     assert all(isinstance(value, float) for value in scores.values())
 
@@ -212,7 +235,16 @@ def test_execution_quality_rewards_recovery_and_punishes_repetition():
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
-        ("tool_call_format", episode(stop="silent", completed=False)),
+        ("no_call", episode(stop="silent", completed=False)),
+        ("no_call", episode()),
+        ("cut", episode(stop="cut", n_cut=1)),
+        ("cut", episode(stop="max_turns", n_turns=10, n_cut=6)),
+        ("no_call", episode(stop="max_turns", n_turns=10, n_cut=5)),
+        ("cut", episode(ok(A), bad(B), stop="cut", n_cut=1)),
+        ("refusal", episode(stop="refusal")),
+        ("refusal", episode(ok(A), ok(B), stop="refusal")),
+        ("luck", episode(ok(A), stop="refusal", reachable=False)),
+        ("needless_calls", episode(*PERFECT, ok(X), ok(X), stop="cut", n_cut=1)),
         ("tool_call_format", episode(bad(A, "MALFORMED_CALL"), bad("", "UNKNOWN_TOOL"))),
         ("tool_selection", episode(bad("parse", "UNKNOWN_TOOL"))),
         ("parameter_config", episode(ok(A), bad(B, "INVALID_INPUT"), bad(B, "FILE_NOT_FOUND"))),
@@ -233,7 +265,13 @@ def test_error_kind_is_decided_by_what_happened(kind, found):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (episode(), "0 of 3 steps done: no call was well formed"),
+        (episode(), "0 of 3 steps done: nothing was called"),
+        (episode(bad("", UNKNOWN_TOOL)), "0 of 3 steps done: no call was well formed"),
+        (episode(stop="refusal"), "0 of 3 steps done: the model refused to go on"),
+        (
+            episode(ok(A), stop="cut"),
+            f"1 of 3 steps done: answers were cut off at their limit of tokens before {B} was done",
+        ),
         (episode(bad("no_such", UNKNOWN_TOOL)), "0 of 3 steps done: no tool was named that exists"),
         (episode(ok(A)), f"1 of 3 steps done: {B}, which the task needs, was never called"),
         (

@@ -34,6 +34,16 @@ def test_registry_dependencies_are_those_of_the_fact_sheet():
     assert found == NEEDS
 
 
+def test_registry_says_whose_work_a_tool_takes_up():
+    takes = {tool.name: set(tool.takes) for tool in load_tools().values()}
+    assert takes["utility_cache"] >= {"data_processing_parser", "network_fetcher"}
+    assert takes["data_processing_parser"] >= {"network_fetcher", "file_operations_reader"}
+    assert "network_monitor" not in {*takes["utility_cache"], *takes["utility_logger"]}
+    assert all(own <= load_tools().keys() for own in takes.values())
+    for tool in load_tools().values():
+        assert not takes[tool.name] & {tool.name, *tool.dependencies}
+
+
 def test_registry_errors_fit_their_category():
     for tool in load_tools().values():
         assert {"INVALID_INPUT", "OPERATION_FAILED", "TIMEOUT"} <= set(tool.errors)

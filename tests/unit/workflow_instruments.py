@@ -35,6 +35,8 @@ class Said:
     text: str
     reasoning: str | None = None
     tool_calls: tuple[()] = ()
+    finish_reason: str = "stop"
+    refusal: str | None = None
 
 
 class Scripted:

@@ -27,6 +27,7 @@ class Said:
     reasoning: str | None = None
     tool_calls: tuple[Native, ...] = ()
     finish_reason: str | None = "stop"
+    refusal: str | None = None
 
 
 @dataclass

@@ -208,7 +208,6 @@ def _stem(word: str) -> str:
 
 SLIPS_PER_TURN = 0.5
 """Chance of a slip per turn of a model without any skill."""
-_DONE = "TASK_COMPLETED"
 
 
 def utter(intent: Intent, rng: random.Random, skill: float) -> str:
@@ -225,30 +224,22 @@ def utter(intent: Intent, rng: random.Random, skill: float) -> str:
 def plain(intent: Intent) -> str:
     """The message for an intent, without any slip."""
     if isinstance(intent, Finish):
-        return f"All steps are through. {_DONE}"
+        return "All steps are through. TASK_COMPLETED"
     if isinstance(intent, LookUp):
-        return "\n".join(
-            [
-                *(f"<tool_search>{query}</tool_search>" for query in intent.queries),
-                *(f"<tool_info>{tool}</tool_info>" for tool in intent.tools),
-            ]
-        )
+        asked = [f"<tool_search>{query}</tool_search>" for query in intent.queries]
+        return "\n".join(asked + [f"<tool_info>{tool}</tool_info>" for tool in intent.tools])
     return f"<tool_call>{intent.tool} {json.dumps(intent.arguments)}</tool_call>"
 
 
 def _slip(intent: Intent, rng: random.Random) -> str:
     if not isinstance(intent, CallTool):
         return "Let me think about what to do here."
-    kind = int(rng.random() * 5)
-    if kind == 0:
-        return plain(intent.following or Finish())
-    if kind == 1:
-        category = intent.tool.rpartition("_")[0]
-        return plain(CallTool(f"{category}_processor", intent.arguments))
-    text = json.dumps(intent.arguments)
-    if kind == 2:  # noqa: PLR2004 - one of five slips
-        return f"<tool_call>{intent.tool} {text[: len(text) // 2]}</tool_call>"
-    if kind == 3:  # noqa: PLR2004 - one of five slips
-        kept = dict(list(intent.arguments.items())[1:])
-        return plain(CallTool(intent.tool, kept))
-    return f"Next I would work on {intent.tool}."
+    category, text = intent.tool.rpartition("_")[0], json.dumps(intent.arguments)
+    slips = (
+        plain(intent.following or Finish()),
+        plain(CallTool(f"{category}_processor", intent.arguments)),
+        f"<tool_call>{intent.tool} {text[: len(text) // 2]}</tool_call>",
+        plain(CallTool(intent.tool, dict(list(intent.arguments.items())[1:]))),
+        f"Next I would work on {intent.tool}.",
+    )
+    return slips[int(rng.random() * len(slips))]

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -151,12 +152,11 @@ class Feedback:
 @lru_cache(maxsize=2048)
 def read_feedback(text: str) -> Feedback:
     """What one message says; empty where it says nothing of the kind."""
-    hits: dict[str, tuple[Seen, ...]] = {}
-    starts = list(_SEARCH.finditer(text))
-    ends = [*(found.start() for found in starts[1:]), len(text)]
-    for found, end in zip(starts, ends, strict=False):
-        block = text[found.end() : end]
-        hits[found[1]] = tuple(Seen(hit[1], _names(hit[2])) for hit in _HIT.finditer(block))
+    _, *parts = _SEARCH.split(text)
+    hits = {
+        query: tuple(Seen(hit[1], _names(hit[2])) for hit in _HIT.finditer(block))
+        for query, block in zip(parts[::2], parts[1::2], strict=True)
+    }
     described = tuple(Seen(found[1], _names(found[2])) for found in _DESCRIBED.finditer(text))
     answered = tuple(Answered(found[1], found[2], found[3]) for found in _RESULT.finditer(text))
     return Feedback(hits, described, answered)
@@ -175,7 +175,6 @@ class Situation:
         known: Tools that were shown, by name, with their parameters.
         described: Names that were asked about with tool_info.
         answered: All calls so far.
-        n_turns: The persona's own messages so far.
     """
 
     prompt: Prompt
@@ -183,7 +182,6 @@ class Situation:
     known: dict[str, Seen]
     described: frozenset[str]
     answered: tuple[Answered, ...]
-    n_turns: int
 
 
 def read_situation(messages: Sequence[ChatMessage]) -> Situation:
@@ -196,10 +194,7 @@ def read_situation(messages: Sequence[ChatMessage]) -> Situation:
     for text in users[1:]:
         feedback = read_feedback(text)
         hits.update(feedback.hits)
-        for seen in (
-            *(hit for found in feedback.hits.values() for hit in found),
-            *feedback.described,
-        ):
+        for seen in (*chain.from_iterable(feedback.hits.values()), *feedback.described):
             known[seen.tool] = seen
         described.update(seen.tool for seen in feedback.described)
         answered += feedback.answered
@@ -209,5 +204,4 @@ def read_situation(messages: Sequence[ChatMessage]) -> Situation:
         known=known,
         described=frozenset(described),
         answered=tuple(answered),
-        n_turns=sum(message.role == "assistant" for message in messages),
     )

@@ -1,0 +1,98 @@
+"""Mocks of HTTP clients that cannot answer an episode, found when tests are collected."""
+
+from __future__ import annotations
+
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.engine.mocks import LIBRARIES, active_mock
+from pytest_ultrapar.session import internals
+from pytest_ultrapar.session.prefetch import ATTRIBUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+    from pytest_ultrapar.session.prefetch import Prefetched
+
+_MARKS = ("respx", "vcr")
+_SETUPS = ("setup_module", "setup_class", "setup_function", "setup_method")
+_CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
+_PATCHES = frozenset({"patch", "setattr"})
+_PAST = (
+    "requests of llm go past it: they are sent beside the tests, each before its own begins. "
+    "docs/how-to/mocks.md has what answers them instead, and where a mock of other requests may be"
+)
+
+
+def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
+    """Where a case uses a mock of an HTTP client that cannot answer its episode.
+
+    A session fixture that the episode names is none: it may be there for the episode's tools.
+    """
+    where = item.nodeid.split("[")[0]
+    for what in _uses(item, prefetched):
+        yield f"{where}: {what} is a mock of an HTTP client, and {_PAST}"
+
+
+def active_faults() -> Iterator[str]:
+    """The mock that is active before any test runs, so that it is no other test's."""
+    if (found := active_mock(surely=True)) is not None:
+        yield f"a mock that is active when tests are collected ({found}): {_PAST}"
+
+
+def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
+    yield from (f"@pytest.mark.{name}" for name in _MARKS if item.get_closest_marker(name))
+    if mocked := _mocked(getattr(item, "function", None), with_code=False):
+        yield f"what is around the test itself ({mocked})"
+    if mocked := _mocked(prefetched.function):
+        yield f"what is in or around the episode {prefetched.name!r} ({mocked})"
+    for name in _SETUPS:
+        for owner in (getattr(item, "module", None), getattr(item, "cls", None)):
+            if mocked := _mocked(getattr(owner, name, None)):
+                yield f"{name} ({mocked})"
+    for name in internals.fixture_names(item):
+        definition = internals.fixture_definition(item, name)
+        if definition is None or hasattr(definition.func, ATTRIBUTE):
+            continue
+        mocked = _mocked(definition.func)
+        is_for_tools = definition.scope == "session" and name in prefetched.arguments
+        # aioresponses did answer episodes once: a suite that relied on it must not send.
+        if mocked and not (is_for_tools and mocked != "aioresponses"):
+            yield f"fixture {name!r} ({mocked})"
+
+
+def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - whatever a suite has there
+    """The library of mocks around a function or in its code, or the client patched there."""
+    while function is not None:
+        own = getattr(function, "__globals__", {})
+        words = set(_words(getattr(function, "__code__", None))) if with_code else set()
+        named = [own.get(word, word) for word in sorted(words)]
+        # `_self_wrapper`: of a decorator that is an object, as vcr's is.
+        around = [own.get("__name__", ""), getattr(function, "_self_wrapper", "")]
+        patched = [patch.getter() for patch in getattr(function, "patchings", ())]
+        if words & _PATCHES:
+            patched += named
+        for known, values in ((LIBRARIES, around + named), (_CLIENTS, patched)):
+            if found := next((root for root in map(_root, values) if root in known), None):
+                return found
+        function = getattr(function, "__wrapped__", None)
+    return None
+
+
+def _words(code: CodeType | None) -> Iterator[str]:
+    """The names and texts in a function, and in those within it."""
+    yield from getattr(code, "co_names", ())
+    for constant in getattr(code, "co_consts", ()):
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
+def _root(value: object) -> str:
+    """The package that a value is, or is of; of a text, what it says."""
+    attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
+    name = value if isinstance(value, str) else getattr(value, attribute, "")
+    return str(name).partition(".")[0]
