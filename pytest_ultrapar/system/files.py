@@ -50,7 +50,8 @@ def cannot(
     except OSError as cause:
         # A descriptor's number names nothing.
         name = cause.filename if isinstance(cause.filename, str) else ""
-        where = "" if name in do else f"{name}: "
+        is_named = any(f"{name}{end}" in f"{do} " for end in (" ", ","))
+        where = "" if not name or is_named else f"{name}: "
         # Errors of pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
         msg = f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}"
