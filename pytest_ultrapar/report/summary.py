@@ -247,7 +247,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "tests behind": "more workers (-n) share them; plugins at the controller see all reports",
+    "after the last answer": "tests still ran (more workers, -n, share them) or workers ended",
     "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
 }
 """Where the time goes, and what helps, if what comes after the last answer takes long."""
@@ -262,7 +262,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
         "start": summary.start_s or 0.0,
         "serial sample": sample.duration_s if sample is not None else 0.0,
         "asking": asking_s,
-        "tests behind": summary.behind_s or 0.0,
+        "after the last answer": summary.behind_s or 0.0,
         "tables": summary.tables_s or 0.0,
     }
     whole_s = sum(parts.values())
@@ -273,7 +273,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
     for name, cure in _CURES.items():
         if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
-            yield f"CLIENT-BOUND: {name} took {percent(parts[name] / whole_s)} of the run: {cure}"
+            yield f"CLIENT-BOUND: {name} {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
@@ -543,7 +543,7 @@ def speedup_line(summary: RunSummary) -> str:
         longer = stretch_words(summary)
         return (
             f"speed-up at most {times(statistics.speedup)} over one after another:"
-            f" {statistics.speedup:,.1f} requests in flight at a time on average"
+            f" {statistics.speedup:,.1f} cases under way at a time on average"
             f"{longer and f'; {longer}'};"
             f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))} measures it"
         )
