@@ -269,7 +269,8 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     said = ", ".join(f"{name} {duration(part_s)}" for name, part_s in parts.items() if part_s)
     efficiency = ""
     if summary.bound_s is not None:
-        efficiency = f"; efficiency of the whole {percent(summary.bound_s / (whole_s - parts['serial sample']))}"
+        share = summary.bound_s / (whole_s - parts["serial sample"])
+        efficiency = f"; efficiency of the whole {percent(share)}"
     yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
     for name, cure in _CURES.items():
         if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
