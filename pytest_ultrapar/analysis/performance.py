@@ -43,7 +43,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
         first_token: Seconds from sending to the first token, over all streams; None without any.
         start_s: Seconds from the run's beginning to its first send; like the next two None where
             not all was one run of one host.
-        behind_s: From the end of the last episode to that of the last test.
+        behind_s: From the end of the last episode to that of the run: tests, and workers that end.
         tables_s: Making of the tables and of all figures, once the run was over.
         stretch: How much longer answers took where more was in flight; None: not known.
     """
@@ -64,7 +64,8 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alone(self) -> float | None:
         """As `Stretch` has it."""
-        return self.stretch.alone if self.stretch is not None else None
+        # What the client did not keep up with is in the times of the cases, too.
+        return None if self.stretch is None or self.client_bound else self.stretch.alone
 
 
 def performance(

@@ -123,9 +123,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         if outcome in {"refused", "bad_request"}:
             return outcome
         its_class = CLASSES[outcome]
-        if its_class.again == "reconnect":
-            # It was not read, and on a new connection that cannot be said again.
-            return "again"
         if its_class.again == "never" or (self.max_attempts == 1 and not is_doubted):
             return "give_up"
         # A server that does not want to see it again speaks for itself, not for another account.

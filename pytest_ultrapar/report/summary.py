@@ -251,7 +251,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "tests behind": "more workers (-n) share them; plugins at the controller see all reports",
+    "after the last answer": "tests still ran (more workers, -n, share them) or workers ended",
     "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
 }
 """Where the time goes, and what helps, if what comes after the last answer takes long."""
@@ -266,18 +266,19 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
         "start": summary.start_s or 0.0,
         "serial sample": sample.duration_s if sample is not None else 0.0,
         "asking": asking_s,
-        "tests behind": summary.behind_s or 0.0,
+        "after the last answer": summary.behind_s or 0.0,
         "tables": summary.tables_s or 0.0,
     }
     whole_s = sum(parts.values())
     said = ", ".join(f"{name} {duration(part_s)}" for name, part_s in parts.items() if part_s)
     efficiency = ""
     if summary.bound_s is not None:
-        efficiency = f"; efficiency of the whole {percent(summary.bound_s / whole_s)}"
+        share = summary.bound_s / (whole_s - parts["serial sample"])
+        efficiency = f"; efficiency of the whole {percent(share)}"
     yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
     for name, cure in _CURES.items():
         if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
-            yield f"CLIENT-BOUND: {name} took {percent(parts[name] / whole_s)} of the run: {cure}"
+            yield f"CLIENT-BOUND: {name} {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
@@ -547,7 +548,7 @@ def speedup_line(summary: RunSummary) -> str:
         longer = stretch_words(summary)
         return (
             f"speed-up at most {times(statistics.speedup)} over one after another:"
-            f" {statistics.speedup:,.1f} requests in flight at a time on average"
+            f" {statistics.speedup:,.1f} cases under way at a time on average"
             f"{longer and f'; {longer}'};"
             f" --ultrapar-baseline={min(30, max(1, statistics.n_planned // 4))} measures it"
         )

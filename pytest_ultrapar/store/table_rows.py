@@ -128,8 +128,8 @@ def _of_parquet(
         if of_cases is not None:
             has = partial(pc.is_in, value_set=pa.array(of_cases, pa.string()))
             # Cases that are asked for together often stand together.
-            ids = [file.read_row_group(at, ["case_id"])["case_id"] for at in groups]
-            groups = [at for at in groups if pc.any(has(ids[at])).as_py()]
+            ids = (file.read_row_group(at, ["case_id"])["case_id"] for at in groups)
+            groups = [at for at, own in enumerate(ids) if pc.any(has(own)).as_py()]
         batches = file.iter_batches(size, row_groups=groups, columns=names)
         if of_cases is not None:
             batches = (one.filter(has(one["case_id"])) for one in batches)

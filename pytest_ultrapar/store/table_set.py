@@ -20,7 +20,15 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import NO_VALUE, Attempt, Case, EpisodeEnded, Grade, TurnMessage
+from pytest_ultrapar.records import (
+    NO_VALUE,
+    Attempt,
+    Case,
+    EpisodeEnded,
+    Grade,
+    TurnMessage,
+    by_key,
+)
 from pytest_ultrapar.store.cost import Prices, RoleUses
 from pytest_ultrapar.store.manifest import Manifest
 from pytest_ultrapar.store.parquet import (
@@ -233,13 +241,18 @@ class TableSet:
 
     def plan(self, cases: Sequence[Case]) -> None:
         """Know the cases that rows are about, by their numbers from 0."""
+        # In parts, since a column of text has at most 2 GiB.
+        starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
+        self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
+
+    def _of_plan(self, cases: Sequence[Case]) -> pa.Table:
         columns = [one for one in results_columns(self.params, ()) if one.record in {Case, None}]
         arrays = []
         for one in columns:
             _, is_param, name = one.name.partition(".")
             values = (fit(case.params.get(name), one.kind) for case in cases)
             arrays.append(arrow_array(one, values) if is_param else field_of(one, cases))
-        self._cases = pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
+        return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def spent(self, ended: Iterable[Ended]) -> pa.Table:
         """What is kept of the graded episodes of those cases that have a result."""
@@ -249,7 +262,9 @@ class TableSet:
         own = [one for one in group if one.grade is not None]
         grades = [one.grade for one in own if one.grade is not None]
         # In a resumed run another worker may have graded it, and it is the requests that count.
-        known = self._cases.take(pa.array([one.number for one in own], pa.int64())), self.spent(own)
+        rows = by_key(divmod(one.number, CASES_PER_GROUP) for one in own)
+        parts = [self._cases[at].take(pa.array(its, pa.int64())) for at, its in rows.items()]
+        known = pa.concat_tables(parts or [self._cases[0].slice(0, 0)]), self.spent(own)
         found = {name: table[name] for table in known for name in table.column_names}
         columns = results_columns(self.params, scores)
         for one in columns:

@@ -243,13 +243,13 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
     attempts = episode.attempts
     if not attempts:
         return None, None
-    # Its duration runs from its first lease, which came at `t_lease_s` or a moment later; no term
-    # is beyond the true end, and what an episode does after its last answer counts, too.
-    by_duration_s = attempts[0].t_lease_s + episode.duration_s
-    return (
-        min([one.t_send_s for one in attempts]),
-        max([by_duration_s, *[one.t_end_s for one in attempts]]),
-    )
+    end_s = max([one.t_end_s for one in attempts])
+    first = attempts[0]
+    # Its duration runs from the lease with which it began, and has what it does after its last
+    # answer. One that prepared for long gave that lease back.
+    if first.t_lease_s <= first.t_ready_s:
+        end_s = max(end_s, first.t_lease_s + episode.duration_s)
+    return min([one.t_send_s for one in attempts]), end_s
 
 
 def charged(units: int | None) -> Charged:

@@ -33,8 +33,8 @@ def test_bound_is_shown_with_the_parts_beyond_it():
 def test_whole_run_is_shown_in_its_parts():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=7.5, tables_s=0.5)
     assert lines(whole, lane())[1] == (
-        "the run and its tables took 20.0 s: start 2.00 s, asking 10.0 s, tests behind 7.50 s,"
-        " tables 0.50 s; efficiency of the whole 30.0 %"
+        "the run and its tables took 20.0 s: start 2.00 s, asking 10.0 s, after the last"
+        " answer 7.50 s, tables 0.50 s; efficiency of the whole 30.0 %"
     )
 
 
@@ -42,8 +42,8 @@ def test_what_takes_long_after_the_last_answer_is_said_with_what_helps():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=20.0, tables_s=4.5)
     said = [line for line in lines(whole, lane()) if line.startswith("CLIENT-BOUND")]
     assert [line.partition(":")[2].partition(":")[0] for line in said] == [
-        " tests behind took 54.8 % of the run",
-        " tables took 12.3 % of the run",
+        " after the last answer 54.8 % of the run",
+        " tables 12.3 % of the run",
     ]
     few = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=2.9, tables_s=2.9)
     small = msgspec.structs.replace(MEASURED, start_s=200.0, behind_s=20.0, tables_s=4.5)

@@ -129,8 +129,7 @@ def of_own_times(interval, stretch=None):
 
 def test_without_a_sample_the_speedup_is_what_it_is_at_most():
     most = (
-        "speed-up at most 30.0x over one after another: 30.0 requests in flight at a time on"
-        " average"
+        "speed-up at most 30.0x over one after another: 30.0 cases under way at a time on average"
     )
     measures = "; --ultrapar-baseline=7 measures it"
     for interval in (None, (0.0, 33.0)):

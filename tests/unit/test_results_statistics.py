@@ -64,6 +64,8 @@ def test_span_ends_with_the_episode_and_not_with_its_last_answer():
 
     assert span(attempt(1, 1, 1.5, 2)) == (1.5, 5.0)
     assert span(attempt(1, 1, 1.5, 9)) == (1.5, 9.0)
+    # It gave its first lease back, so that nothing tells when it began.
+    assert span(attempt(3, 3.5, 3.6, 4)) == (3.6, 4.0)
     assert span() == (None, None)
 
 

@@ -130,9 +130,8 @@ def test_retry_gives_up_at_once_what_can_never_pass():
 
 def test_retry_with_one_attempt_never_tries_again():
     policy = RetryPolicy(max_attempts=1)
-    retried = [word for word, its in CLASSES.items() if its.again not in {"never", "reconnect"}]
+    retried = [outcome for outcome, its in CLASSES.items() if its.again != "never"]
     assert {policy.decide(Failure(outcome, "why"), [outcome]) for outcome in retried} == {"give_up"}
-    assert policy.decide(Failure("closed", "was not read"), ["closed"]) == "again"
     # What may be the fault of its key goes to another one all the same, and a probe decides.
     assert policy.decide(Failure("auth", "why"), ["auth"], is_doubted=True) == "again"
 
@@ -140,7 +139,7 @@ def test_retry_with_one_attempt_never_tries_again():
 def test_retry_obeys_a_server_that_does_not_want_to_see_a_request_again():
     policy = RetryPolicy()
     for outcome, its_class in CLASSES.items():
-        if its_class.again in {"never", "reconnect"}:
+        if its_class.again == "never":
             continue
         # A key that is out says nothing of the other keys.
         expected = "again" if its_class.removes else "give_up"

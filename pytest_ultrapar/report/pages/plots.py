@@ -124,7 +124,7 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     return Plot(
         "time",
         "Where the time went",
-        f"The bound is the time that no schedule could have saved.{said}",
+        f"No schedule could have saved the bound, with answers as slow as these.{said}",
         "summary.json: attribution; manifest.json: lanes",
         spec,
         ("part", "time", "share"),
