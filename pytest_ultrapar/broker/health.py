@@ -189,7 +189,9 @@ class LaneHealth:
             self.suspicion.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
-            return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
+            back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
+            why = f"{self._why(outcome, back)}: removed for the rest of the run"
+            return Removal(its_class.removes, why)
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
         # A refusal for rate is an answer, too: whoever gives it is at work.
@@ -264,10 +266,6 @@ class LaneHealth:
             return self._pause()
         self.on_trial = breaker.state == "half_open"
         return Resume()
-
-    def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
-        back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
-        return f"{self._why(outcome, back)}: removed for the rest of the run"
 
     def _why(self, outcome: str, back: str = "") -> str:
         lane = self._lane
