@@ -109,7 +109,9 @@ def benchmark_json(
             entries.append(_entry(f"{suite}{LATENCY_SUFFIX}", mode, None, latencies_s, extra))
     if not entries:
         return None
-    whole = _performance(performance)
+    whole = msgspec.to_builtins(performance)
+    del whole["first_token"]
+    whole["limits"] = whole.pop("audit")
     if len(suites) == 1:
         entries[0]["extra_info"].update(whole)
     for entry in entries:
@@ -196,12 +198,6 @@ def _alone(suite: str, model: str | None, statistics: RunStatistics) -> Iterator
         "throughput": n / serial_s,
     }
     yield _entry(suite, "serial", model, [serial_s / n], extra)
-
-
-def _performance(performance: Performance) -> dict[str, Any]:
-    values = msgspec.to_builtins(performance)
-    del values["first_token"]
-    return {**values, "limits": values.pop("audit")}
 
 
 def _group(suite: str, model: str | None) -> str:

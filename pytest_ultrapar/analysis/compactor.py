@@ -202,7 +202,11 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     Raises:
         SystemExit: Who started us has gone.
     """
-    _ask_machine()
+    from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
+
+    # Before numpy is there: cpuinfo, which pytest-benchmark asks, forks.
+    benchmark_json.machine_info()
+    benchmark_json.commit_info()
     breaks.rest(0.0)  # the time went by in other programs
     for module in (*_LOADED, *afterwards):
         if breaks.take():
@@ -275,14 +279,6 @@ class Reader(threading.Thread):
         if self._error is not None:
             raise self._error
         return self._taken
-
-
-def _ask_machine() -> None:
-    """Before numpy is there: cpuinfo, which pytest-benchmark asks, forks."""
-    from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
-
-    benchmark_json.machine_info()
-    benchmark_json.commit_info()
 
 
 if __name__ == "__main__":

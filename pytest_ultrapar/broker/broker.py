@@ -587,9 +587,7 @@ class LaneBroker:
 
     def close(self, now_s: float) -> None:
         """The run is over: the units of a day that nobody used are given back."""
-        now_s = max(now_s, self._now_s)
-        self._table.close_days(now_s)
-        self._table.end_pauses(now_s)
+        self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
         """What became of the limits that are estimated, since the last call; oldest first."""

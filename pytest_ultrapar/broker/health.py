@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -20,16 +22,13 @@ from pytest_ultrapar.apis.failure_classes import (
     is_doubted,
 )
 from pytest_ultrapar.broker.suspicion import Suspicion
+from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 from pytest_ultrapar.records import Microseconds
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable
-
     from pytest_ultrapar.apis.failure_classes import BreakerRule
     from pytest_ultrapar.broker.protocol import LeaseRequest
-    from pytest_ultrapar.pool.model import Lane
 
 
 RETRY_AFTER_JITTER = 0.1
@@ -72,6 +71,7 @@ class Resume:
 Verdict = Pause | Removal | Resume
 
 
+@dataclass(eq=False, repr=False)
 class LaneHealth:
     """Decides from the outcomes of a lane's leases when it pauses, or what of it is removed.
 
@@ -79,42 +79,32 @@ class LaneHealth:
     after the last pause had ended says something new.
 
     Attributes:
+        lane: For names in reasons.
+        rng: Source of all jitter, seeded by the caller.
+        episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+            nothing for so long is removed: no case that was open when it fell silent still waits.
+        wait_for_servers_s: How long a server is waited for that is not there, or loads its model;
+            0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
+        has_answered: Whether the lane's instance has ever answered.
+        base_url: Of the lane's instance, for reasons; empty where none is known.
         on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
         suspicion: Which requests it refused by the word of a key, model or instance.
     """
 
-    def __init__(
-        self,
-        lane: Lane,
-        rng: random.Random,
-        *,
-        episode_timeout_s: float = EPISODE_TIMEOUT_S,
-        wait_for_servers_s: float = 0.0,
-        has_answered: Callable[[], bool] = lambda: False,
-        base_url: str = "",
-    ) -> None:
-        """Start healthy.
+    lane: Lane
+    rng: random.Random
+    _: KW_ONLY
+    episode_timeout_s: float = EPISODE_TIMEOUT_S
+    wait_for_servers_s: float = 0.0
+    has_answered: Callable[[], bool] = lambda: False
+    base_url: str = ""
 
-        Args:
-            lane: For names in reasons.
-            rng: Source of all jitter, seeded by the caller.
-            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-                nothing for so long is removed: no case that was open when it fell silent still
-                waits.
-            wait_for_servers_s: How long a server is waited for that is not there, or loads its
-                model; 0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
-            has_answered: Whether the lane's instance has ever answered.
-            base_url: Of the lane's instance, for reasons; empty where none is known.
-        """
-        self._lane = lane
+    def __post_init__(self) -> None:
+        """Start healthy."""
         # Without the scheme: a report breaks what looks like a link.
-        self._address = base_url.partition("//")[2]
-        self._rng = rng
-        self._episode_timeout_s = episode_timeout_s
-        self._wait_s = wait_for_servers_s
-        self._has_answered = has_answered
+        self._address = self.base_url.partition("//")[2]
         self._failing = ""
-        self._breaker = Breaker(rng)
+        self._breaker = Breaker(self.rng)
         self._rate_until_s = self._failed_until_s = -math.inf
         self._rate_reason = self._failed_reason = ""
         self._rate_count = 0
@@ -132,7 +122,7 @@ class LaneHealth:
         """What is wrong with a server that is waited for, and how long; empty: none is."""
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
-        option = " (--ultrapar-wait-for-servers)" if self._wait_s else ""
+        option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
         return f"{self._why(self._failing)}, up to {self._bound_s():g} s{option}"
 
     def decide(
@@ -174,7 +164,7 @@ class LaneHealth:
             self._rate_count = 0
             is_back = self._breaker.answered(granted_s, now_s)
             return self.resume(now_s) if self.suspicion.answered() or is_back else None
-        if outcome in OF_HOST and self._has_answered():
+        if outcome in OF_HOST and self.has_answered():
             # It was there before, so that it is the way to it which fails.
             outcome = "connect"
         its_class = CLASSES.get(outcome)
@@ -182,14 +172,16 @@ class LaneHealth:
             # Not sent, not read, given up or lost: it says nothing of the lane.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
         if request is not None and (
-            is_first or is_doubted(outcome, retry_after_s, self._episode_timeout_s)
+            is_first or is_doubted(outcome, retry_after_s, self.episode_timeout_s)
         ):
             # A server that refuses is at work.
             is_back = self._breaker.answered(granted_s, now_s)
             self.suspicion.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
         if its_class.removes is not None:
-            return Removal(its_class.removes, self._farewell(outcome, retry_after_s))
+            back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
+            why = f"{self._why(outcome, back)}: removed for the rest of the run"
+            return Removal(its_class.removes, why)
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
         # A refusal for rate is an answer, too: whoever gives it is at work.
@@ -242,7 +234,7 @@ class LaneHealth:
         """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
         self.on_trial = False
         self._breaker.probe(granted_s)
-        lane = self._lane.lane_id
+        lane = self.lane.lane_id
         self._failed_until_s = self._no_later_than_hopeless(end_s, granted_s)
         self._failed_reason = f"lane {lane} failed and waits for the answer to one request"
         return self._pause()
@@ -251,7 +243,7 @@ class LaneHealth:
         """Nothing is sent until then, while a check is out; `resume` or an answer ends that."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
-            f"lane {self._lane.lane_id} is held while a check shows whether it is dead"
+            f"lane {self.lane.lane_id} is held while a check shows whether it is dead"
         )
         return self._pause()
 
@@ -265,12 +257,8 @@ class LaneHealth:
         self.on_trial = breaker.state == "half_open"
         return Resume()
 
-    def _farewell(self, outcome: str, retry_after_s: float | None) -> str:
-        back = f" (it asks to come back in {retry_after_s:,.0f} s)" if retry_after_s else ""
-        return f"{self._why(outcome, back)}: removed for the rest of the run"
-
     def _why(self, outcome: str, back: str = "") -> str:
-        lane = self._lane
+        lane = self.lane
         key = f"key {lane.provider}/{lane.key}"
         where = f" ({self._address})" if self._address else ""
         instance = f"instance {lane.provider}/{lane.instance}{where}"
@@ -294,8 +282,8 @@ class LaneHealth:
             if self._rate_count == 0:
                 self._rate_since_s = min(granted_s, now_s)
             self._rate_count += 1
-        lane = self._lane.lane_id
-        longest_s = max(MAX_RETRY_AFTER_S, self._episode_timeout_s)
+        lane = self.lane.lane_id
+        longest_s = max(MAX_RETRY_AFTER_S, self.episode_timeout_s)
         refused_s = now_s - self._rate_since_s
         if self._rate_count >= _HOPELESS_COUNT and refused_s >= longest_s:
             return Removal(
@@ -311,14 +299,14 @@ class LaneHealth:
                     f"than the {longest_s:g} s that a case may wait: "
                     "removed for the rest of the run",
                 )
-            pause_s = retry_after_s * (1 + self._rng.uniform(0, RETRY_AFTER_JITTER))
+            pause_s = retry_after_s * (1 + self.rng.uniform(0, RETRY_AFTER_JITTER))
             said = f"and asked for {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
             # One draw per burst: the largest of fifty draws would be no jitter at all.
             return None
         # Not for much longer than it has refused so far: it may be back as soon.
-        pause_s = min(backoff_s(self._rate_count, self._rng), 1.0 + 0.5 * refused_s)
+        pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
         said = f"without a time to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
@@ -327,7 +315,7 @@ class LaneHealth:
         if until_s <= self._rate_until_s:
             return None
         self._rate_until_s = until_s
-        self._rate_reason = f"lane {self._lane.lane_id} was rate limited {said}"
+        self._rate_reason = f"lane {self.lane.lane_id} was rate limited {said}"
         return self._pause()
 
     def _failed(
@@ -350,7 +338,7 @@ class LaneHealth:
             what = f"failed more often than not ({outcome})"
         self._failed_until_s = self._no_later_than_hopeless(breaker.until_s, now_s)
         pause_s = self._failed_until_s - now_s
-        self._failed_reason = f"lane {self._lane.lane_id} {what}: paused {pause_s:.2f} s"
+        self._failed_reason = f"lane {self.lane.lane_id} {what}: paused {pause_s:.2f} s"
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
@@ -368,19 +356,19 @@ class LaneHealth:
             what = "was loading its model" if is_loading else "could not be connected to"
         return Removal(
             "lane",
-            f"lane {self._lane.lane_id} {what} {breaker.n_in_row} times in a row over "
+            f"lane {self.lane.lane_id} {what} {breaker.n_in_row} times in a row over "
             f"{now_s - since_s:.1f} s: removed for the rest of the run",
         )
 
     def _bound_s(self) -> float:
-        has_answered = self._has_answered()
+        has_answered = self.has_answered()
         if self._breaker.rule is NOBODY_LISTENS:
-            if self._wait_s:
-                return self._wait_s
+            if self.wait_for_servers_s:
+                return self.wait_for_servers_s
             bound_s = UNREACHABLE_S if has_answered else NEVER_REACHED_S
         else:
             bound_s = math.inf if has_answered else NEVER_ANSWERED_S
-        return min(self._episode_timeout_s, bound_s)
+        return min(self.episode_timeout_s, bound_s)
 
     def _no_later_than_hopeless(self, until_s: float, now_s: float) -> float:
         breaker = self._breaker

@@ -613,7 +613,8 @@ class LaneTable:
             limit = self._limits[name]
             tranche = limit.shares.rows[word]
             assert isinstance(tranche, Tranche)
-            if tranche.set_most(left) and not limit.seats.in_flight:
+            is_less, tranche.most = left < tranche.most, left
+            if is_less and not limit.seats.in_flight:
                 self.idle.append(limit)
         self._adopt_shares(changed, now_s)
         self._look_at_short()
@@ -670,11 +671,13 @@ class LaneTable:
         for name in self.days:
             self._limits[name].look_at_days(now_s)
 
-    def close_days(self, now_s: float) -> None:
-        """Write down what was really used."""
+    def close(self, now_s: float) -> None:
+        """The run is over, and with it all pauses; what was really used of days is written down."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
+        for lane in self.lanes.values():
+            lane.pauses.end(now_s)
 
     def take_changes(self) -> list[LimitChange]:
         """Changes of the limits that are estimated, since the last call; oldest first."""
@@ -690,11 +693,6 @@ class LaneTable:
             on = lane.lane
             pauses += [LanePause(on.provider, on.instance, on.key, *one) for one in over]
         return sorted(pauses, key=lambda pause: pause.t_s)
-
-    def end_pauses(self, now_s: float) -> None:
-        """The run is over, and with it all pauses."""
-        for lane in self.lanes.values():
-            lane.pauses.end(now_s)
 
     def settle(self, now_s: float) -> None:
         """Tell the lanes which limits became full or free by everything that happened at `now_s`.

@@ -389,11 +389,6 @@ class Tranche:
         before, self.left, self.is_open = self.usable, units, True
         return self.usable != before
 
-    def set_most(self, units: float) -> bool:
-        """No host has spent so much; returns whether that is less than before."""
-        before, self.most = self.most, units
-        return units < before
-
     def close(self) -> None:
         """Allow nothing from now on; what is left is still held."""
         self.is_open, self.most = False, math.inf

@@ -139,6 +139,7 @@ class Waiting:
             self.head_of_line.free()
 
 
+@dataclass(eq=False, repr=False)
 class Line:
     """Requests that the same lanes can serve by the same rules, first come, first served.
 
@@ -153,22 +154,13 @@ class Line:
             group's gate is shut.
     """
 
-    def __init__(
-        self,
-        model: ModelState,
-        lane_set: LaneSet,
-        *,
-        worker: WorkerState | None = None,
-        group: GroupState | None = None,
-        prefers: LaneState | None = None,
-    ) -> None:
-        self.model = model
-        self.lane_set = lane_set
-        self.worker = worker
-        self.group = group
-        self.prefers = prefers
-        self.is_linked = False
-        self._queue: OrderedDict[int, Waiting] = OrderedDict()
+    model: ModelState
+    lane_set: LaneSet
+    worker: WorkerState | None = None
+    group: GroupState | None = None
+    prefers: LaneState | None = None
+    is_linked: bool = field(default=False, init=False)
+    _queue: OrderedDict[int, Waiting] = field(default_factory=OrderedDict, init=False)
 
     def __len__(self) -> int:
         return len(self._queue)

@@ -11,11 +11,14 @@ import math
 import secrets
 import threading
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
+from pytest_ultrapar.broker.protocol import NO_PART, TAKEN, BrokerStatus
 from pytest_ultrapar.cluster.claims import (
     SILENT_MS,
     ClaimCall,
@@ -26,9 +29,10 @@ from pytest_ultrapar.cluster.claims import (
     SameName,
 )
 from pytest_ultrapar.cluster.host_counts import HostCounts
-from pytest_ultrapar.cluster.identity import refuse_other
-from pytest_ultrapar.cluster.server import ask_patiently
+from pytest_ultrapar.cluster.identity import NumberedCases, refuse_other
+from pytest_ultrapar.cluster.server import ClusterServer, ask_patiently
 from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.report.whole_run import WholeRun, closed_words, waits_words
@@ -36,13 +40,9 @@ from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.cluster.identity import CaseLine, NumberedCases, RunIdentity
-    from pytest_ultrapar.cluster.server import ClusterServer
-    from pytest_ultrapar.pool.model import Lane
+    from pytest_ultrapar.cluster.identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
 """Cases that are claimed ahead of lines that are kin: before any began, and at least."""
@@ -156,6 +156,7 @@ def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
     return list(taken.items())
 
 
+@dataclass(eq=False, repr=False)
 class Claiming:
     """Keeps a host in cases until the whole run is over.
 
@@ -163,49 +164,39 @@ class Claiming:
     thread.
 
     Attributes:
+        server: Where claims are kept.
+        run: The run's name, with its shard if it has one.
+        name: This host's.
+        cases: All cases of the run.
+        lanes: Those that the run may use.
+        directory: The host's run directory.
+        patience_s: How long the server may be silent, or keep closed what the host needs.
+        status: What the broker says now, from any thread.
         said: What the server said last; None before `join`.
         n_claimed: Cases that this host claimed, without those that it left to others again.
     """
 
-    def __init__(
-        self,
-        server: ClusterServer,
-        run: str,
-        host: str,
-        cases: NumberedCases,
-        lanes: Sequence[Lane],
-        *,
-        directory: Path,
-        patience_s: float,
-        status: Callable[[], BrokerStatus | None],
-    ) -> None:
-        """Claim nothing yet.
+    server: ClusterServer
+    run: str
+    name: str
+    cases: NumberedCases
+    lanes: Sequence[Lane]
+    _: KW_ONLY
+    directory: Path
+    patience_s: float
+    status: Callable[[], BrokerStatus | None]
 
-        Args:
-            server: Where claims are kept.
-            run: The run's name, with its shard if it has one.
-            host: This host's name.
-            cases: All cases of the run.
-            lanes: Those that the run may use.
-            directory: The host's run directory.
-            patience_s: How long the server may be silent, or keep closed what the host needs.
-            status: What the broker says now, from any thread.
-        """
-        self._server = server
-        self._run = run
-        self._name = host
-        self._cases, self._lanes = cases, lanes
-        self._numbers = {case.case_id: number for number, case in enumerate(cases.cases)}
-        self._path = directory / CLAIMED_NAME
-        self._patience_s = patience_s
-        self._status = status
+    def __post_init__(self) -> None:
+        """Claim nothing yet."""
+        self._numbers = {case.case_id: number for number, case in enumerate(self.cases.cases)}
+        self._path = self.directory / CLAIMED_NAME
         self._life = secrets.token_hex(8)
         self._identity = ""
         self._host = self._seq = 0
         self.said: Claimed | None = None
         self._lost_cases: set[int] = set()
-        self._appetite = Appetite(kin_of(cases.lines, lanes))
-        self._counts = HostCounts(cases)
+        self._appetite = Appetite(kin_of(self.cases.lines, self.lanes))
+        self._counts = HostCounts(self.cases)
         self._holding: set[int] = set()
         self.n_claimed = 0
         self._done: list[int] = []
@@ -227,16 +218,16 @@ class Claiming:
         said = self.said
         if said is None:
             return None
-        unclaimed = dict.fromkeys(self._cases.models, 0)
-        for line, n in zip(self._cases.lines, said.unclaimed, strict=False):
+        unclaimed = dict.fromkeys(self.cases.models, 0)
+        for line, n in zip(self.cases.lines, said.unclaimed, strict=False):
             unclaimed[line.model] += n
         return WholeRun(
             n_hosts=said.n_hosts,
-            n_cases=len(self._cases),
+            n_cases=len(self.cases),
             n_done=said.n_done,
             n_open=said.n_open,
             unclaimed=unclaimed,
-            in_groups=bool(self._cases.groups),
+            in_groups=bool(self.cases.groups),
             n_claimed=self.n_claimed,
             hears_first=said.waits_ms > 0,
             drained=said.drained,
@@ -279,24 +270,24 @@ class Claiming:
         silent_ms = -1
         while True:
             said = ask_patiently(
-                lambda: self._server.claim(self._run, self._join_call(comes_back=False)),
-                self._patience_s,
+                lambda: self.server.claim(self.run, self._join_call(comes_back=False)),
+                self.patience_s,
                 lambda why: waiting("the server of the cluster", f": {why}"),
             )
             if isinstance(said, Claimed):
                 return self._joined(self._checked(said))
             if isinstance(said, OtherRun):
-                raise refuse_other(self._run, identity, said.identity)
+                raise refuse_other(self.run, identity, said.identity)
             assert isinstance(said, SameName)
             if silent_ms >= 0 and said.silent_ms < silent_ms + IDLE_S * 500:
                 msg = (
-                    f'--ultrapar-cluster-host: a host named "{self._name}" is at work in run '
-                    f'"{self._run}"; give each host a name of its own'
+                    f'--ultrapar-cluster-host: a host named "{self.name}" is at work in run '
+                    f'"{self.run}"; give each host a name of its own'
                 )
                 raise ConfigError(msg)
             silent_ms = said.silent_ms
             waiting(
-                f'the host "{visible(self._name)}" to be taken for dead',
+                f'the host "{visible(self.name)}" to be taken for dead',
                 f": a host that was killed keeps its name for {SILENT_MS // 1000} s",
             )
             sleep(IDLE_S)
@@ -345,9 +336,9 @@ class Claiming:
             # it finished since the last look is run again.
             for _ in range(LEAVE_TRIES):
                 with suppress(UltraparError):
-                    self._server.claim(self._run, call)
+                    self.server.claim(self.run, call)
                     break
-        self._server.close()
+        self.server.close()
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -368,14 +359,14 @@ class Claiming:
             try:
                 # One that started anew may have forgotten what it was told last: until it has
                 # heard all, nothing else is said to it.
-                is_another = is_another or (may_be_another and self._server.is_another())
-                said = None if is_another else self._server.claim(self._run, call)
+                is_another = is_another or (may_be_another and self.server.is_another())
+                said = None if is_another else self.server.claim(self.run, call)
                 if isinstance(said, Claimed):
                     self._take(self._checked(said), call, begun_s)
                 else:
                     said = self._come_back()
                     is_another = False
-                call, may_be_another = None, self._server.was_reconnected()
+                call, may_be_another = None, self.server.was_reconnected()
             except _TakenError as error:
                 self._lost(str(error))
                 return
@@ -389,7 +380,7 @@ class Claiming:
             if troubled_since_s is None:
                 self._has_warned = False
             elif self._lasts_too_long(now_s - troubled_since_s, trouble):
-                self._lost(f"{trouble}; the run waited {self._patience_s:g} s for it")
+                self._lost(f"{trouble}; the run waited {self.patience_s:g} s for it")
                 return
             if said is not None:
                 if said.drained and not self._is_drained:
@@ -413,7 +404,7 @@ class Claiming:
             return
         until_s = boot_s() + LOOK_S
         while boot_s() < until_s and not self._stop.wait(SOON_S):
-            status = self._status()
+            status = self.status()
             if self._new or (status is not None and status.ended_episodes > self._counts.n_ended):
                 return
 
@@ -422,11 +413,11 @@ class Claiming:
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
             self._troubled(f"{trouble}; nothing is sent meanwhile")
-        return troubled_s > self._patience_s
+        return troubled_s > self.patience_s
 
     def _next_call(self) -> ClaimCall:
         self._collect()
-        status, whole, words = self._status(), self.whole, ""
+        status, whole, words = self.status(), self.whole, ""
         assert self.said is not None
         assert whole is not None
         if status is not None:
@@ -435,9 +426,9 @@ class Claiming:
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = boot_s()
             # Keys of which nothing is shared may be asked all the while.
-            closed = closed_words(whole, status, self._lanes)
+            closed = closed_words(whole, status, self.lanes)
             self._trouble = "" if status.in_flight else status.trouble or closed
-            words = waits_words(whole, status, self._lanes) or _told(status)
+            words = waits_words(whole, status, self.lanes) or _told(status)
             for sentence in status.notes:
                 if sentence not in self._noted:
                     self._noted.add(sentence)
@@ -485,7 +476,7 @@ class Claiming:
                 failed.append(number)
             elif number not in self._holding:
                 given.append(number)
-        cases = [self._cases.cases[number] for number in given]
+        cases = [self.cases.cases[number] for number in given]
         if cases:
             with self._path.open("a", encoding="utf-8") as file:
                 file.writelines(f"{case.case_id}\n" for case in cases)
@@ -511,9 +502,9 @@ class Claiming:
         """Join again: this host was taken for dead, or the server forgot it."""
         begun_s = boot_s()
         call = self._join_call(comes_back=True)
-        said = self._server.claim(self._run, call)
+        said = self.server.claim(self.run, call)
         if not isinstance(said, Claimed):
-            msg = f'run "{self._run}" goes on without this host: another one took its name'
+            msg = f'run "{self.run}" goes on without this host: another one took its name'
             raise _TakenError(msg)
         self._checked(said)
         # The rest is said while nobody is given a case yet.
@@ -524,15 +515,15 @@ class Claiming:
         return self._joined(said)
 
     def _ids(self, numbers: Iterable[int]) -> list[str]:
-        return [self._cases.cases[number].case_id for number in numbers]
+        return [self.cases.cases[number].case_id for number in numbers]
 
     def _join_call(self, *, comes_back: bool) -> JoinCall:
         return JoinCall(
-            name=self._name,
+            name=self.name,
             life=self._life,
             identity=self._identity,
-            lines=self._cases.ranges,
-            groups=self._cases.rules(),
+            lines=self.cases.ranges,
+            groups=self.cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
             # A server that forgot the run hears of all.
@@ -547,7 +538,7 @@ class Claiming:
         Raises:
             ConfigError: It cannot: somebody else wrote to the run's keys.
         """
-        n_lines, n_cases = len(self._cases.ranges), len(self._cases)
+        n_lines, n_cases = len(self.cases.ranges), len(self.cases)
         by_line = (said.unclaimed, said.claimable)
         is_ours = (
             all(len(one) == n_lines and min(one, default=0) >= 0 for one in by_line)
@@ -556,7 +547,7 @@ class Claiming:
         )
         if not is_ours:
             what = "cases that the run does not have"
-            raise self._server.strange(what)
+            raise self.server.strange(what)
         return said
 
     def _joined(self, said: Claimed) -> Claimed:
@@ -576,7 +567,7 @@ class Claiming:
 
     def _give_up(self, number: int) -> None:
         """A case was not asked any further, as another host has it; or had it until just now."""
-        case = self._cases.cases[number]
+        case = self.cases.cases[number]
         if number not in self._lost_cases:
             self._counts.claim(number)
             self._offer([case.index])

@@ -223,11 +223,6 @@ class ClusterRun:
         return joined_words(whole, self.part, self.address.shown, shares, self._limits)
 
     @property
-    def has_joined(self) -> bool:
-        """Whether it is one of the run's hosts, or was."""
-        return self.whole is not None
-
-    @property
     def whole(self) -> WholeRun | None:
         """What this host knows of the whole run, from any thread; None before it has joined."""
         return None if self._claiming is None else self._claiming.whole
@@ -315,17 +310,11 @@ class ClusterRun:
         """
         return KeyGroup(self.address.digest, f"host {self.host} of {self.name}")
 
-    def start(
-        self,
-        offer: Callable[[Sequence[int]], object],
-        over: Callable[[], object],
-        lost: Callable[[str], object],
-        troubled: Callable[[str], object],
-        hold: Callable[[float, Sequence[str], Sequence[str]], object],
-    ) -> None:
-        """Begin to claim cases (`Claiming.start`)."""
+    @property
+    def claiming(self) -> Claiming:
+        """What claims cases; after `join`."""
         assert self._claiming is not None
-        self._claiming.start(offer, over, lost, troubled, hold)
+        return self._claiming
 
     def finished(self, nodeid: str, outcome: str) -> None:
         """The test of a case was reported with this outcome."""

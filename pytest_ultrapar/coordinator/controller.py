@@ -481,7 +481,7 @@ class ControllerSession:
             return False
         self._claims = True
         dsession = self.config.pluginmanager.getplugin("dsession")
-        cluster.start(
+        cluster.claiming.start(
             event(dsession, "claimed", self._claimed),
             event(dsession, "claims_over", self._claims_over),
             event(dsession, "claims_lost", self._claims_lost),

@@ -230,15 +230,12 @@ class Dispatch:
         for (rank, model, group), line in self._lines.items():
             if not line or (home is not None and model not in home.models):
                 continue
-            if self._n_to_come(worker, group) >= most:
+            if self._held[worker][group] - self._ended[worker].get(group, 0) >= most:
                 continue
             urgency = (rank, -len(line) / self._seats_of.get(model, 1))
             if best is None or urgency < best:
                 best, chosen = urgency, line
         return chosen
-
-    def _n_to_come(self, worker: str, group: str) -> int:
-        return self._held[worker][group] - self._ended[worker].get(group, 0)
 
     def _counted_as(self, index: int) -> str | None:
         item = self._items[index]

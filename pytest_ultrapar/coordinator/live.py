@@ -6,11 +6,13 @@ import math
 import os
 import threading
 from collections import Counter, defaultdict, deque
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, estimate
+from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estimate
+from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.report.live_view import (
     MOST_FAILURES,
@@ -33,20 +35,17 @@ from pytest_ultrapar.report.progress import (
     progress_line,
     tables_line,
 )
-from pytest_ultrapar.report.whole_run import share_words, waits_words
+from pytest_ultrapar.report.whole_run import WholeRun, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     import pytest
 
-    from pytest_ultrapar.analysis.plan.eta import ToAsk
-    from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.pool.settings import Live
     from pytest_ultrapar.report.live_screen import LiveScreen
-    from pytest_ultrapar.report.whole_run import WholeRun
 
 
 _LOOK_S = 0.5
@@ -133,9 +132,7 @@ class LiveProgress:
             whole: What is known of a run of several hosts; called in this object's thread.
         """
         self._terminal.clear()
-        asking = _Asking(
-            to_ask, planned, status, self._tally, is_simulated=is_simulated, whole=whole
-        )
+        asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
         # The thread may come in between: before its first look the new line says nothing.
         self._line, self._look = asking.line, asking.look
         if self._has_view:
@@ -276,29 +273,22 @@ def _reason(report: pytest.TestReport) -> str:
     return lines[0] if lines else ""
 
 
+@dataclass(eq=False, repr=False)
 class _Asking:
     """Looks at the broker and estimates what is left. One thread."""
 
-    def __init__(
-        self,
-        to_ask: ToAsk,
-        planned: Mapping[str, int],
-        status: Callable[[], BrokerStatus | None],
-        tally: Tally,
-        *,
-        is_simulated: bool,
-        whole: Callable[[], WholeRun | None] = lambda: None,
-    ) -> None:
-        self._whole = whole
-        self._to_ask = to_ask
-        self._limits = {limit.name: limit for limit in to_ask.limits}
-        self._planned = planned
-        self._tally = tally
-        self._is_simulated = is_simulated
+    to_ask: ToAsk
+    planned: Mapping[str, int]
+    status: Callable[[], BrokerStatus | None]
+    tally: Tally
+    is_simulated: bool
+    whole: Callable[[], WholeRun | None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self._limits = {limit.name: limit for limit in self.to_ask.limits}
         self._kept: Sequence[BrokerStatus] = ()
-        self._n_to_answer = sum(to_ask.cases.values()) + to_ask.n_recovered
-        self._status = status
-        self._state = ProgressState(sum(planned.values()))
+        self._n_to_answer = sum(self.to_ask.cases.values()) + self.to_ask.n_recovered
+        self._state = ProgressState(sum(self.planned.values()))
         self._looks = Looks.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
@@ -308,7 +298,7 @@ class _Asking:
 
     def look(self, now_s: float) -> bool:
         """See how far the run is, if the broker answers; whether it waits for other servers now."""
-        self._seen = status = self._status()
+        self._seen = status = self.status()
         if status is None:
             return False
         before = self._state.waits
@@ -318,19 +308,19 @@ class _Asking:
         self._state = observe(
             self._state,
             answered=status.ended_episodes,
-            counts=self._tally.counts.copy(),
+            counts=self.tally.counts.copy(),
             in_flight=status.in_flight,
             now_s=now_s,
             all_answered=status.ended_episodes >= self._n_to_answer,
             waits=waits,
         )
-        whole = self._whole()
+        whole = self.whole()
         if whole is not None:
             self._state = observe_whole(
                 self._state,
                 whole,
                 share=share_words(status.shares, self._limits),
-                waits=waits_words(whole, status, self._to_ask.lanes) or waits,
+                waits=waits_words(whole, status, self.to_ask.lanes) or waits,
                 now_s=now_s,
             )
         if not waits or waits == before or now_s < self._next_word_s:
@@ -356,11 +346,11 @@ class _Asking:
             self._interval,
             now_s,
             status.waiting,
-            lane_rows(self._to_ask.lanes, self._limits, self._kept, status),
-            model_rows(self._planned, self._tally.by_model.copy()),
-            [*self._tally.failures],
-            self._tally.spent(self._planned),
-            self._is_simulated,
+            lane_rows(self.to_ask.lanes, self._limits, self._kept, status),
+            model_rows(self.planned, self.tally.by_model.copy()),
+            [*self.tally.failures],
+            self.tally.spent(self.planned),
+            self.is_simulated,
         )
 
     def _estimate(self, status: BrokerStatus, now_s: float) -> None:
@@ -368,12 +358,12 @@ class _Asking:
         is_stuck = bool(self._state.waits) and not status.in_flight
         if self._state.whole is not None or (now_s < self._next_estimate_s and not is_stuck):
             return
-        eta = None if is_stuck else estimate(self._to_ask, status, self._looks.since)
+        eta = None if is_stuck else estimate(self.to_ask, status, self._looks.since)
         self._state = replace(self._state, eta=eta, eta_at_s=now_s)
         self._interval = None
         if eta is not None:
             self._ends.note(now_s, eta)
-            n_ended = status.ended_episodes - self._to_ask.n_recovered
+            n_ended = status.ended_episodes - self.to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
         # Too little is known at first only: then the next look may be the one that knows.
         least_s = _ESTIMATE_S if eta is not None else 0.0

@@ -143,7 +143,8 @@ class LocalSession:
             self._coordinator.join_cluster(self._cases)
         # Cases are claimed when the broker says that they could be sent.
         prefetcher.start()
-        cluster.start(prefetcher.put, prefetcher.close, lost, self._coordinator.warn, self._hold)
+        put, close, warn = prefetcher.put, prefetcher.close, self._coordinator.warn
+        cluster.claiming.start(put, close, lost, warn, self._hold)
 
     def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
         if self._port is not None:

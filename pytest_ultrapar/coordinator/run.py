@@ -559,7 +559,7 @@ class Run:
         there would fail.
         """
         alone = self.options.cluster_run is None
-        return alone or (self.cluster is not None and self.cluster.has_joined)
+        return alone or (self.cluster is not None and self.cluster.whole is not None)
 
     def close(self) -> None:
         """Leave the other hosts, end the services, let go of all that is held. Idempotent."""

@@ -159,22 +159,17 @@ class Handed:
     fault: PromptRefused | BadRequestError | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Pump:
     """A stream that the engine reads; whoever asked for it takes from here what has come."""
 
-    def __init__(
-        self,
-        pieces: Pieces,
-        task: asyncio.Task[Any],
-        *,
-        masked: Callable[[bytes], bytes],
-        shown: Callable[[str], str],
-    ) -> None:
-        self._pieces = pieces
-        self._task = task
-        self._events = MaskedEvents(masked)
-        self._shown = shown
-        task.add_done_callback(pieces.wake)
+    _pieces: Pieces
+    _task: asyncio.Task[Any]
+    _events: MaskedEvents
+    _shown: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        self._task.add_done_callback(self._pieces.wake)
 
     async def next(self) -> bytes:
         """The events that came since the last call, at least one; none after the last.

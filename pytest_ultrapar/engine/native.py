@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.native_request import (
@@ -132,7 +133,8 @@ class NativeClient:
         task = self._loop.create_task(self._answered(turn, asked))
         task.add_done_callback(_over)
         if asked.pieces is not None:
-            pump = Pump(asked.pieces, task, masked=self._masked, shown=self._sender.parts.shown)
+            shown = self._sender.parts.shown
+            pump = Pump(asked.pieces, task, MaskedEvents(self._masked), shown)
             try:
                 if await pump.begin():
                     headers = self._handed_on(asked.pieces.headers or {})

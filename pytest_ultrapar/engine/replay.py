@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import SequenceMatcher, unified_diff
 from http import HTTPStatus
 from itertools import product, takewhile
@@ -22,6 +22,7 @@ from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.sanitise import part_of
 from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import (
     BadRequestError,
     InfraError,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.wire import ClientMessage
     from pytest_ultrapar.engine.answers import Request
     from pytest_ultrapar.engine.conversation import Conversation
-    from pytest_ultrapar.engine.endpoints import Endpoint
 
 _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
 """Of an attempt; a replayed one has no duration."""
@@ -212,39 +212,36 @@ class ReplaySettings(msgspec.Struct, frozen=True):
     redact: Callable[[bytes], bytes]
 
 
+@dataclass(eq=False, repr=False)
 class EpisodeReplay:
-    """Gives the requests of one episode their stored answers; used on the engine's loop."""
+    """Gives the requests of one episode their stored answers; used on the engine's loop.
 
-    def __init__(
-        self,
-        settings: ReplaySettings,
-        case_id: str,
-        lanes: Sequence[Endpoint],
-        *,
-        role: str,
-        now_s: Callable[[], float],
-        shown: Callable[[str], str],
-    ) -> None:
-        """Read what the earlier run has for a case.
+    Attributes:
+        settings: Of the engine.
+        case_id: The case.
+        lanes: Of the model that is asked.
+        role: As whose answers: those of the case's own model, where empty.
+        now_s: Reads the engine's clock.
+        shown: As of `EngineParts`.
+    """
 
-        Args:
-            settings: Of the engine.
-            case_id: The case.
-            lanes: Of the model that is asked.
-            role: As whose answers: those of the case's own model, where empty.
-            now_s: Reads the engine's clock.
-            shown: As of `EngineParts`.
-        """
-        self._settings = settings
-        self._role = role
-        self._now_s, self._shown = now_s, shown
-        self._lanes = _kinds(lanes)
-        self._case = settings.case(case_id)
+    settings: ReplaySettings
+    case_id: str
+    lanes: Sequence[Endpoint]
+    _: KW_ONLY
+    role: str
+    now_s: Callable[[], float]
+    shown: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        """Read what the earlier run has for the case."""
+        self._kinds = _kinds(self.lanes)
+        self._case = self.settings.case(self.case_id)
         self._missing = self._case.missing
         stored: list[Stored] = []
         if self._case.episode is not None:
             try:
-                stored = list(stored_requests(self._case.episode, self._case.part, role))
+                stored = list(stored_requests(self._case.episode, self._case.part, self.role))
             except Exception as error:  # noqa: BLE001 - of a damaged record or part: the case has nothing
                 self._missing = f"its requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
@@ -272,7 +269,7 @@ class EpisodeReplay:
         is_stream = request.pieces is not None if there and there[0][0].read_by else None
         match = self._answers.take(ways, is_stream=is_stream)
         if match is None or not match.stored.is_answered:
-            if not self._settings.asks:
+            if not self.settings.asks:
                 await sleep(_left_after_s(match))
                 error = self._failure(match, ways, request)
                 if isinstance(error, ReplayMissError):
@@ -286,7 +283,7 @@ class EpisodeReplay:
         """A request as lanes of each kind would be asked it; some may be unable to say it."""
         found: list[tuple[Endpoint, bytes]] = []
         refusal: TypeError | None = None
-        for endpoint in self._lanes:
+        for endpoint in self._kinds:
             try:
                 found.append(request.on(endpoint))
             except TypeError as error:
@@ -297,7 +294,7 @@ class EpisodeReplay:
 
     def _asked(self, endpoint: Endpoint, body: bytes) -> Wording:
         headers = tuple(sorted(matters(endpoint.headers).items()))
-        body = canonical(self._settings.redact(body))
+        body = canonical(self.settings.redact(body))
         return Wording(endpoint.resource, endpoint.query, headers, body)
 
     def _given(
@@ -312,7 +309,7 @@ class EpisodeReplay:
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId]:
         """A stored answer as if it came now, noted as replayed."""
         stored = match.stored
-        then, now_s = stored.attempt, self._now_s()
+        then, now_s = stored.attempt, self.now_s()
         assert then is not None
         assert stored.status is not None
         lane = LaneId(f"{then.provider}/{then.instance}/{then.key}")
@@ -348,7 +345,7 @@ class EpisodeReplay:
         note.tried(turn, there, body, answer, result)
         note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
-            message = self._shown(result.message)
+            message = self.shown(result.message)
             # What was known then, or what has been learned since.
             if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
@@ -364,25 +361,25 @@ class EpisodeReplay:
         self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
         """Why a request has no answer: there was none then, or it was not asked then."""
-        run, episode = self._settings.run, self._case.episode
+        run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
             # Of a stream that ended in a refusal nothing is kept; it was what ended the episode.
-            ending = "infra" if self._role else "refused"
+            ending = "infra" if self.role else "refused"
             if outcome == "refused" and episode is not None and episode.ending == ending:
                 kind = bare_kind(episode.kind or outcome)
                 return PromptRefused(kind, f"refused in run {run}: {episode.detail or kind}")
             kind = outcome if outcome not in _ANSWERED else "malformed"
             return InfraError(kind, f"run {run} has no answer to this request: {kind}")
         if episode is not None and episode.ending == "infra":
-            said = canonical(self._settings.redact(_messages(request)))
+            said = canonical(self.settings.redact(_messages(request)))
             if said in self._unsent or not (episode.exchanges or episode.attempts):
                 why = f"run {run} never sent this request: {episode.detail or episode.kind}"
                 return InfraError(bare_kind(episode.kind or "infra"), why)
         return ReplayMissError(self._miss(ways))
 
     def _miss(self, ways: Sequence[Wording]) -> str:
-        run = self._settings.run
+        run = self.settings.run
         if self._missing:
             return f"run {run} has no answer to this request: {self._missing}"
         if not ways:

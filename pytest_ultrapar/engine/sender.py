@@ -12,7 +12,7 @@ import random
 from asyncio import sleep  # a test may fake `asyncio.sleep`
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -142,67 +142,53 @@ class Sends:
                 await asyncio.wait_for(self._idle.wait(), _CLOSE_S)
 
 
+@dataclass(eq=False, repr=False)
 class Sender:
     """Sends the requests of one episode to one model; used on the engine's loop.
 
     Attributes:
         parts: What the clients of all episodes share.
         model: All requests are for it.
-        role: Which role of the pool that model has here; empty: it is the case's own.
+        group: The case's group in the assignment, empty for none.
         case_id: The case.
+        seed: For the jitter of back-offs.
+        first: The episode's first lease until a request takes it; None: that is another sender's.
+        until_s: The episode's deadline, monotonic seconds.
+        role: Which role of the pool that model has here; empty: it is the case's own.
+        case: The sender of the episode's own model, where this is not it.
         conversation: What becomes of requests is noted there.
         sends: What the episode is sending.
         since_s: When the episode began, monotonic seconds.
     """
 
-    def __init__(
-        self,
-        parts: EngineParts,
-        *,
-        model: str,
-        group: str,
-        case_id: str,
-        seed: int,
-        first: Lease | None,
-        until_s: float = math.inf,
-        role: str = "",
-        case: Sender | None = None,
-    ) -> None:
-        """Hold the episode's first lease for its first request.
+    parts: EngineParts
+    _: KW_ONLY
+    model: str
+    group: str
+    case_id: str
+    seed: int
+    first: Lease | None
+    until_s: float = math.inf
+    role: str = ""
+    case: Sender | None = None
 
-        Args:
-            parts: What the clients of all episodes share.
-            model: All requests are for it.
-            group: The case's group in the assignment, empty for none.
-            case_id: The case.
-            seed: For the jitter of back-offs.
-            first: The episode's first lease; None: that is another sender's.
-            until_s: The episode's deadline, monotonic seconds.
-            role: See above.
-            case: The sender of the episode's own model, where this is not it.
-        """
-        self.parts = parts
-        self.model = model
-        self.role = role
+    def __post_init__(self) -> None:
+        """Hold the episode's first lease for its first request."""
+        parts, case, first = self.parts, self.case, self.first
         self.conversation: Conversation = (
             parts.conversation() if case is None else case.conversation
         )
         self.sends: Sends = Sends() if case is None else case.sends
         self.since_s: float = parts.clock.now_s() if case is None else case.since_s
-        self._until_s = until_s
-        self.case_id = case_id
-        self._group = group
-        self._seed = seed
         self._lane: LaneId | None = None
         self._replay: EpisodeReplay | None = None
         if parts.replay is not None:
-            lanes = [one for one in parts.endpoints.values() if one.model == model]
+            lanes = [one for one in parts.endpoints.values() if one.model == self.model]
+            now_s, shown = parts.clock.now_s, parts.shown
             self._replay = EpisodeReplay(
-                parts.replay, case_id, lanes, role=role, now_s=parts.clock.now_s, shown=parts.shown
+                parts.replay, self.case_id, lanes, role=self.role, now_s=now_s, shown=shown
             )
         self._made: dict[str, LaneId] = {}
-        self._case = case
-        self._first = first
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
             self._lane = first.lane
@@ -214,7 +200,7 @@ class Sender:
 
     @cached_property
     def _rng(self) -> random.Random:
-        return random.Random(f"{self._seed} {self.role}" if self.role else self._seed)
+        return random.Random(f"{self.seed} {self.role}" if self.role else self.seed)
 
     def in_role(self, role: str) -> Sender:
         """What sends the episode's requests to the model in a role; called once for each role.
@@ -237,9 +223,9 @@ class Sender:
             model=models[role],
             group="",
             case_id=self.case_id,
-            seed=self._seed,
+            seed=self.seed,
             first=None,
-            until_s=self._until_s,
+            until_s=self.until_s,
             role=role,
             case=self,
         )
@@ -386,7 +372,7 @@ class Sender:
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
         tries.failed.append(failure.outcome)
-        patience_s = self._until_s - self.since_s
+        patience_s = self.until_s - self.since_s
         doubted = is_doubted(failure.outcome, failure.retry_after_s, patience_s)
         if doubted:
             tries.refused_by.append(lease.lane)
@@ -463,9 +449,9 @@ class Sender:
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
-        if self._case is not None:
+        if self.case is not None:
             # It may hold the very seat that this request is going to wait for.
-            self._case.return_unused()
+            self.case.return_unused()
         first = self._take_first()
         if first is not None:
             # What the first request needs was not known when the episode asked for its lease.
@@ -475,7 +461,7 @@ class Sender:
         wish = LeaseRequest(
             self.parts.next_request_id(),
             self.model,
-            self._group,
+            self.group,
             opens=False,
             lane=bound or self._lane,
             case_id=self.case_id,
@@ -653,9 +639,9 @@ class Sender:
         A server that hangs would else be noticed by nobody where episodes may last less long than
         requests. What was sent shortly before the deadline says nothing.
         """
-        if t_end_s <= self._until_s - _CLOCK_STEP_S:
+        if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
-        enough_s = min(timeout_s, self._until_s - self.since_s) / 2
+        enough_s = min(timeout_s, self.until_s - self.since_s) / 2
         return t_end_s - t_send_s >= enough_s - _CLOCK_STEP_S
 
     def _with_trouble(self, error: InfraError) -> InfraError:
@@ -698,7 +684,7 @@ class Sender:
             self.parts.port.release(first, "unsent")
 
     def _take_first(self) -> Lease | None:
-        first, self._first = self._first, None
+        first, self.first = self.first, None
         if self._first_timer is not None:
             self._first_timer.cancel()
         return first

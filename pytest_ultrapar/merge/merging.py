@@ -11,8 +11,11 @@ import os
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -25,6 +28,7 @@ from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.joining import (
+    Standing,
     check,
     covered_by_others,
     in_order,
@@ -32,7 +36,7 @@ from pytest_ultrapar.merge.joining import (
     missing_shards,
     n_missing,
 )
-from pytest_ultrapar.merge.sources import anchors, find_sources, standings
+from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
@@ -64,13 +68,10 @@ from pytest_ultrapar.store.run_lock import mark_as_run
 from pytest_ultrapar.system.files import cannot, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.merge.joining import Standing
-    from pytest_ultrapar.merge.sources import Source
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
     from pytest_ultrapar.store.manifest import Manifest
@@ -323,10 +324,11 @@ def _stamps(source: Source) -> list[Stamp]:
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
+@dataclass(eq=False, repr=False)
 class _PartWriter:
     """Copies the journal of one part.
 
-    Args:
+    Attributes:
         source: The part.
         stage: The directory of the whole.
         number: Of the part, from 0.
@@ -334,20 +336,14 @@ class _PartWriter:
         best: Of cases that several parts graded, how each stands and where.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        stage: Path,
-        number: int,
-        clocks: _Clocks,
-        best: Mapping[str, Standing],
-    ) -> None:
-        self.source = source
-        self.stage = stage
-        self.number = number
-        self.clocks = clocks
-        self.best = best
-        self.log = RequestLog(source.part.manifest.pool_lanes)
+    source: Source
+    stage: Path
+    number: int
+    clocks: _Clocks
+    best: Mapping[str, Standing]
+
+    def __post_init__(self) -> None:
+        self.log = RequestLog(self.source.part.manifest.pool_lanes)
         self._alone: set[str] = set()
 
     def copy(self, beginning: bytes) -> dict[str, int]:

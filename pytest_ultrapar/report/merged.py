@@ -81,11 +81,6 @@ def missing_lines(merged: Merged) -> Iterator[str]:
 
 
 def _name(one: MergedPart) -> str:
-    if one.shard is not None and one.host in {None, _shard_host(one.shard)}:
+    if one.shard is not None and one.host in {None, f"shard-{one.shard.replace('/', '-of-')}"}:
         return f"shard {one.shard}"
     return visible(f"host {one.host}" if one.host is not None else f"run {one.run_id}")
-
-
-def _shard_host(shard: str) -> str:
-    k, _, n = shard.partition("/")
-    return f"shard-{k}-of-{n}"

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.debug_log import DebugLog
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
 from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    import pytest
-
-    from pytest_ultrapar.pool.settings import Options
-    from pytest_ultrapar.store.redact import Redactor
     from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 
@@ -31,41 +31,34 @@ ASSIGNMENT_FILE = "assignment.json"
 TABLES_FILE = "tables.json"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Runtime:
     """One process's view of a run; made when its items are known, closed when the session ends.
 
     Attributes:
+        config: pytest's.
+        options: Settled settings.
+        directory: The run's directory.
+        worker: `gw0`, ...; without xdist `main`.
+        redactor: Knows the run's secrets.
         replayed: Reads the run that is replayed, if any.
     """
 
-    def __init__(
-        self,
-        *,
-        config: pytest.Config,
-        options: Options,
-        directory: Path,
-        worker: str,
-        redactor: Redactor,
-    ) -> None:
-        """Open this process's own journal segment.
+    config: pytest.Config
+    options: Options
+    directory: Path
+    worker: str
+    redactor: Redactor
 
-        Args:
-            config: pytest's.
-            options: Settled settings.
-            directory: The run's directory.
-            worker: `gw0`, ...; without xdist `main`.
-            redactor: Knows the run's secrets.
+    def __post_init__(self) -> None:
+        """Open this process's own journal segment.
 
         Raises:
             ResultsError: The segment or the debug log cannot be made.
         """
-        self.config = config
-        self.options = options
-        self.directory = directory
-        self.worker = worker
-        self.redactor = redactor
+        directory, worker, redactor = self.directory, self.worker, self.redactor
         self._debug_log: DebugLog | None = None
-        if options.debug_log.includes(worker):
+        if self.options.debug_log.includes(worker):
             self._debug_log = DebugLog(directory, worker, redactor.text)
         self.journal = JournalWriter(directory / "journal", worker, redactor.bytes)
         self.parts = PartWriter(directory, redactor.bytes)

@@ -19,12 +19,10 @@ class PoolLanes:
     Attributes:
         sends: Whether a request may be sent: then the run needs keys, servers and a broker.
         runs_episodes: Whether episodes run; else their values are those of an earlier run.
-        is_measured: Whether the run is a measurement of its own, so that its speed says something.
     """
 
     sends: ClassVar[bool] = True
     runs_episodes: ClassVar[bool] = True
-    is_measured: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class Regrade:
     option: ClassVar[str] = "--ultrapar-regrade"
     sends: ClassVar[bool] = False
     runs_episodes: ClassVar[bool] = False
-    is_measured: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,6 @@ class Replay:
     sends: bool
     option: ClassVar[str] = "--ultrapar-replay"
     runs_episodes: ClassVar[bool] = True
-    is_measured: ClassVar[bool] = False
 
 
 Source = PoolLanes | Regrade | Replay

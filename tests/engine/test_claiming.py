@@ -241,7 +241,7 @@ def test_a_host_that_was_silent_drops_what_others_have_until_it_is_given_that_ag
     assert before_s + HOLD_S <= one.until_s <= boot_s() + HOLD_S
     had = [*one.offered]
     # As after 15 s of silence: the server gives its cases to the other one, before it wakes.
-    with held_up(one.claiming._server):
+    with held_up(one.claiming.server):
         client.zadd(seen, {1: 0})
         two.start()
         wait_until(lambda: {*had} <= {*two.offered})

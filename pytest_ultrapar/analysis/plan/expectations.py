@@ -193,19 +193,16 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
     # Whole turns whose mean is the one supposed.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
+    median_s, sigma = hint.latency.median_s, hint.latency.sigma
     return Expected(
         case.case_id,
         case.suite,
         case.model,
-        tuple(_latency_s(hint.latency, draw) for _ in range(n_turns)),
+        tuple(median_s * draw.lognormvariate(0.0, sigma) for _ in range(n_turns)),
         None if hint.tokens_in is None else hint.tokens_in * share,
         None if hint.tokens_out is None else hint.tokens_out * share,
         "hint",
     )
-
-
-def _latency_s(latency: Latency, draw: random.Random) -> float:
-    return latency.median_s * draw.lognormvariate(0.0, latency.sigma)
 
 
 def request_tokens(one: Expected) -> int | None:

@@ -6,31 +6,30 @@ import asyncio
 import itertools
 import queue
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import AWAITED
 from pytest_ultrapar.apis.request import asked_of
+from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import TooLateError
 from pytest_ultrapar.engine.descriptors import connections_allowed
+from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.lane_check import MESSAGES, send_check, smallest
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import InfraError
-from pytest_ultrapar.pool.model import Lane
+from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
-
-    from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.pool.model import LaneId, Pool
+    from collections.abc import Coroutine
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
@@ -56,6 +55,7 @@ class Seen:
     unsent: InfraError | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Asking:
     """Asks on a thread of its own while a `with` block lasts, whose end takes back what is left.
 
@@ -63,29 +63,21 @@ class Asking:
     a connection.
 
     Attributes:
+        pool: Its lanes are asked, under its limits.
+        endpoints: Where each lane's request goes.
+        days: What counts per day.
+        wait_s: How long servers are waited for that are not there.
         away: By lane, what was wrong last with a server that is waited for.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        endpoints: Mapping[LaneId, Endpoint],
-        days: Sequence[DailyLimit],
-        wait_s: float,
-    ) -> None:
-        """Send nothing yet.
+    pool: Pool
+    endpoints: Mapping[LaneId, Endpoint]
+    days: Sequence[DailyLimit]
+    wait_s: float
 
-        Args:
-            pool: Its lanes are asked, under its limits.
-            endpoints: Where each lane's request goes.
-            days: What counts per day.
-            wait_s: How long servers are waited for that are not there.
-        """
-        self._wait_s = wait_s
+    def __post_init__(self) -> None:
+        """Send nothing yet."""
         self.away: dict[LaneId, str] = {}
-        self._pool = pool
-        self._days = days
-        self._endpoints = endpoints
         self._clock = MonotonicClock()
         self._request_ids = itertools.count(1)
         self._loop = asyncio.new_event_loop()
@@ -122,16 +114,16 @@ class Asking:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _begin(self) -> None:
-        alone = _each_lane_alone(self._pool)
-        settings = BrokerSettings(alone, wait_for_servers_s=self._wait_s, days=tuple(self._days))
+        alone = _each_lane_alone(self.pool)
+        settings = BrokerSettings(alone, wait_for_servers_s=self.wait_s, days=tuple(self.days))
         self._port = LocalBroker(settings, self._clock, asyncio.get_running_loop())
-        n_connections = connections_allowed(len(self._pool.lanes))
+        n_connections = connections_allowed(len(self.pool.lanes))
         self._http = HttpClient(
-            self._endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
+            self.endpoints.values(), max_connections=n_connections, largest_bytes=_LARGEST_BYTES
         )
         self._estimates = TokenEstimates.of(alone)
         self._at_once = asyncio.Semaphore(n_connections)
-        self._tasks = [asyncio.create_task(self._ask(lane)) for lane in self._pool.lanes]
+        self._tasks = [asyncio.create_task(self._ask(lane)) for lane in self.pool.lanes]
         for task in self._tasks:
             task.add_done_callback(self._ended.put)
 
@@ -148,12 +140,12 @@ class Asking:
             return await self._ask_now(lane)
 
     async def _ask_now(self, lane: Lane) -> Seen:
-        endpoint = self._endpoints[lane.lane_id]
+        endpoint = self.endpoints[lane.lane_id]
         tokens = 0
         if self._estimates is not None:
             asked = asked_of({**smallest(endpoint.api), "messages": MESSAGES})
             tokens = self._estimates.of_request(lane.lane_id, asked)
-        until_s = self._clock.now_s() + self._wait_s
+        until_s = self._clock.now_s() + self.wait_s
         seen: Seen | None = None
         # Its broker has a server that is away tried every second or two.
         while seen is None or (

@@ -213,7 +213,8 @@ def wait_until_free(
 
 def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     earlier = locks.earlier.get(name)
-    free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=locks.is_joint)
+    is_same = locks.group is not None
+    free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=is_same)
     before_s = locks.before_s.get(name, 0.0)
     if before_s != 0.0:
         # Members send without knowing of each other, so their first sends may fall together, those

@@ -109,6 +109,7 @@ class KeyLocks:
     Attributes:
         fds: Descriptors of the files; a process that inherits them holds the keys, too. A process
             that is merely forked closes them, and one that is started does not get them.
+        group: With whom we may have the keys, if with anybody.
         earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
             group the same member. It stands there again where a key is given back unused.
         before_s: Of a group: the `Holder.free_s` of whoever had the key before it; 0: nobody.
@@ -118,7 +119,7 @@ class KeyLocks:
         if group is not None:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
-        self._group = group
+        self.group = group
         # Where it stands that we have the key.
         self._fd_of: dict[str, int] = {}
         self._shared: list[int] = []
@@ -131,15 +132,10 @@ class KeyLocks:
         """Descriptors of the files."""
         return (*self._fd_of.values(), *self._shared)
 
-    @property
-    def is_joint(self) -> bool:
-        """Whether others of a group may have the keys, too."""
-        return self._group is not None
-
     def take(self, name: str, directory: Path) -> Taken | None:
         """Take one more key; returns who has it if it is taken."""
-        if self._group is not None:
-            return self._join(name, directory, self._group)
+        if self.group is not None:
+            return self._join(name, directory, self.group)
         path = directory / name
         fd = _open(path)
         try:

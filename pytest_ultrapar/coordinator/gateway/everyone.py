@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import itertools
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -14,21 +16,20 @@ import msgspec
 
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
-from pytest_ultrapar.engine.endpoints import resource_asked
+from pytest_ultrapar.engine.endpoints import Endpoint, resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.native import KEPT_TOKENS
 from pytest_ultrapar.engine.native_request import not_served, read_request
+from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pytest_ultrapar.engine.answers import Handed
-    from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.native_request import NativeRequest
-    from pytest_ultrapar.engine.token_estimate import TokenEstimates
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
@@ -39,36 +40,29 @@ class _Model(msgspec.Struct):
     model: str | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Everyone:
     """All who have the token of a gateway; a `gateway.Guest`, used on the engine's loop.
 
     Attributes:
+        endpoints: Of all lanes.
+        tokens: Says what requests may take; None where no limit counts tokens.
+        run_id: Makes the ids of cases those of this run.
+        plan: Takes each case, one per request that was let in, before it is submitted.
+        submit: Has the engine run a case.
         models: The pool's names of its models.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        tokens: TokenEstimates | None,
-        run_id: str,
-        plan: Callable[[Case], object],
-        submit: Callable[[list[Work]], object],
-    ) -> None:
-        """Let nobody in yet.
+    endpoints: Sequence[Endpoint]
+    tokens: TokenEstimates | None
+    run_id: str
+    plan: Callable[[Case], object]
+    submit: Callable[[list[Work]], object]
 
-        Args:
-            endpoints: Of all lanes.
-            tokens: Says what requests may take; None where no limit counts tokens.
-            run_id: Makes the ids of cases those of this run.
-            plan: Takes each case, one per request that was let in, before it is submitted.
-            submit: Has the engine run a case.
-        """
-        self._lanes = by_key((lane.model, lane) for lane in endpoints)
+    def __post_init__(self) -> None:
+        """Let nobody in yet."""
+        self._lanes = by_key((lane.model, lane) for lane in self.endpoints)
         self.models = tuple(self._lanes)
-        self._tokens = tokens
-        self._run_id = run_id
-        self._plan = plan
-        self._submit = submit
         self._numbers = itertools.count()
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
@@ -90,7 +84,7 @@ class Everyone:
             body,
             model=model,
             lanes=self._lanes[model],
-            tokens=self._tokens,
+            tokens=self.tokens,
             kept=lambda _: KEPT_TOKENS,
         )
 
@@ -118,16 +112,16 @@ class Everyone:
         case = self._case(asked)
         came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
         start = partial(_run, asked, came)
-        self._submit([Work(case.index, case.case_id, case.model, "", case.seed, start)])
+        self.submit([Work(case.index, case.case_id, case.model, "", case.seed, start)])
         return await came
 
     def _case(self, asked: NativeRequest) -> Case:
         n = next(self._numbers)
         model = asked.model
-        digest = hashlib.sha256(f"{self._run_id} {n}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{self.run_id} {n}".encode()).hexdigest()
         nodeid = f"{SUITE}::request[{model}-{n}]"
         case = Case(n, digest[:16], nodeid, SUITE, model, 0, {"request": n}, int(digest[16:31], 16))
-        self._plan(case)
+        self.plan(case)
         return case
 
 

@@ -68,7 +68,10 @@ def framed(name: str, script: str, data: bytes, *, draws: bool = False, **shown:
         draws: Whether it has plots; what draws them takes 770 kB.
         shown: What the template names beside.
     """
-    texts = [*(_drawing() if draws else ()), _text("report/pages/page.js"), _text(script)]
+    texts = [_text("report/pages/page.js"), _text(script)]
+    if draws:
+        vega = [_text(f"report/pages/vendor/{one}.min.js") for one in ("vega", "vega-lite")]
+        texts = [*vega, _interpreter(), *texts]
     style = _text("report/pages/page.css")
     pieces = template(name).generate(
         policy=_policy(texts, style),
@@ -107,11 +110,6 @@ def _digest(text: str) -> str:
 
 def _text(name: str) -> str:
     return _PACKAGE.joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
-def _drawing() -> tuple[str, ...]:
-    names = ("vega.min.js", "vega-lite.min.js")
-    return (*(_text(f"report/pages/vendor/{name}") for name in names), _interpreter())
 
 
 def _interpreter() -> str:
