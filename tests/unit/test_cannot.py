@@ -7,7 +7,7 @@ import os
 import pytest
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.system.files import cannot
+from pytest_ultrapar.system.files import cannot, temporary_for
 
 
 def test_file_is_named_where_the_sentence_does_not(tmp_path):
@@ -29,3 +29,14 @@ def test_option_advice_and_kind_are_the_callers():
     why = "of a library, without a number"
     with pytest.raises(ResultsError, match=f"^cannot write: {why}$"), cannot("write"):
         raise OSError(why)
+
+
+def test_temporary_file_and_descriptor_are_not_named(tmp_path):
+    folder = tmp_path / "page.html"
+    folder.mkdir()
+    with pytest.raises(ResultsError) as written, cannot(f"write {folder}"):
+        temporary_for(folder).replace(folder / "nowhere" / "else")
+    with pytest.raises(ResultsError) as unnumbered, cannot("read it"):
+        raise OSError(21, os.strerror(21), 3)
+    assert str(written.value) == f"cannot write {folder}: No such file or directory"
+    assert str(unnumbered.value) == "cannot read it: Is a directory"
