@@ -263,8 +263,7 @@ class Intake:
             requests = self._log.add(record, measured=False)
             number = self._planned.get(record.case_id)
             case = None if number is None else self._of_number[number]
-            kept = self.tables.add_episode(case, position, record, requests)
-            self._episodes[id(entry)] = kept
+            self._episodes[id(entry)] = self.tables.add_episode(case, position, record, requests)
 
 
 def _plan(manifest: Manifest) -> Manifest:

@@ -191,6 +191,9 @@ AWAITED: frozenset[str] = frozenset(
 )
 """Outcomes by which a server is not there yet, or not any more."""
 
+OF_LANE: frozenset[str] = frozenset(CLASSES) - {"closed"}
+"""Those that say something of the lane: what found its connection closed was not read there."""
+
 OF_HOST: frozenset[str] = frozenset(("no_host", "tls"))
 """Those of a way that a host goes: its names and certificates are its own."""
 

@@ -7,7 +7,7 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES, COUNTED, LIMITED, OWN
+from pytest_ultrapar.apis.failure_classes import ANSWERED, COUNTED, LIMITED, OF_LANE, OWN
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.adaptive.observation import Observation
 from pytest_ultrapar.broker.assignment import check_assignment
@@ -848,7 +848,7 @@ class LaneBroker:
 def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None:
     if outcome == "unsent" or outcome in ANSWERED:
         budget.probe_over()
-    elif outcome in CLASSES and outcome != "closed":
+    elif outcome in OF_LANE:
         budget.probe_failed(now_s)
     else:
         budget.probe_lost(now_s)

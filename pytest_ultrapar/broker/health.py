@@ -17,6 +17,7 @@ from pytest_ultrapar.apis.failure_classes import (
     MAX_RETRY_AFTER_S,
     NOBODY_LISTENS,
     OF_HOST,
+    OF_LANE,
     Scope,
     backoff_s,
     is_doubted,
@@ -167,10 +168,10 @@ class LaneHealth:
         if outcome in OF_HOST and self.has_answered():
             # It was there before, so that it is the way to it which fails.
             outcome = "connect"
-        its_class = CLASSES.get(outcome)
-        if its_class is None or outcome == "closed":
-            # Not sent, not read, given up or lost: it says nothing of the lane.
+        if outcome not in OF_LANE:
+            # Not sent, not read, given up or lost.
             return self.resume(now_s) if self._breaker.void(granted_s) else None
+        its_class = CLASSES[outcome]
         if request is not None and (
             is_first or is_doubted(outcome, retry_after_s, self.episode_timeout_s)
         ):

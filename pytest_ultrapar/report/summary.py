@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.performance import CLIENT_SHARE
 from pytest_ultrapar.analysis.run_summary import Cell
-from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.apis.failure_classes import ANSWERED, OF_LANE
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.pool.money import money
@@ -45,7 +45,7 @@ _LONGEST = 200
 _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
 LAST_TRY = "; the last try: "
-_FAILURES = frozenset(CLASSES) - ANSWERED - {"closed"}
+_FAILURES = OF_LANE - ANSWERED
 """Outcomes that are the lane's, and not of what was asked."""
 
 

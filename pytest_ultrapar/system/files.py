@@ -51,9 +51,9 @@ def cannot(
         # A descriptor's number names nothing.
         name = cause.filename if isinstance(cause.filename, str) else ""
         is_named = any(f"{name}{end}" in f"{do} " for end in (" ", ","))
-        # It stands for the one that is named.
-        is_named = is_named or name.endswith(TEMPORARY_SUFFIX)
-        where = "" if not name or is_named else f"{name}: "
+        # A temporary file stands for the one that is named.
+        is_said = not name or is_named or name.endswith(TEMPORARY_SUFFIX)
+        where = "" if is_said else f"{name}: "
         # Errors of pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
         msg = f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}"
