@@ -25,10 +25,14 @@ class _OutOfReach:
         raise AttributeError(msg)
 
 
-@pytest.fixture
-def llm(model: str) -> object:
-    """In a prefetched function: the case's client, `await llm.chat(messages) -> Reply`."""
+def _llm(model: str) -> object:
+    """In an async test or a prefetched function: the client, `await llm.chat("...") -> Reply`."""
     return _OutOfReach("llm")
+
+
+# The mark by which ours is known from a suite's own fixture of the same name; so below.
+_llm.__ultrapar__ = "llm"  # type: ignore[attr-defined]
+llm = pytest.fixture(name="llm")(_llm)
 
 
 def _model(request: pytest.FixtureRequest) -> str:
@@ -46,7 +50,6 @@ def _model(request: pytest.FixtureRequest) -> str:
     return param
 
 
-# The mark by which ours is known from a suite's own fixture of the same name; so below.
 _model.__ultrapar__ = "model"  # type: ignore[attr-defined]
 model = pytest.fixture(name="model")(_model)
 

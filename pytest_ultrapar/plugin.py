@@ -11,6 +11,7 @@ from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.session import loading, options
+from pytest_ultrapar.session.async_tests import AsyncTests
 from pytest_ultrapar.session.options import INPUT, usage_errors
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "values make cases of a repetition depend on each other, and the turns and tokens of an "
         "episode that --ultrapar-plan supposes where no earlier run tells",
     )
+    config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
     if options.pool_path(config) is None:
         _without_pool(config, given)

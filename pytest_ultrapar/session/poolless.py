@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar.session.options import INPUT, only_looks
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.system.files import read_file
 
 _HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
@@ -76,21 +76,12 @@ def skip_evaluations(session: pytest.Session) -> str | None:
 
     What could not be collected is pytest's to report, and may have been something else.
     """
-    evaluations = [item for item in session.items if _needs_pool(item)]
+    evaluations = [item for item in session.items if prefetched_of(item)]
     if evaluations and len(evaluations) == len(session.items) and not session.testsfailed:
         return f"{evaluations[0].nodeid} {_REASON}"
     for item in evaluations:
         item.add_marker(pytest.mark.skip(reason=_REASON))
     return None
-
-
-def _needs_pool(item: pytest.Item) -> bool:
-    # Not by `internals`, which loads the engine: every pytest run without a pool gets here.
-    info = getattr(item, "_fixtureinfo", None)
-    return any(
-        definitions and hasattr(definitions[-1].func, ATTRIBUTE)
-        for definitions in (info.name2fixturedefs.values() if info is not None else ())
-    )
 
 
 def _is_ours(report: object) -> bool:

@@ -44,8 +44,6 @@ _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
 ALLURE_LISTENER = "allure_listener"
 """Name of the plugin of allure-pytest, where it writes results (`allure_pytest.plugin`, 2.16)."""
-_WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
-"""What a test raises when an answer is not as it should be; everything else is its own error."""
 
 
 def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
@@ -165,7 +163,7 @@ class CaseReports:
         # What we say of an episode begins with the fact; a traceback ends with it.
         lines = text.splitlines() or ["failed"]
         said = crash or unknown or lines[0 if isinstance(report.longrepr, str) else -1]
-        return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
+        return self.shown(said)[:_LONGEST_ERROR]
 
     def _judge(
         self,
@@ -195,7 +193,8 @@ class CaseReports:
                 setattr(report, OUTCOME, TAKEN)
                 return
             state.outcome = _outcome(state, report, error)
-            state.test = _test_word(report)
+            failed_before = isinstance(error, prefetch.EpisodeError)
+            state.test = _test_word(report, failed_before=failed_before)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
             self._show(item, state, report)
@@ -264,9 +263,11 @@ def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
     """What our own fixtures have for a case; what raises is left to pytest, which reports it."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
-    if grade is not None and getattr(grade.func, "__ultrapar__", None) == "grade":
+    if prefetch.is_ours(grade, "grade"):
         values["grade"] = Grader(state)
-    if state.ended is not None and state.ended.ending == "returned":
+    if state.prefetched.is_test:
+        values["llm"] = None  # its body has had it
+    elif state.ended is not None and state.ended.ending == "returned":
         with suppress(prefetch.EpisodeError):
             values[state.prefetched.name] = prefetch.take_value(state.prefetched)
     return values
@@ -277,7 +278,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
         return
     state.n_subtests_failed += 1
     error = call.excinfo.value
-    if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
+    if state.subtest_error is None or isinstance(state.subtest_error, prefetch.WRONG_ANSWERS):
         state.subtest_error = error
 
 
@@ -315,13 +316,14 @@ def _scores(state: CaseState) -> dict[str, float]:
 
 
 def _is_wrong_answer(error: BaseException) -> bool:
-    return isinstance(error, _WRONG_ANSWERS) and not internals.could_not_run(error)
+    return isinstance(error, prefetch.WRONG_ANSWERS) and not internals.could_not_run(error)
 
 
-def _test_word(report: pytest.TestReport) -> str:
+def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
+    """Pytest's result of a test, which an episode that failed keeps from being one."""
     if hasattr(report, "wasxfail"):
         return "xpassed" if report.passed else "xfailed"
-    if report.when == "setup" and report.failed:
+    if report.failed and (failed_before or report.when == "setup"):
         return "error"
     return report.outcome
 

@@ -19,6 +19,8 @@ KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
 _PYTEST = {
     "_pytest._code.code": ("TracebackEntry._rawentry",),
     "_pytest._io": ("TerminalWriter._file", "TerminalWriter._current_line"),
+    "_pytest.assertion": ("pytest_runtest_protocol",),
+    "_pytest.assertion.rewrite": ("_call_reprcompare", "_get_maxsize_for_saferepr"),
     "_pytest.capture": (
         "CaptureFixture._start",
         "CaptureFixture._capture",

@@ -26,15 +26,13 @@ from pytest_ultrapar.session.collection import (
     mark_faults_key,
     marked,
     parameter,
-    parameters,
     params_of,
-    prefetched_of,
     repetition,
     suite_at,
 )
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
@@ -67,21 +65,17 @@ _PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
-    """Give a test that has a prefetched fixture its models; returns whether it has one.
+    """Give a test for which something runs ahead its models; returns whether it is one.
 
     What is wrong with its mark is noted: raised while tests are generated it would be a traceback
     and exit code 2.
     """
-    names = list(metafunc.fixturenames)
-    functions = [internals.fixture_function(metafunc, name) for name in names]
-    if not any(hasattr(function, ATTRIBUTE) for function in functions):
+    if not internals.prefetched_for(metafunc):
         return False
     for mark in metafunc.definition.iter_markers("ultrapar"):
         for fault in mark_faults(mark):
             _note_fault(metafunc, fault)
-    ours = internals.fixture_function(metafunc, "model")
-    is_ours = "model" in names and getattr(ours, "__ultrapar__", None) == "model"
-    if is_ours and not _by_hand(metafunc):
+    if internals.takes_our_model(metafunc) and not _by_hand(metafunc):
         metafunc.parametrize("model", _models(metafunc))
     return True
 
@@ -204,7 +198,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
         name = named[test]
         if not isinstance(name, str):
             continue
-        value = parameters(item).get(name, internals.NO_VALUE)
+        value = internals.parameters(item).get(name, internals.NO_VALUE)
         if value is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
             if len(values) < options.repeats.n_first:
@@ -246,7 +240,7 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
-    if any(value is internals.NO_VALUE for value in parameters(item).values()):
+    if any(value is internals.NO_VALUE for value in internals.parameters(item).values()):
         return True
     model = parameter(item, "model")
     return isinstance(model, str) and model in others

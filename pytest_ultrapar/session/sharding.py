@@ -22,7 +22,6 @@ from pytest_ultrapar.session.collection import (
     suite_at,
 )
 from pytest_ultrapar.session.parameter_text import ContentDigests
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.store.cases_file import Generated
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ class ShardCut:
         internals.multiply_late(metafunc)
         yield
         definition = metafunc.definition
-        functions = (internals.fixture_function(metafunc, name) for name in metafunc.fixturenames)
-        is_case = any(hasattr(function, ATTRIBUTE) for function in functions)
+        is_case = bool(internals.prefetched_for(metafunc))
         if is_case:
             self._note(metafunc)
         inner = definition.nodeid.split("::", 1)[1]

@@ -219,7 +219,7 @@ async def heated(llm, t) -> str:
 
 @prefetch
 async def plain(llm) -> str:
-    return (await llm.chat("say b")).text
+    return (await llm.chat(3)).text
 
 @prefetch
 async def fine(llm) -> str:
@@ -237,7 +237,7 @@ def test_grade(fine, grade): grade(3)
     assert project.server.prompts == ["say c"]
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
-        "*llm.chat() takes a list of messages such as*(got str)*",
+        "*llm.chat() takes a text, or a list of messages such as*(got int)*",
         "*grade() got 3; it takes 'solved', 'partial', 'unsolved', True, False, or an object with*",
     ):
         result.stdout.fnmatch_lines([words])
