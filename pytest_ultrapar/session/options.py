@@ -15,10 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
+_LIMITS = (
+    {Options.policy, Options.rate_mode, Options.max_workers, Options.max_attempts}
+    | {Options.episode_timeout_s, Options.wait_for_servers_s, Options.check, Options.key_lock}
+    | {Options.simulator, Options.faults, Options.debug_log}
+)
+_MACHINES = {Options.shard, Options.cluster_run, Options.cluster} | {
+    Options.cluster_host,
+    Options.cluster_patience_s,
+}
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Declare the options and their ini twins. Called once by pytest at start-up."""
-    group = parser.getgroup("ultrapar", "LLM evaluations on a pool of API keys (pytest-ultrapar)")
+    every_day = parser.getgroup("ultrapar", "LLM evaluations (pytest-ultrapar)")
+    limits = parser.getgroup("ultrapar-limits", "LLM evaluations: limits, keys and servers")
+    machines = parser.getgroup("ultrapar-machines", "LLM evaluations: many machines")
     for row in SETTINGS:
+        group = limits if row in _LIMITS else machines if row in _MACHINES else every_day
         if row.option:
             group.addoption(
                 row.option, dest=row.dest, default=None, help=row.help_text, **_facts(row)

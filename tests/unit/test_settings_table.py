@@ -77,6 +77,20 @@ class Recording:
     def addini(self, *_: object, **__: object) -> None: ...
 
 
+def test_help_has_three_groups(pytester):
+    said = pytester.runpytest_inprocess("--help")
+    said.stdout.fnmatch_lines(
+        [
+            "LLM evaluations (pytest-ultrapar):",
+            "  --ultrapar-model=*",
+            "LLM evaluations: limits, keys and servers:",
+            "  --ultrapar-key-lock=*",
+            "LLM evaluations: many machines:",
+            "  --ultrapar-shard=*",
+        ]
+    )
+
+
 def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_its_help():
     parser = Recording()
     add_options(parser)  # type: ignore[arg-type]
