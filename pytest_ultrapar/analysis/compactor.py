@@ -4,8 +4,8 @@
 
 It starts with the run, which needs the CPU more, and does ahead of the end what it can: imports
 first of all, then what the journal says as it grows. Until somebody waits for it, it leaves the CPU
-to others (`Breaks`, `Reader`). This module itself imports next to nothing: all other imports take
-breaks.
+to others (`Breaks`, `Reader`). This module itself imports next to nothing: the rest takes 75 ms of
+CPU, which on a busy machine the run's first request waited for.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class Breaks:
 
     A low priority would do that too, but only the privileged may raise it again, and at the end of
     a run an import that was begun at the lowest one takes half a minute on a busy machine. So we
-    load at an ordinary one and take breaks as long as others want the CPU, before each module that
-    is imported: this is a finder of `sys.meta_path`, which finds nothing.
+    load at an ordinary one and take breaks as long as others want the CPU, between two modules of
+    `_LOADED`. On one core it is before each module that is imported: this is a finder of
+    `sys.meta_path`, too, which finds nothing.
 
     Args:
         hear: Waits so many seconds for the next line from who started us; returns it, an empty one
@@ -199,9 +200,9 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
         SystemExit: Who started us has gone.
     """
     if len(os.sched_getaffinity(0)) == 1:
-        # Breaks are not enough there: on one core each step delays the first request.
+        # Each step would delay the first request there, and then the next.
         breaks.rest_until_told(planned=True)
-    sys.meta_path.insert(0, breaks)
+        sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
 
     # Before numpy is there: cpuinfo, which pytest-benchmark asks, forks.
@@ -240,7 +241,7 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
     requests = [RequestClass(one, 1.0, 1) for one in {lane.model for lane in manifest.pool_lanes}]
     # The bound of few pools needs a solver, 0.1 s to load.
     lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
-    sys.meta_path.remove(breaks)
+    sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
     reader = Reader(Intake(Path(run_dir)))
     reader.start()
     breaks.rest_until_told()
