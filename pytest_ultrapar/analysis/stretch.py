@@ -125,9 +125,8 @@ def stretch(log: RequestLog) -> Stretch | None:
         return None
     low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
     alone = math.exp((slope + reach) * many)
-    seen = (few / 2, few)
-    most = np.interp(many - few, seen, (NOTICED, _MOST_UNSURE)) if slope <= reach else NOTICED
-    known = alone if 1 <= alone <= most else None
+    most = np.interp(many - few, (few / 2, few), (NOTICED, _MOST_UNSURE))
+    known = alone if 1 <= alone <= (most if slope <= reach else NOTICED) else None
     return Stretch(math.exp(few), math.exp(many), factor, low, high, known)
 
 
