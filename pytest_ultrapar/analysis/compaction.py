@@ -85,9 +85,15 @@ def compact(
     Raises:
         ResultsError: Something there cannot be read, or a table did not read back as written.
     """
+    with _alone(run_dir):
+        return _compact(run_dir, written, begun)
+
+
+def _compact(
+    run_dir: Path, written: Callable[[int, int], None], begun: Intake | None
+) -> RunSummary:
     began_s = time.monotonic()
     with (
-        _alone(run_dir),
         closing(_taken_up(run_dir, begun)) as taken,
         ThreadPoolExecutor(1) as beside,
     ):

@@ -38,17 +38,9 @@ _LOADED = (
     "pytest_ultrapar.analysis.compaction",
     "pytest_ultrapar.analysis.occupancy",
     "pytest_ultrapar.analysis.plan.lower_bound",
-    "numpy.ma",
-    "numpy.f2py",
-    "numpy.testing",
     "scipy.special",
-    "scipy.linalg",
-    "scipy.sparse",
-    "scipy.sparse.linalg",
-    "scipy.spatial",
-    "scipy.optimize",
 )
-"""What the end needs, in steps that take little more than 0.1 s of CPU each."""
+"""What the end needs; once somebody waits, it loads only what it uses."""
 _STEP_S = 0.002
 """So long we work before we look whether others wanted the CPU; a look takes 10 us."""
 _OTHERS_SHARE = 0.2
@@ -112,7 +104,8 @@ class Breaks:
     A low priority would do that too, but only the privileged may raise it again, and at the end of
     a run an import that was begun at the lowest one takes half a minute on a busy machine. So we
     load at an ordinary one and take breaks as long as others want the CPU, between two modules of
-    `_LOADED`.
+    `_LOADED`. On one core it is before each module that is imported: this is a finder of
+    `sys.meta_path`, too, which finds nothing.
 
     Args:
         hear: Waits so many seconds for the next line from who started us; returns it, an empty one
@@ -133,7 +126,11 @@ class Breaks:
         self._clock = clock
         self.follows = False
         self.is_awaited = False
-        self._step = self._work = clock()
+        self._step = clock()
+
+    def find_spec(self, *_: object) -> None:
+        """Take a break if it is time for one; the module is found by others."""
+        self.take()
 
     def take(self) -> bool:
         """Take a break if it is time for one; returns whether somebody waits for us.
@@ -146,12 +143,7 @@ class Breaks:
         now_s, cpu_s = self._clock()
         step_s, step_cpu_s = now_s - self._step[0], cpu_s - self._step[1]
         if step_s >= _STEP_S:
-            self._step = now_s, cpu_s
-            length_s = break_s(step_s, step_cpu_s, cpu_s - self._work[1])
-            if length_s:
-                self.rest(length_s)
-            else:
-                self._listen(0.0)
+            self.rest(break_s(step_s, step_cpu_s))
         return self.is_awaited
 
     def rest(self, length_s: float) -> None:
@@ -160,11 +152,8 @@ class Breaks:
         Raises:
             SystemExit: Who started us has gone.
         """
-        self._listen(length_s)
-        self._step = self._work = self._clock()
-
-    def _listen(self, length_s: float) -> None:
         line = self._hear(length_s)
+        self._step = self._clock()
         if line is None:
             return
         if not line:
@@ -174,18 +163,26 @@ class Breaks:
         else:
             self.is_awaited = True
 
+    def rest_until_told(self, *, planned: bool = False) -> None:
+        """Do nothing until somebody waits for us, or, if asked for, until the run is planned.
 
-def break_s(step_s: float, cpu_s: float, worked_s: float) -> float:
+        Raises:
+            SystemExit: Who started us has gone.
+        """
+        while not (self.is_awaited or (planned and self.follows)):
+            self.rest(_LOOK_EVERY_S)
+
+
+def break_s(step_s: float, cpu_s: float) -> float:
     """How long to leave the CPU alone after a step of work; pure.
 
     Args:
         step_s: What the step took.
         cpu_s: How much of that the CPU was ours.
-        worked_s: CPU time since the last break.
     """
     if step_s - cpu_s <= _OTHERS_SHARE * step_s:
         return 0.0
-    return min(_BREAK * worked_s, _LONGEST_BREAK_S)
+    return min(_BREAK * cpu_s, _LONGEST_BREAK_S)
 
 
 def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> Intake | None:
@@ -202,6 +199,10 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     Raises:
         SystemExit: Who started us has gone.
     """
+    if len(os.sched_getaffinity(0)) == 1:
+        # Each step would delay the first request there, and then the next.
+        breaks.rest_until_told(planned=True)
+        sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
 
     # Before numpy is there: cpuinfo, which pytest-benchmark asks, forks.
@@ -214,10 +215,9 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
         # What is wrong with one is heard of where it is needed, at the end.
         with suppress(Exception):
             import_module(module)
-    while not breaks.follows:
-        if breaks.is_awaited:
-            return None
-        breaks.rest(_LOOK_EVERY_S)
+    breaks.rest_until_told(planned=True)
+    if breaks.is_awaited:
+        return None
     # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear of
     # it; or it was because the run went on.
     try:
@@ -226,8 +226,7 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
         import logging  # noqa: PLC0415 - seldom
 
         logging.getLogger(__name__).warning("the journal was not read ahead: %r", error)
-    while not breaks.is_awaited:
-        breaks.rest(_LOOK_EVERY_S)
+    breaks.rest_until_told()
     return None
 
 
@@ -235,11 +234,17 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
     from pathlib import Path  # noqa: PLC0415 - as all imports here
 
     from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415
+    from pytest_ultrapar.analysis.plan.lower_bound import RequestClass, lower_bound  # noqa: PLC0415
+    from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
 
+    manifest = read_manifest(Path(run_dir))
+    requests = [RequestClass(one, 1.0, 1) for one in {lane.model for lane in manifest.pool_lanes}]
+    # The bound of few pools needs a solver, 0.1 s to load.
+    lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
+    sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
     reader = Reader(Intake(Path(run_dir)))
     reader.start()
-    while not breaks.is_awaited:
-        breaks.rest(_LOOK_EVERY_S)
+    breaks.rest_until_told()
     return reader.end()
 
 

@@ -81,7 +81,8 @@ def stretch(log: RequestLog) -> Stretch | None:
     answers, or of stretches of the run where these say more.
 
     Servers slow down ever faster the more they have to do, so the line is not too flat below what
-    was seen; it may go on there for as many doublings as there are in what was seen.
+    was seen; it may go on there for as many doublings as there are in what was seen, and the
+    further it goes on beyond these, the surer it has to be.
 
     Args:
         log: All requests of the run.
@@ -124,8 +125,8 @@ def stretch(log: RequestLog) -> Stretch | None:
         return None
     low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
     alone = math.exp((slope + reach) * many)
-    most = _MOST_UNSURE if few <= many - few and slope <= reach else NOTICED
-    known = alone if 1 <= alone <= most else None
+    most = np.interp(many - few, (few / 2, few), (NOTICED, _MOST_UNSURE))
+    known = alone if 1 <= alone <= (most if slope <= reach else NOTICED) else None
     return Stretch(math.exp(few), math.exp(many), factor, low, high, known)
 
 

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import import_module
 
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader
+from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader, work_ahead
 from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.errors import ResultsError
@@ -193,6 +194,29 @@ def test_nobody_who_waits_waits_for_a_break():
         machine.work(0.01, waited_s=0.01)
         assert breaks.take()
     assert len(machine.heard) == n_heard
+
+
+def test_break_is_taken_in_the_midst_of_an_import(tmp_path, monkeypatch):
+    (tmp_path / "needs_another.py").write_text("import needed_by_it\n")
+    (tmp_path / "needed_by_it.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    machine = Machine()
+    breaks = Breaks(machine.hear, machine.clock)
+    monkeypatch.setattr(sys, "meta_path", [breaks, *sys.meta_path])
+    machine.work(0.01, waited_s=0.01)
+    import_module("needs_another")
+    assert machine.heard == [pytest.approx(0.1)]
+    assert "needed_by_it" in sys.modules
+
+
+def test_nothing_is_loaded_on_one_core_before_the_run_is_planned(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3})
+    monkeypatch.setattr(sys, "meta_path", before := [*sys.meta_path])
+    machine = Machine([(0.35, b"")])
+    with pytest.raises(SystemExit):
+        work_ahead("nowhere", Breaks(machine.hear, machine.clock))
+    assert machine.heard == [0.1] * 4
+    assert sys.meta_path == before
 
 
 def test_work_ends_with_who_wanted_it():

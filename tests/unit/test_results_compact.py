@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -214,6 +215,24 @@ def test_compact_interrupted_between_any_two_steps_loses_nothing(run, monkeypatc
     assert compact(run.path) == complete
     assert not list(run.path.glob(".*.tmp"))
     assert len(segments(run.journal)) == 2
+
+
+def test_no_second_compaction_begins_before_the_summary_of_the_first_stands(run, monkeypatch):
+    """It would remove the file that the summary is written to."""
+    held = {}
+
+    def write(path, content):
+        with (run.path / compaction.COMPACT_LOCK_NAME).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held[path.name] = True
+        real(path, content)
+
+    real = compaction.write_whole
+    monkeypatch.setattr(compaction, "write_whole", write)
+    compact(run.path)
+    assert held == {"benchmark.json": True, "summary.json": True}
 
 
 def test_compact_of_a_run_without_a_grade_writes_empty_tables(tmp_path):

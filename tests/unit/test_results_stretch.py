@@ -87,6 +87,16 @@ def test_figure_is_given_where_answers_take_as_long_beside_many_others():
     }
 
 
+@pytest.mark.parametrize("how", [(16, 300, 6, 0.1, 0.0), (28, 300, 4, 0.3, 0.0)])
+def test_figure_is_given_though_few_at_once_were_not_quite_few(how):
+    run = ran(FIXED, how)
+    # It has to say more of what was not seen than of what was.
+    assert math.log(run.stretch.few) > math.log(run.stretch.many / run.stretch.few)
+    assert run.stretch.alone > 1.1
+    low, high = run.statistics.speedup_interval
+    assert 0 < low <= run.truth <= high
+
+
 @pytest.mark.parametrize("says_tokens", [False, True])
 @pytest.mark.parametrize("seats", [16, 64])
 def test_rise_is_said_by_how_much(seats, says_tokens):
