@@ -146,8 +146,6 @@ def _coordinate(config: pytest.Config) -> None:
         refuse_options(settled)
     run_config.models(config)
     run_config.fix_source(config)
-    if not settled.plan and run_config.source(config).sends:
-        run_config.check_keys(config)
     if settled.reuse is not None:
         from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415
 

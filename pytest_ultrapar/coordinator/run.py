@@ -482,19 +482,22 @@ class Run:
             wait_s=self.options.wait_for_servers_s,
         )
 
-    def keep_keys(self, line: WaitingLine) -> None:
-        """Have the keys that the run may use for itself on this host; may wait for another run.
+    def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
+        """Have the keys that cases may use for the run on this host; may wait for another run.
 
         What limits per day have left is known then.
 
         Raises:
-            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked, or
-                the memory of a day cannot be used.
+            ConfigError: What the ways to the servers need is not there, another run has a key and
+                waiting is not wanted, or they cannot be locked, or the memory of a day cannot be
+                used.
         """
         options = self.options
         if not self.source.sends:
             return
-        keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
+        pool = run_config.asked_pool(self.config, self._unanswered(cases))
+        run_config.check_keys(pool)
+        keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")
         if self.cluster is not None:
@@ -503,8 +506,8 @@ class Run:
             keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
         )
         self.services.inherited = self.keys.fds
-        counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
-        self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
+        counted = run_days(pool, pool.lanes, os.environ, options.simulator, shard)
+        self.days = days_left(pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:

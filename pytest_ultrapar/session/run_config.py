@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +20,11 @@ from pytest_ultrapar.session.settings import read_options, read_overrides, selec
 from pytest_ultrapar.session.source import PoolLanes, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.records import Case
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 
@@ -84,6 +91,14 @@ def lanes(config: pytest.Config) -> tuple[Lane, ...]:
     return _lanes_of(config, {*models(config), *settings(config)[1].roles.values()})
 
 
+def asked_pool(config: pytest.Config, cases: Iterable[Case]) -> Pool:
+    """The pool with the lanes alone that these cases, and roles for them, may ask."""
+    _, pool = settings(config)
+    names = {case.model for case in cases}
+    names.update(pool.roles.values() if names else ())
+    return replace(pool, lanes=_lanes_of(config, names))
+
+
 def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
     return tuple(lane for lane in settings(config)[1].lanes if lane.model in names)
 
@@ -124,13 +139,12 @@ def data(config: pytest.Config) -> dict[str, str]:
     return found
 
 
-def check_keys(config: pytest.Config) -> None:
-    """Make sure that the secrets of all keys are there, and what the ways to the servers need.
+def check_keys(pool: Pool) -> None:
+    """Make sure that the secrets of all lanes are there, and what the ways to the servers need.
 
     Raises:
         ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
-    _, pool = settings(config)
     read_secrets(pool, os.environ)
     check_routes(pool, os.environ)
 
