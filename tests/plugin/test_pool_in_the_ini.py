@@ -7,9 +7,7 @@ import pytest
 from tests.plugin.conftest import cases
 
 UNIT = "def test_adds(): assert 1 + 1 == 2\n"
-MISSING = (
-    "pool.toml: provider[0].keys[0].env names the environment variable TEST_KEY_0, which is not"
-)
+MISSING = "pool.toml: provider[0].keys[0].env names the environment variable TEST_KEY_0, which is"
 
 
 @pytest.fixture
