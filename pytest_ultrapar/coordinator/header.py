@@ -154,6 +154,8 @@ def assignment_lines(
 ) -> Iterator[str]:
     """Where results will be, who is at home where, and what a run begins with."""
     yield f"results in {run.directory.path}"
+    for model, who in run.served.items():
+        yield f"{model} is {who}, as its server says"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)

@@ -22,6 +22,7 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.pool.model import addresses, answered_by
+from pytest_ultrapar.pool.served import with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
@@ -110,6 +111,7 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
+        served: What servers say that they are which were asked for it, by model.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -139,6 +141,7 @@ class Run:
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
         self.days: tuple[DayLeft, ...] = ()
+        self.served: dict[str, str] = {}
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
@@ -497,6 +500,11 @@ class Run:
             return
         pool = run_config.asked_pool(self.config, self._unanswered(cases))
         run_config.check_keys(pool)
+        before = answered_by(self.pool)
+        self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
+        self.served = {
+            model: who for model, who in answered_by(self.pool).items() if who != before[model]
+        }
         keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")

@@ -59,8 +59,26 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         ConfigError: Anything is not allowed; one message that names file, field, what was found
             and what is allowed, without any secret.
     """
-    location = Location(str(path))
-    text, digest = read_pool_file(Path(path), location)
+    text, digest = read_pool_file(Path(path), Location(str(path)))
+    return build_pool(str(path), text, digest, environ=environ, overrides=overrides)
+
+
+def build_pool(
+    path: str, text: str, digest: str, *, environ: Mapping[str, str], overrides: Overrides
+) -> Pool:
+    """The pool of a text, in the way of `load_pool`.
+
+    Args:
+        path: Where it stands, for messages.
+        text: TOML.
+        digest: Of its bytes.
+        environ: As there.
+        overrides: As there.
+
+    Raises:
+        ConfigError: As there.
+    """
+    location = Location(path)
     tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
     file = decode_as(PoolFile, tables, location)
@@ -74,7 +92,7 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     providers, lanes = _build(location, file, modes, book)
     roles = build_roles(location, file, sources)
     return Pool(
-        path=str(path),
+        path=path,
         digest=digest,
         providers=tuple(providers),
         lanes=tuple(lanes),

@@ -53,8 +53,13 @@ def plans(config: pytest.Config) -> bool:
     return bool(config.getoption(Options.plan.dest))
 
 
+def is_active(config: pytest.Config) -> bool:
+    """Whether this plugin has something to do: models are named, by a pool or without."""
+    return pool_path(config) is not None or bool(config.getoption(Options.models.dest))
+
+
 def pool_path(config: pytest.Config) -> Path | None:
-    """The pool file that was asked for, or None when this plugin has nothing to do."""
+    """The pool file that was asked for, if one was."""
     row = Options.pool
     given = config.getoption(row.dest)
     if given:
@@ -80,5 +85,7 @@ def usage_errors() -> Generator[None]:
         raise pytest.UsageError(visible(str(error))) from error
 
 
+NEEDED = "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
+"""What is to be given where models are needed."""
 INPUT = "ultrapar"
 """Key of our part of `workerinput`; plain values only, never a secret."""

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.session.options import INPUT, only_looks
+from pytest_ultrapar.session.options import INPUT, NEEDED, only_looks
 from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.system.files import read_file
 
-_HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
-_REASON = f"runs on a pool of models and needs {_HOW}"
+_REASON = f"asks models and needs {NEEDED}"
 
 
 class PoollessReporting:
@@ -26,7 +25,7 @@ class PoollessReporting:
         if n:
             was = "1 evaluation was" if n == 1 else f"{n:,} evaluations were"
             terminalreporter.write_line(
-                f"ultrapar: {was} skipped, which run on a pool of models: add {_HOW}"
+                f"ultrapar: {was} skipped, as no model is given: add {NEEDED}"
             )
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.config import build_pool, load_pool
+from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.pool.vendors import named, pool_text
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
 from pytest_ultrapar.session.source import PoolLanes, Source, source_of
@@ -39,9 +42,7 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
     if found is None:
         pool = config.hook.pytest_ultrapar_pool(config=config)
         if pool is None:
-            path = pool_path(config)
-            assert path is not None
-            pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
+            pool = _read_pool(config)
         has_money = pool.price_book is not None or pool.has_budget
         if has_money and not hasattr(config, "workerinput"):
             from pytest_ultrapar.pool import price_book  # noqa: PLC0415 - few pools have one
@@ -55,6 +56,18 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             pool = divided(pool, options.divided_by)
         found = config.stash[_settings_key] = (options, pool)
     return found
+
+
+def _read_pool(config: pytest.Config) -> Pool:
+    """The pool that a file has, or that the named models stand for."""
+    path, overrides = pool_path(config), read_overrides(config)
+    if path is not None:
+        return load_pool(path, environ=os.environ, overrides=overrides)
+    option = Options.models.option
+    words = config.getoption(Options.models.dest)
+    text = pool_text(named(Location(option), word, os.environ) for word in words)
+    digest = sha256(text.encode()).hexdigest()
+    return build_pool(option, text, digest, environ=os.environ, overrides=overrides)
 
 
 def source(config: pytest.Config) -> Source:
@@ -78,7 +91,9 @@ def fix_source(config: pytest.Config) -> None:
 def models(config: pytest.Config) -> tuple[str, ...]:
     """The selected models, of those that make cases, in the pool's order."""
     options, pool = settings(config)
-    return selected_models(pool, options.models, pool.subjects)
+    # Without a pool the words are addresses: it has nothing else.
+    patterns = options.models if pool.has_file else ()
+    return selected_models(pool, patterns, pool.subjects)
 
 
 def case_lanes(config: pytest.Config) -> tuple[Lane, ...]:

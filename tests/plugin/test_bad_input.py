@@ -126,8 +126,8 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
     result = project.run(workers, pool=False)
     project.refusal(result)
     assert [line for line in result.errlines if line] == [
-        "ERROR: test_suite.py::test_it[say a] runs on a pool of models and needs "
-        "--ultrapar-pool FILE (or ini ultrapar_pool)"
+        "ERROR: test_suite.py::test_it[say a] asks models and needs --ultrapar-model VENDOR/NAME "
+        "or --ultrapar-pool FILE (ini ultrapar_pool)"
     ]
     if workers == "-n2":
         assert project.run(workers, "--collect-only", pool=False).ret == 0
