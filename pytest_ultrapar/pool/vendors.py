@@ -74,7 +74,8 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
             f"must be {_WAYS} where there is no pool (got {shown(word)}); vendors are "
             f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
         )
-    return named_of(vendor, _checked(location, name), environ)
+    _check(location, name)
+    return named_of(vendor, name, environ)
 
 
 def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
@@ -89,7 +90,7 @@ def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
     variable = next((one for one in known["keys"] if environ.get(one, "").strip()), None)
     if not all(is_local(host_of(url)) for url in (base_url, known["base_url"])):
         variable = variable or known["keys"][0]
-    return Named(vendor, f"{vendor}/{name}", name, base_url, variable)
+    return Named(vendor, f"{vendor}/{name.strip('/')}", name, base_url, variable)
 
 
 def _at_server(location: Location, word: str) -> Named:
@@ -104,16 +105,18 @@ def _at_server(location: Location, word: str) -> Named:
     if url.count("/") == 2:  # noqa: PLR2004 - those of http://
         url += "/v1"
     place = address_of(url).partition("://")[2].removesuffix("/v1")
-    model = f"{place}/{_checked(location, name)}" if name else place
-    return Named(place.replace("/", ":"), model, name or SERVED, url)
+    provider = place.replace("/", ":")
+    if not name:
+        return Named(provider, place, SERVED, url)
+    _check(location, name)
+    return Named(provider, f"{place}/{name.strip('/')}", name, url)
 
 
-def _checked(location: Location, name: str) -> str:
-    for part in name.split("/"):
+def _check(location: Location, name: str) -> None:
+    for part in name.strip("/").split("/"):
         if looks_like_secret(part):
             location.refuse("must name a model (got what looks like a secret, which is not shown)")
         check_name(location, part)
-    return name
 
 
 def pool_text(models: Iterable[Named]) -> str:
@@ -136,7 +139,7 @@ def pool_text(models: Iterable[Named]) -> str:
         for one in own:
             # It stands in ids, of which `/` separates the parts.
             own_name = provider if one.api_name == SERVED else one.api_name
-            instance = json.dumps(re.sub(r"[^\w.:-]", ":", own_name))
+            instance = json.dumps(re.sub(r"[^\w.:-]", ":", own_name.strip("/")))
             api_name = json.dumps(one.api_name)
             entry = f"{{ name = {instance}, api_name = {api_name} }}"
             lines += ["", "[[provider.model]]", f"name = {json.dumps(one.model)}"]

@@ -111,7 +111,7 @@ REFUSED = {
     "openai/": "must be VENDOR/NAME",
     "opena/m": '(got "opena/m")',
     "openai/gpt-*": 'must be made of letters, digits and . _ : - (got "gpt-*")',
-    "openai//m": "must not be empty",
+    "openai/a//m": "must not be empty",
     f"openai/{CANARY}": "what looks like a secret, which is not shown",
     CANARY: '(got "***")',
     f"http://u:{CANARY}@localhost:1/v1": "must not hold a user name or password",
