@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
-from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -154,8 +154,10 @@ def assignment_lines(
 ) -> Iterator[str]:
     """Where results will be, who is at home where, and what a run begins with."""
     yield f"results in {run.directory.path}"
-    for model, who in run.served.items():
-        yield f"{model} is {who}, as its server says"
+    declared = answered_by(run_config.settings(run.config)[1])
+    for model, who in answered_by(run.pool).items():
+        if who != declared[model]:
+            yield f"{model} is {who}, as its server says"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)

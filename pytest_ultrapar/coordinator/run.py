@@ -111,7 +111,6 @@ class Run:
         last_status: The broker's last words.
         may_have_sent: Whether requests may have been sent with the keys.
         days: What limits per day have left at the start.
-        served: What servers say that they are which were asked for it, by model.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -141,7 +140,6 @@ class Run:
         self.keys: KeptKeys | None = None
         self.may_have_sent = False
         self.days: tuple[DayLeft, ...] = ()
-        self.served: dict[str, str] = {}
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
@@ -500,11 +498,7 @@ class Run:
             return
         pool = run_config.asked_pool(self.config, self._unanswered(cases))
         run_config.check_keys(pool)
-        before = answered_by(self.pool)
         self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
-        self.served = {
-            model: who for model, who in answered_by(self.pool).items() if who != before[model]
-        }
         keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")

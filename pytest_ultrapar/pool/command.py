@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 NAME = "init"
 SUMMARY = "write a pool.toml of the models that the environment has"
 DESCRIPTION = """\
-Write a pool file: of the models that are named, or else of each vendor whose key is set in the
-environment and of each server that answers on this machine where vLLM and ollama usually do. Keys
-stand there by the names of their variables, nothing is sent to any vendor, and a file that is there
-is never written to.
-
-pytest --ultrapar-model WORD runs on the same pool without any file.
+Write the pool file that pytest --ultrapar-model WORD stands for. Without a word: of each vendor
+whose key is set, and of each server of this machine that answers where vLLM and ollama do. Keys
+stand there by the names of their variables, no vendor is asked, and no file is ever written twice.
 """
-_LOCAL_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,57 +45,40 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: A word names no model, nothing was found, or the file is there.
     """
-    from pytest_ultrapar.pool.config import build_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.pool.config import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
     from pytest_ultrapar.pool.setting_values import Overrides  # noqa: PLC0415
-    from pytest_ultrapar.pool.vendors import named, pool_text  # noqa: PLC0415
+    from pytest_ultrapar.pool.vendors import named, pool_text, vendors  # noqa: PLC0415
 
-    file = arguments.file
-    words = [named(Location("--model"), word, os.environ) for word in arguments.model]
-    text = pool_text(words or _found(os.environ))
-    pool = build_pool(file, text, "", environ={}, overrides=Overrides())
+    file, where = arguments.file, Location("--model")
+    models = [named(where, word, os.environ) for word in arguments.model]
+    models = models or [one for vendor in vendors() for one in _of(vendor, os.environ)]
+    if not models:
+        where.refuse(
+            "is needed, such as openai/gpt-5-mini: no key of a known vendor is set (OPENAI_API_KEY "
+            "and so on), and no server answers where vLLM and ollama do"
+        )
+    text = pool_text(models)
+    pool = load_pool(file, text=text, environ={}, overrides=Overrides())
     try:
         with Path(file).open("x", encoding="utf-8") as written:
             written.write(text)
     except FileExistsError:
-        msg = f"{file} is there, and stays as it is; name another file: ultrapar init FILE"
-        raise ConfigError(msg) from None
+        Location(file).refuse("is there, and stays as it is; name another: ultrapar init FILE")
     print(f"{file} has {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
     print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
     return 0
 
 
-def _found(environ: Mapping[str, str]) -> list[Named]:
-    """What the environment has: vendors with a key, servers that answer.
-
-    Raises:
-        ConfigError: Nothing.
-    """
-    from pytest_ultrapar.pool.vendors import vendors  # noqa: PLC0415
-
-    found = [one for vendor in vendors() for one in _of(vendor, environ)]
-    if not found:
-        keys = ", ".join(
-            keys[0] for one in vendors().values() if "model" in one for keys in [one["keys"]]
-        )
-        msg = (
-            f"no key is set ({keys}), and no server answers where vLLM and ollama do; name a "
-            "model: ultrapar init --model openai/gpt-5-mini"
-        )
-        raise ConfigError(msg)
-    return found
-
-
 def _of(vendor: str, environ: Mapping[str, str]) -> Iterator[Named]:
+    """What the environment has of a vendor: its key, or a server that answers."""
     from pytest_ultrapar.pool.served import served_models  # noqa: PLC0415
     from pytest_ultrapar.pool.vendors import named_of, vendors  # noqa: PLC0415
 
-    known = vendors()[vendor]
-    one = named_of(vendor, known.get("model", ""), environ)
-    if one.api_name:
-        if environ.get(str(one.variable), "").strip():
-            yield one
-    elif one.base_url.startswith("http:"):
+    one = named_of(vendor, vendors()[vendor].get("model", ""), environ)
+    if one.api_name and environ.get(str(one.variable), "").strip():
+        yield one
+    elif not one.api_name and one.base_url.startswith("http:"):
         with suppress(ConfigError):
-            for name in served_models(one.base_url, _LOCAL_S):
+            for name in served_models(one.base_url, timeout_s=1.0):
                 yield named_of(vendor, name, environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 __all__ = ["Overrides", "load_pool"]
 
 
-def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
+def load_pool(
+    path: Path | str, *, environ: Mapping[str, str], overrides: Overrides, text: str | None = None
+) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
     Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
@@ -54,31 +57,17 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         path: The pool file.
         environ: The environment's variables, usually `os.environ`.
         overrides: What the command line says.
+        text: What stands for a file that is not there; None reads it.
 
     Raises:
         ConfigError: Anything is not allowed; one message that names file, field, what was found
             and what is allowed, without any secret.
     """
-    text, digest = read_pool_file(Path(path), Location(str(path)))
-    return build_pool(str(path), text, digest, environ=environ, overrides=overrides)
-
-
-def build_pool(
-    path: str, text: str, digest: str, *, environ: Mapping[str, str], overrides: Overrides
-) -> Pool:
-    """The pool of a text, in the way of `load_pool`.
-
-    Args:
-        path: Where it stands, for messages.
-        text: TOML.
-        digest: Of its bytes.
-        environ: As there.
-        overrides: As there.
-
-    Raises:
-        ConfigError: As there.
-    """
-    location = Location(path)
+    location = Location(str(path))
+    if text is None:
+        text, digest = read_pool_file(Path(path), location)
+    else:
+        digest = sha256(text.encode()).hexdigest()
     tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
     file = decode_as(PoolFile, tables, location)
@@ -92,7 +81,7 @@ def build_pool(
     providers, lanes = _build(location, file, modes, book)
     roles = build_roles(location, file, sources)
     return Pool(
-        path=path,
+        path=str(path),
         digest=digest,
         providers=tuple(providers),
         lanes=tuple(lanes),

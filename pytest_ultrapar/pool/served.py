@@ -7,44 +7,41 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location, check_api_name, shown_text
 from pytest_ultrapar.pool.model import SERVED
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.model import Model, Pool
+    from pytest_ultrapar.pool.model import Instance, Pool, Provider
 
-_TIMEOUT_S = 5.0
 _MOST_BYTES = 1024 * 1024
 
 
-def served_models(base_url: str, timeout_s: float = _TIMEOUT_S) -> list[str]:
+def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> list[str]:
     """The names of the models of a server without a key, in its order.
 
     Args:
         base_url: An address of http, which is this machine's.
         timeout_s: How long each step of the way may take.
+        how: What a message goes on with.
 
     Raises:
         ConfigError: It does not say.
     """
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
 
-    parts = urlsplit(base_url)
-    where = Location(f"{base_url}/models")
+    parts, where = urlsplit(base_url), Location(f"{base_url}/models")
     connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
     try:
         connection.request("GET", f"{parts.path}/models")
         with connection.getresponse() as answer:
             told = json.loads(answer.read(_MOST_BYTES))
-        names = [str(one["id"]) for one in told["data"]]
+        return [check_api_name(where, str(one["id"])) for one in told["data"]]
     except OSError as error:
-        where.refuse(f"no server answers ({error.strerror or error})")
+        where.refuse(f"no server answers ({error.strerror or error}){how}")
     except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
-        where.refuse("what answers does not say which models it has")
+        where.refuse(f"what answers does not say which models it has{how}")
     finally:
         connection.close()
-    return [check_api_name(where, name) for name in names]
 
 
 def with_served_names(pool: Pool) -> Pool:
@@ -57,33 +54,24 @@ def with_served_names(pool: Pool) -> Pool:
     """
     asked = {(lane.provider, lane.instance) for lane in pool.lanes}
 
-    def settled(provider: str, model: Model) -> Model:
-        return replace(
-            model,
-            instances=tuple(
-                replace(one, api_name=_only_model(one.base_url))
-                if one.api_name == SERVED and (provider, one.name) in asked
-                else one
-                for one in model.instances
-            ),
-        )
+    def named(provider: Provider, one: Instance) -> Instance:
+        if one.api_name != SERVED or (provider.name, one.name) not in asked:
+            return one
+        return replace(one, api_name=_only_model(one.base_url))
 
-    return replace(
-        pool,
-        providers=tuple(
-            replace(of, models=tuple(settled(of.name, model) for model in of.models))
-            for of in pool.providers
-        ),
-    )
+    def settled(provider: Provider) -> Provider:
+        models = (
+            replace(model, instances=tuple(named(provider, one) for one in model.instances))
+            for model in provider.models
+        )
+        return replace(provider, models=tuple(models))
+
+    return replace(pool, providers=tuple(map(settled, pool.providers)))
 
 
 def _only_model(base_url: str) -> str:
     how = f"name one: {base_url}#NAME, or api_name in the pool"
-    try:
-        names = served_models(base_url)
-    except ConfigError as error:
-        msg = f"{error}; start it, or {how}"
-        raise ConfigError(msg) from None
+    names = served_models(base_url, how=f"; start it, or {how}")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"
         Location(f"{base_url}/models").refuse(f"has {len(names)} models ({has}); {how}")

@@ -74,7 +74,7 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
             f"must be {_WAYS} where there is no pool (got {shown(word)}); vendors are "
             f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
         )
-    _check(location, name)
+    _checked(location, name)
     return named_of(vendor, name, environ)
 
 
@@ -108,15 +108,15 @@ def _at_server(location: Location, word: str) -> Named:
     provider = place.replace("/", ":")
     if not name:
         return Named(provider, place, SERVED, url)
-    _check(location, name)
-    return Named(provider, f"{place}/{name.strip('/')}", name, url)
+    return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 
 
-def _check(location: Location, name: str) -> None:
-    for part in name.strip("/").split("/"):
+def _checked(location: Location, name: str) -> str:
+    for part in (name := name.strip("/")).split("/"):
         if looks_like_secret(part):
             location.refuse("must name a model (got what looks like a secret, which is not shown)")
         check_name(location, part)
+    return name
 
 
 def pool_text(models: Iterable[Named]) -> str:
@@ -129,19 +129,23 @@ def pool_text(models: Iterable[Named]) -> str:
         lines.append('prices = "genai-prices"')
     for provider, own in of_provider.items():
         known, variable = vendors().get(provider, {"api": "openai"}), own[0].variable
-        env = f", env = {json.dumps(variable)}" if variable else ""
-        lines += ["", "[[provider]]", f"name = {json.dumps(provider)}"]
-        lines += [f"api = {json.dumps(known['api'])}", f"base_url = {json.dumps(own[0].base_url)}"]
-        lines.append(f'keys = [{{ name = "key0"{env} }}]')
-        if renamed := known.get("parameters"):
-            pairs = ", ".join(f"{name} = {json.dumps(word)}" for name, word in renamed.items())
-            lines.append(f"parameters = {{ {pairs} }}")
+        key = {"name": "key0"} | ({"env": variable} if variable else {})
+        table = {"name": provider, "api": known["api"], "base_url": own[0].base_url, "keys": [key]}
+        if "parameters" in known:
+            table["parameters"] = known["parameters"]
+        lines += ["", "[[provider]]", *(f"{name} = {_toml(one)}" for name, one in table.items())]
         for one in own:
             # It stands in ids, of which `/` separates the parts.
-            own_name = provider if one.api_name == SERVED else one.api_name
-            instance = json.dumps(re.sub(r"[^\w.:-]", ":", own_name.strip("/")))
-            api_name = json.dumps(one.api_name)
-            entry = f"{{ name = {instance}, api_name = {api_name} }}"
-            lines += ["", "[[provider.model]]", f"name = {json.dumps(one.model)}"]
-            lines.append(f"instances = [{instance if instance == api_name else entry}]")
+            own_name = provider if one.api_name == SERVED else one.api_name.strip("/")
+            instance = {"name": re.sub(r"[^\w.:-]", ":", own_name), "api_name": one.api_name}
+            lines += ["", "[[provider.model]]", f"name = {_toml(one.model)}"]
+            lines.append(f"instances = [{_toml(instance)}]")
     return "\n".join((*lines, ""))
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(one)}' for name, one in value.items())} }}"
+    return json.dumps(value)

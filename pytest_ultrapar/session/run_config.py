@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import build_pool, load_pool
+from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
@@ -66,8 +65,7 @@ def _read_pool(config: pytest.Config) -> Pool:
     option = Options.models.option
     words = config.getoption(Options.models.dest)
     text = pool_text(named(Location(option), word, os.environ) for word in words)
-    digest = sha256(text.encode()).hexdigest()
-    return build_pool(option, text, digest, environ=os.environ, overrides=overrides)
+    return load_pool(option, text=text, environ=os.environ, overrides=overrides)
 
 
 def source(config: pytest.Config) -> Source:

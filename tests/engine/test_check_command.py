@@ -455,14 +455,20 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("", "say rpm = 500, tpm = 30000 (declared: none, none); per_key_model = { rpm = 500, tpm"),
-        ("per_key = { tpm = 30000 }", "say rpm = 500 (declared: none); per_key_model = { rpm = 50"),
-        ("per_key = { rpm = 60, tpm = 30000 }", "say rpm = 500 (declared: 60); per_key_model = {"),
-        ("per_key = { rpm = 500, tpm = 30000 }", None),
+        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to keep to it: per_key_model = { rpm"),
+        (
+            "per_key = { tpm = 3000000 }",
+            "rpm = 500 (declared: tpm = 3000000); to keep to it: per_key_",
+        ),
+        (
+            "per_key = { rpm = 60 }",
+            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to keep to it: ",
+        ),
+        ("per_key = { rpm = 500, tpm = 3000000 }", None),
     ],
 )
 def test_limits_in_headers_are_offered_beside_what_is_declared(tmp_path, check, limit, said):
-    headers = (b"x-ratelimit-limit-requests: 500", b"x-ratelimit-limit-tokens: 30000")
+    headers = (b"x-ratelimit-limit-requests: 500", b"x-ratelimit-limit-tokens: 3000000")
     body = b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "stop"}]}'
 
     async def answer(peer, _):
@@ -476,5 +482,5 @@ def test_limits_in_headers_are_offered_beside_what_is_declared(tmp_path, check, 
     told = [line for line in lines if line.startswith("headers of")]
     assert len(told) == (said is not None)
     for line in told:
-        assert line.startswith(f"headers of lab/m/key0, lab/m/key1 {said}"), line
+        assert line.startswith(f"headers of lab/m/key0, lab/m/key1 say {said}"), line
     assert (tmp_path / "pool.toml").read_bytes() == before

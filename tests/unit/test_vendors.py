@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import build_pool
+from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.network import host_of, is_local
 from pytest_ultrapar.pool.secret import read_secrets
@@ -21,7 +21,7 @@ WANTED = "openai anthropic google mistral deepseek groq together openrouter xai 
 
 def pool_of(*words, **environ):
     text = pool_text(named(HERE, word, environ) for word in words)
-    return build_pool("--ultrapar-model", text, "", environ=environ, overrides=Overrides())
+    return load_pool("--ultrapar-model", text=text, environ=environ, overrides=Overrides())
 
 
 def test_table_has_all_vendors():

@@ -177,17 +177,14 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     found = by_key((one.allowance, one.lane) for one in answers if one.allowance is not None)
     for told, lanes in found.items():
         rows = [row for name in lanes[0].limits for row in pool.limits[name].rows]
-        said = []
-        for word, amount in (("rpm", told.requests), ("tpm", told.tokens)):
-            declared = [row.amount for row in rows if row.kind.word == word]
-            if amount and amount not in declared:
-                own = f"{min(declared):g}" if declared else "none"
-                said.append((f"{word} = {amount:.0f}", own))
+        declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
+        stated = [("rpm", told.requests), ("tpm", told.tokens)]
+        said = [text for word, n in stated if n and (text := f"{word} = {n:.15g}") not in declared]
         if said:
-            fields = ", ".join(field for field, _ in said)
             yield (
-                f"headers of {listed([lane.lane_id for lane in lanes])} say {fields} (declared: "
-                f"{', '.join(own for _, own in said)}); per_key_model = {{ {fields} }} keeps to it"
+                f"headers of {listed([lane.lane_id for lane in lanes])} say {', '.join(said)} "
+                f"(declared: {', '.join(declared) or 'nothing'}); to keep to it: "
+                f"per_key_model = {{ {', '.join(said)} }}"
             )
 
 
