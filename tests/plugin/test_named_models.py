@@ -108,7 +108,7 @@ def test_server_is_left_alone_where_nothing_is_sent(here, more):
     assert here.server.requests == []
 
 
-def test_pool_in_the_ini_goes_before_and_the_way_out_is_named(here):
+def test_pool_in_the_ini_goes_before_and_the_way_out_is_named(here, workers):
     here.write_pool()
     here.pytester.makeini("[pytest]\nultrapar_pool = pool.toml\n")
     said = here.refusal(run(here, "-n0", GPT))
@@ -120,7 +120,7 @@ def test_pool_in_the_ini_goes_before_and_the_way_out_is_named(here):
     assert "--ultrapar-model URL matches no" in here.refusal(
         run(here, "-n0", f"--ultrapar-model={url}")
     )
-    said_by(run(here, "-n0", GPT, "-o", "ultrapar_pool="), 0)
+    said_by(run(here, workers, GPT, "-o", "ultrapar_pool="), 0)
     assert models_asked(here) == ["gpt-5-mini"]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -128,6 +130,15 @@ def test_other_words_are_refused_and_no_secret_is_shown(word):
     assert REFUSED[word] in str(refused.value)
     assert str(refused.value).startswith("--ultrapar-model: must ")
     assert CANARY not in str(refused.value)
+
+
+def test_page_has_the_table():
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "without-a-pool.md"
+    rows = dict(re.findall(r"^\| `(\w+)/NAME` \| (.*) \|$", page.read_text(), re.MULTILINE))
+    assert rows.keys() == vendors().keys()
+    for vendor, known in vendors().items():
+        assert f"`{known['base_url']}`" in rows[vendor]
+        assert re.findall(r"[A-Z_]+_KEY", rows[vendor]) == known["keys"]
 
 
 def test_address_is_told_from_a_name_in_a_pool():
