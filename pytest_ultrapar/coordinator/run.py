@@ -22,7 +22,7 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.pool.model import addresses, answered_by
-from pytest_ultrapar.pool.served import with_served_names
+from pytest_ultrapar.pool.served import unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
@@ -350,6 +350,10 @@ class Run:
         resumed = options.resume is not None
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
+        if self.resumed is not None:
+            # A server that has nothing to answer now was not asked what it has.
+            then = self.resumed.answered_by
+            answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
             answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
             is_simulated = replayed.simulated or (self.source.sends and is_simulated)

@@ -44,6 +44,12 @@ def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> li
         connection.close()
 
 
+def unnamed(pool: Pool) -> set[str]:
+    """The models that a server has yet to name."""
+    models = (model for provider in pool.providers for model in provider.models)
+    return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
+
+
 def with_served_names(pool: Pool) -> Pool:
     """The pool with what servers call the models that it leaves to them (`SERVED`).
 

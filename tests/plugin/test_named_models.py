@@ -137,3 +137,11 @@ def test_resumed_run_is_the_same_run(here):
     result = run(here, "-n0", GPT, "--ultrapar-resume=latest")
     said_by(result, 0)
     assert models_asked(here) == ["gpt-5-mini"]
+
+
+def test_resumed_run_without_anything_to_ask_leaves_the_server_alone(here):
+    url = f"--ultrapar-model={here.server.base_url}"
+    said_by(run(here, "-n0", url), 0)
+    here.server.reset()
+    said_by(run(here, "-n0", url, "--ultrapar-resume=latest"), 0)
+    assert here.server.requests == []
