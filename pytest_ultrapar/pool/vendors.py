@@ -13,8 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.fields import Location, check_name, looks_like_secret, shown
-from pytest_ultrapar.pool.model import SERVED
+from pytest_ultrapar.pool.model import SERVED, Pool
 from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
 from pytest_ultrapar.records import by_key
 
@@ -117,6 +118,24 @@ def _checked(location: Location, name: str) -> str:
             location.refuse("must name a model (got what looks like a secret, which is not shown)")
         check_name(location, part)
     return name
+
+
+def named_pool(
+    option: str, words: Iterable[str], environ: Mapping[str, str], overrides: Overrides
+) -> Pool:
+    """The pool that words stand for.
+
+    Args:
+        option: Which option gave them, for messages.
+        words: As of `named`.
+        environ: As there.
+        overrides: What the command line says of the pool.
+
+    Raises:
+        ConfigError: As there.
+    """
+    text = pool_text(named(Location(option), word, environ) for word in words)
+    return load_pool(option, text=text, environ=environ, overrides=overrides)
 
 
 def pool_text(models: Iterable[Named]) -> str:

@@ -54,8 +54,18 @@ def plans(config: pytest.Config) -> bool:
 
 
 def is_active(config: pytest.Config) -> bool:
-    """Whether this plugin has something to do: models are named, by a pool or without."""
-    return pool_path(config) is not None or bool(config.getoption(Options.models.dest))
+    """Whether this plugin has something to do: models are named, by a pool or without.
+
+    A file of the ini that is not there matters to those who ask models only.
+    """
+    if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
+        return True
+    path = pool_path(config)
+    return path is not None and (path.exists() or bool(_hooks_of_pools(config)))
+
+
+def _hooks_of_pools(config: pytest.Config) -> list[Any]:
+    return config.hook.pytest_ultrapar_pool.get_hookimpls()
 
 
 def pool_path(config: pytest.Config) -> Path | None:

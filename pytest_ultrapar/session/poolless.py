@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.session.options import INPUT, NEEDED, only_looks
+from pytest_ultrapar.session.options import INPUT, NEEDED, only_looks, pool_path
 from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.system.files import read_file
 
@@ -71,11 +71,13 @@ class PoollessController:
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
-    """Skip the collected items that need a pool; why nothing can run if all of them do.
+    """Skip the collected items that ask models; why nothing can run if all do, or a file is not there.
 
     What could not be collected is pytest's to report, and may have been something else.
     """
     evaluations = [item for item in session.items if prefetched_of(item)]
+    if evaluations and (path := pool_path(session.config)):
+        return f"{path}: there is no such file"
     if evaluations and len(evaluations) == len(session.items) and not session.testsfailed:
         return f"{evaluations[0].nodeid} {_REASON}"
     for item in evaluations:

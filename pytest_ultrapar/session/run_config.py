@@ -11,12 +11,11 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.pool.vendors import named, pool_text
+from pytest_ultrapar.pool.vendors import named_pool
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
 from pytest_ultrapar.session.source import PoolLanes, Source, source_of
@@ -62,10 +61,8 @@ def _read_pool(config: pytest.Config) -> Pool:
     path, overrides = pool_path(config), read_overrides(config)
     if path is not None:
         return load_pool(path, environ=os.environ, overrides=overrides)
-    option = Options.models.option
-    words = config.getoption(Options.models.dest)
-    text = pool_text(named(Location(option), word, os.environ) for word in words)
-    return load_pool(option, text=text, environ=os.environ, overrides=overrides)
+    row = Options.models
+    return named_pool(row.option, config.getoption(row.dest), os.environ, overrides)
 
 
 def source(config: pytest.Config) -> Source:

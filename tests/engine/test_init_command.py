@@ -120,3 +120,18 @@ def test_what_answers_on_a_port_and_is_no_server_of_models_is_left_out(init, mon
         monkeypatch.setattr(server, "_answer", lambda peer, _: peer.send(answer))
         monkeypatch.setenv("VLLM_BASE_URL", server.base_url)
         assert init()[0] == 4
+
+
+def test_check_needs_no_pool_either(monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    with ScriptedServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        code = main(["check", "--model", "openai/gpt-5-mini", "--model", server.base_url])
+    out, err = capsys.readouterr()
+    assert code == 0, out + err
+    assert CANARY not in out + err
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("ok")] == [
+        ["ok", "openai/gpt-5-mini/key0"],
+        ["ok", f"localhost:{server.port}/localhost:{server.port}/key0"],
+    ]
+    assert main(["check"]) == 4

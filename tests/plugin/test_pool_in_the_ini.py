@@ -44,6 +44,15 @@ def test_unit_tests_run_where_evaluations_are_deselected(here):
     nothing_is_left(here, result)
 
 
+def test_file_that_is_missing_matters_where_models_are_asked(here, workers):
+    here.pytester.path.joinpath("pool.toml").unlink()
+    assert run(here, workers, "test_unit.py").ret == 0
+    assert run(here, "-n0", "--collect-only").ret == 0
+    for more in ([], ["--ultrapar-model=openai/m"]):
+        said = here.refusal(run(here, workers, *more))
+        assert said.strip() == f"ERROR: {here.pytester.path}/pool.toml: there is no such file"
+
+
 @pytest.mark.parametrize("option", ["--collect-only", "--fixtures", "--setup-plan"])
 def test_who_only_looks_needs_no_keys(here, option):
     result = run(here, "-n0", option)
