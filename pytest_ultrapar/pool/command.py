@@ -73,12 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _of(vendor: str, environ: Mapping[str, str]) -> Iterator[Named]:
     """What the environment has of a vendor: its key, or a server that answers."""
     from pytest_ultrapar.pool.served import served_models  # noqa: PLC0415
-    from pytest_ultrapar.pool.vendors import named_of, vendors  # noqa: PLC0415
+    from pytest_ultrapar.pool.vendors import named, named_of, vendors  # noqa: PLC0415
 
     one = named_of(vendor, vendors()[vendor].get("model", ""), environ)
     if one.api_name and environ.get(str(one.variable), "").strip():
         yield one
     elif not one.api_name and one.base_url.startswith("http:"):
+        served: list[str] = []
         with suppress(ConfigError):
-            for name in served_models(one.base_url, timeout_s=1.0):
-                yield named_of(vendor, name, environ)
+            served = served_models(one.base_url, timeout_s=1.0)
+        for name in served:
+            # One that has other letters can be named by its server's address.
+            with suppress(ConfigError):
+                yield named(Location(NAME), f"{vendor}/{name}", environ)

@@ -61,11 +61,8 @@ def is_active(config: pytest.Config) -> bool:
     if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
         return True
     path = pool_path(config)
-    return path is not None and (path.exists() or bool(_hooks_of_pools(config)))
-
-
-def _hooks_of_pools(config: pytest.Config) -> list[Any]:
-    return config.hook.pytest_ultrapar_pool.get_hookimpls()
+    is_given = bool(config.hook.pytest_ultrapar_pool.get_hookimpls())
+    return path is not None and (is_given or path.exists())
 
 
 def pool_path(config: pytest.Config) -> Path | None:

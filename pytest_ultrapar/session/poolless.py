@@ -71,7 +71,7 @@ class PoollessController:
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
-    """Skip the collected items that ask models; why nothing can run if all do, or a file is not there.
+    """Skip the collected items that ask models; why nothing can run if all do or a file is missing.
 
     What could not be collected is pytest's to report, and may have been something else.
     """
