@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.grading import Grader
-from pytest_ultrapar.session.options import pool_path
+from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
@@ -39,8 +39,8 @@ def _model(request: pytest.FixtureRequest) -> str:
     """The model's name, parametrised over the pool's models (see --ultrapar-model)."""
     param = getattr(request, "param", None)
     if not isinstance(param, str):
-        msg = "the fixture 'model' needs --ultrapar-pool (or ini ultrapar_pool)"
-        if pool_path(request.config) is not None:
+        msg = f"the fixture 'model' needs {NEEDED}"
+        if is_active(request.config):
             msg = (
                 "the fixtures 'llm' and 'model' have a value in cases only: the test or its "
                 "fixtures must name a prefetched fixture, not ask for one with "

@@ -142,7 +142,7 @@ class Coordinator:
         if self._gate is not None:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
-        self.run.keep_keys(WaitingLine(self._reporter))
+        self.run.keep_keys(cases, WaitingLine(self._reporter))
         self._say(self.run.check_lanes(cases, WaitingLine(self._reporter)))
         self.run.write_plan(cases)
         if self._reporter is None:

@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
-from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
@@ -44,9 +44,8 @@ _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 
 
 def lines(run: Run) -> Iterator[str]:
-    """The header of a run: what it runs on, and where its results will be."""
+    """The header of a run: what it runs on."""
     yield from settings_lines(run.options, run.pool, run.lanes)
-    yield f"results in {run.directory.path}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} says"
     if run.regraded is not None:
@@ -153,7 +152,12 @@ def _seats(n: int | None) -> str:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[str]:
-    """Who is at home where, workers with the same home together, and what a run begins with."""
+    """Where results will be, who is at home where, and what a run begins with."""
+    yield f"results in {run.directory.path}"
+    declared = answered_by(run_config.settings(run.config)[1])
+    for model, who in answered_by(run.pool).items():
+        if who != declared[model]:
+            yield f"{model} is {who}, as its server says"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)

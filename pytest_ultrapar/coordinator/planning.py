@@ -160,7 +160,7 @@ class Planning(collection.CollectOnly):
                 *not_asked(selection.shared(config)),
             ],
             warnings=[
-                *self._not_ready(),
+                *self._not_ready(cases),
                 *self._pool_waste(lanes, expected, services),
                 *short_days,
                 *unjudged(pool, lanes, expected),
@@ -255,10 +255,10 @@ class Planning(collection.CollectOnly):
         yield from shard_size(self._options, n_cases, generated)
         yield from (*shard_lines(self._options, self._pool),)[1:]
 
-    def _not_ready(self) -> Iterator[str]:
+    def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""
         try:
-            run_config.check_keys(self._config)
+            run_config.check_keys(run_config.asked_pool(self._config, cases))
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 

@@ -22,6 +22,7 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
 from pytest_ultrapar.pool.model import addresses, answered_by
+from pytest_ultrapar.pool.served import unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
@@ -349,6 +350,10 @@ class Run:
         resumed = options.resume is not None
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
+        if self.resumed is not None:
+            # A server that has nothing to answer now was not asked what it has.
+            then = self.resumed.answered_by
+            answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
             answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
             is_simulated = replayed.simulated or (self.source.sends and is_simulated)
@@ -482,19 +487,23 @@ class Run:
             wait_s=self.options.wait_for_servers_s,
         )
 
-    def keep_keys(self, line: WaitingLine) -> None:
-        """Have the keys that the run may use for itself on this host; may wait for another run.
+    def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
+        """Have the keys that cases may use for the run on this host; may wait for another run.
 
         What limits per day have left is known then.
 
         Raises:
-            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked, or
-                the memory of a day cannot be used.
+            ConfigError: What the ways to the servers need is not there, another run has a key and
+                waiting is not wanted, or they cannot be locked, or the memory of a day cannot be
+                used.
         """
         options = self.options
         if not self.source.sends:
             return
-        keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
+        pool = run_config.asked_pool(self.config, self._unanswered(cases))
+        run_config.check_keys(pool)
+        self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
+        keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")
         if self.cluster is not None:
@@ -503,8 +512,8 @@ class Run:
             keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
         )
         self.services.inherited = self.keys.fds
-        counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
-        self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
+        counted = run_days(pool, pool.lanes, os.environ, options.simulator, shard)
+        self.days = days_left(pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:

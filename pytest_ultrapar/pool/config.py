@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 __all__ = ["Overrides", "load_pool"]
 
 
-def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
+def load_pool(
+    path: Path | str, *, environ: Mapping[str, str], overrides: Overrides, text: str | None = None
+) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
     Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
@@ -54,13 +57,17 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         path: The pool file.
         environ: The environment's variables, usually `os.environ`.
         overrides: What the command line says.
+        text: What stands for a file that is not there; None reads it.
 
     Raises:
         ConfigError: Anything is not allowed; one message that names file, field, what was found
             and what is allowed, without any secret.
     """
     location = Location(str(path))
-    text, digest = read_pool_file(Path(path), location)
+    if text is None:
+        text, digest = read_pool_file(Path(path), location)
+    else:
+        digest = sha256(text.encode()).hexdigest()
     tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
     file = decode_as(PoolFile, tables, location)

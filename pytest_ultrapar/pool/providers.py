@@ -31,6 +31,7 @@ from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
     ADDRESS,
     PRICES,
+    SERVED,
     Instance,
     Key,
     Latency,
@@ -230,13 +231,14 @@ def _instance(
         return replace(server, name=check_name(location, entry), api_name=entry)
     name = check_name(location.at("name"), entry.name)
     api_name = name if entry.api_name is None else entry.api_name
-    check_api_name(location.at("api_name"), api_name)
     base_url, metrics_url = server.base_url, server.metrics_url
     if entry.base_url is not None:
         where = location.at("base_url")
         if api == SIMULATED:
             where.refuse("is not used by a simulated provider; leave it out")
         base_url, metrics_url = check_base_url(where, entry.base_url), None
+    if api_name != SERVED or api != "openai" or not base_url.startswith("http:"):
+        check_api_name(location.at("api_name"), api_name)
     own = _metrics_url(location, entry.metrics_url, api)
     return Instance(name, api_name, base_url, own or metrics_url)
 
@@ -300,7 +302,10 @@ def build_model(
         ConfigError: Anything about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    check_name(location.at("name"), table.name)
+    # In ids its instances stand for it, whose names have no `/`.
+    parts = [table.name] if table.instances is None else table.name.split("/")
+    for part in parts:
+        check_name(location.at("name"), part)
     label = f"{provider.name}/{table.name}"
     ports = ports_in_force(location, table, sources, label)
     metrics_url = _metrics_url(provider_place, provider.metrics_url, provider.api)

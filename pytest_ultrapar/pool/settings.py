@@ -284,8 +284,8 @@ class Options:
 
     pool: Setting[str | None] = Setting(
         "--ultrapar-pool FILE",
-        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it the plugin "
-        "does nothing",
+        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it and without "
+        "--ultrapar-model the plugin does nothing",
         ini="ultrapar_pool",
     )
     out: Setting[Path | None] = Setting(
@@ -296,7 +296,9 @@ class Options:
     )
     models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
-        "Only models whose name matches; may be repeated, patterns such as 'qwen*' work",
+        "Only models of the pool whose name matches; may be repeated, patterns such as 'qwen*' "
+        "work. Without a pool: VENDOR/NAME such as openai/gpt-5-mini, or a server of this machine "
+        "such as http://localhost:8000/v1",
         default=(),
         by_default="all models",
     )

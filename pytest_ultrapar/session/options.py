@@ -67,8 +67,20 @@ def plans(config: pytest.Config) -> bool:
     return bool(config.getoption(Options.plan.dest))
 
 
+def is_active(config: pytest.Config) -> bool:
+    """Whether this plugin has something to do: models are named, by a pool or without.
+
+    A file of the ini that is not there matters to those who ask models only.
+    """
+    if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
+        return True
+    path = pool_path(config)
+    is_given = bool(config.hook.pytest_ultrapar_pool.get_hookimpls())
+    return path is not None and (is_given or path.exists())
+
+
 def pool_path(config: pytest.Config) -> Path | None:
-    """The pool file that was asked for, or None when this plugin has nothing to do."""
+    """The pool file that was asked for, if one was."""
     row = Options.pool
     given = config.getoption(row.dest)
     if given:
@@ -94,5 +106,7 @@ def usage_errors() -> Generator[None]:
         raise pytest.UsageError(visible(str(error))) from error
 
 
+NEEDED = "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
+"""What is to be given where models are needed."""
 INPUT = "ultrapar"
 """Key of our part of `workerinput`; plain values only, never a secret."""

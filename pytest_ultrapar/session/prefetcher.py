@@ -81,14 +81,8 @@ def make_prefetcher(
         ConfigError: A key's environment variable is not set.
         ResultsError: The journal cannot be written.
     """
-    # They are written down by now.
-    collected.cases.clear()
-    garbage.spare_items(config)
-    internals.know_once(items[0].session)
     options, pool = run_config.settings(config)
     source = run_config.source(config)
-    # What sends nothing needs neither keys nor servers.
-    found = lane_endpoints(pool, base_urls) if source.sends else unsent_endpoints(pool)
     runtime = Runtime(
         config=config,
         options=options,
@@ -96,6 +90,17 @@ def make_prefetcher(
         worker=worker,
         redactor=run_config.redactor(pool),
     )
+    is_finished = runtime.recovered.lookup
+    asked = run_config.asked_pool(
+        config,
+        (one for one in collected.cases if one.skipped is None and not is_finished(one.case_id)),
+    )
+    # They are written down by now.
+    collected.cases.clear()
+    garbage.spare_items(config)
+    internals.know_once(items[0].session)
+    # What sends nothing needs neither keys nor servers.
+    found = lane_endpoints(asked, base_urls) if source.sends else unsent_endpoints(pool)
     settings = engine_settings(
         pool,
         runtime.redactor,

@@ -12,6 +12,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_repeats, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
+from pytest_ultrapar.pool.vendors import is_address
 from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
@@ -284,7 +285,11 @@ def selected_models(
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in among):
-            msg = f"{option} {pattern!r} matches no model {whose(pool, among)}"
+            # An address may hold a password.
+            word = "URL" if "://" in pattern else repr(pattern)
+            msg = f"{option} {word} matches no model {whose(pool, among)}"
+            if is_address(pattern):
+                msg += "; where there is no pool (-o ultrapar_pool=) it stands for itself"
             raise ConfigError(msg)
     if not patterns:
         return tuple(among)
