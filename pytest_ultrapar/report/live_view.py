@@ -60,7 +60,8 @@ class LaneRow(NamedTuple):
     """A lane as it is now.
 
     Attributes:
-        seats: Of that limit on its path which is nearest to being full; None: nothing limits them.
+        seats: Its own, beside all of that limit on its path which is nearest to being full; None:
+            nothing limits them.
         per_s: Its own sends per second; None while nobody knows.
         rate: The same as `seats`, of sends per second.
         waits_for: What its requests waited for most of late, a limit's name or a word as in
@@ -106,14 +107,15 @@ def lane_rows(
     rows = []
     for lane in own:
         status = known[lane.lane_id]
+        per_s = sent[lane.lane_id] / span_s if span_s > 0 else None
         in_trouble = status.state != "up"
         rows.append(
             LaneRow(
                 lane.lane_id,
                 status.in_flight,
-                _fullest(lane, seats),
-                sent[lane.lane_id] / span_s if span_s > 0 else None,
-                _fullest(lane, rates),
+                _of_fullest(lane, seats, status.in_flight + status.orphans),
+                per_s,
+                _of_fullest(lane, rates, per_s or 0.0),
                 "" if in_trouble else _waits_for(status, before.get(lane.lane_id), span_s),
                 status.reason or status.state if in_trouble else "",
                 status.is_removed,
@@ -175,10 +177,11 @@ def _uses(
     return seats, rates
 
 
-def _fullest(lane: Lane, uses: Mapping[str, Use]) -> Use | None:
-    """Of the limits on its path; of those that are equally full the innermost."""
-    own = [uses[name] for name in reversed(lane.limits) if name in uses]
-    return max(own, key=lambda use: use.share, default=None)
+def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use | None:
+    """What a lane has of the fullest limit on its path; of equally full ones the innermost."""
+    on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
+    fullest = max(on_path, key=lambda use: use.share, default=None)
+    return None if fullest is None else Use(own, fullest.most)
 
 
 def _waits_for(now: LaneStatus, before: LaneStatus | None, span_s: float) -> str:
