@@ -146,6 +146,7 @@ def compact(
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
+        drawn_from=manifest.drawn_from,
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),

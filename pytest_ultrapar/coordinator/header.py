@@ -87,13 +87,14 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
             f"{' and '.join(plain.values())} would go before"
         )
     simulated = " SIMULATED," if pool.is_simulated else ""
+    sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}
     n_beside = len(models & pool.caseless)
     beside = f" and {n_beside} in roles only" if n_beside else ""
     roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
     yield (
         f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
-        f"{pool.rate_mode} limits, seed {options.seed}"
+        f"{pool.rate_mode} limits, seed {options.seed}{sample}"
     )
     yield (
         f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
@@ -133,13 +134,14 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
         yield f"{listed(parts, _SHOWN_KEYS)}{elsewhere}"
 
 
-def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """How many of all cases a shard has."""
-    if options.shard is not None and generated is not None:
-        yield (
-            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, "
-            f"{_limits_of(options)}"
-        )
+def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
+    """How many of all cases a shard or a sample has."""
+    if generated is not None:
+        size = f"{n_cases:,} of {generated.n_cases:,} cases"
+        if options.shard is not None:
+            yield f"shard {options.shard}: {size}, {_limits_of(options)}"
+        else:
+            yield f"sample {options.sample}: {size}"
 
 
 def _limits_of(options: Options) -> str:
@@ -174,7 +176,7 @@ def assignment_lines(
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
     yield f"{counted(run.planned, 'case')}; " + "; ".join(parts)
-    yield from shard_size(run.options, run.planned, read_generated(run.directory.path))
+    yield from part_size(run.options, run.planned, read_generated(run.directory.path))
     yield from not_asked(read_shared(run.directory.path))
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
+from pytest_ultrapar.pool.bounds import COUNT, PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import (
@@ -18,6 +18,7 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Ports,
     Repeats,
+    Sample,
     Setting,
     Shard,
     WhichLog,
@@ -221,6 +222,18 @@ def parse_repeats(location: Location, text: str) -> Repeats:
     return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))
 
 
+def parse_sample(location: Location, text: str) -> Sample:
+    """The part of the cells that `N` or `P%` means.
+
+    Raises:
+        ConfigError: It has another form, or is out of its bounds.
+    """
+    number = text.removesuffix("%")
+    if number != text:
+        return Sample(percent=_number(location, number, PERCENT, float))
+    return Sample(_number(location, text, COUNT, int))
+
+
 def parse_which(location: Location, text: str) -> WhichLog:
     """The workers that `all`, `off` or a number from 1 mean.
 
@@ -287,6 +300,7 @@ _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     WhichLog: parse_which,
     Ports: parse_ports,
     Shard: parse_shard,
+    Sample: parse_sample,
 }
 """How the text of a setting is read, by the kind of its row."""
 

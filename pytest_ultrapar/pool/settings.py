@@ -80,6 +80,26 @@ class Repeats(_Written):
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
+class Sample(_Written):
+    """Which part of the cells is asked.
+
+    Attributes:
+        n: So many, >= 1; None takes a share.
+        percent: That share of those of each test and model, above 0; None takes a number.
+    """
+
+    __slots__ = ("n", "percent")
+
+    def __init__(self, n: int | None = None, percent: float | None = None) -> None:
+        self.n = n
+        self.percent = percent
+
+    @property
+    def setting(self) -> int | str:
+        """As the user writes it: 100, or `5%`."""
+        return f"{self.percent:g}%" if self.n is None else self.n
+
+
 class Shard(_Written):
     """One part of `n` that the cases and limits of a run are cut into.
 
@@ -324,6 +344,13 @@ class Options:
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
         between=SEED,
+        is_recorded=True,
+    )
+    sample: Setting[Sample | None] = Setting(
+        "--ultrapar-sample N",
+        "Ask a sample: N cells, or a share such as '5%%', each with all its repetitions; drawn by "
+        "the seed, evenly from every test and model. Resumed without it, all others are asked",
+        kind=Sample,
         is_recorded=True,
     )
     mode: Setting[Mode] = Setting(
