@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
-from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config
@@ -74,18 +74,16 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
         pool: The pool.
         lanes: Those that serve a selected model or one in a role.
     """
-    said = {
-        f"{value.name} = {value.value} ({value.origin})": value.origin
+    said = [
+        f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *effective(options))
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
         and ", shard " not in value.origin
-    }
-    plain = {text: own for text, origin in said.items() for own in _own_names(origin)}
+    ]
+    # Other programs have variables of these names, too.
+    plain = [text for text in said if "(environment " in text and "ULTRAPAR_" not in text]
     if plain:
-        yield (
-            f"the environment changes this run: {', '.join(plain)}; "
-            f"{' and '.join(plain.values())} would go before"
-        )
+        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... goes before"
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}
@@ -109,13 +107,6 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
     if as_one:
         yield f"counted as one key: {listed(as_one, _SHOWN_KEYS)}"
-
-
-def _own_names(origin: str) -> Iterator[str]:
-    """Our own variable for the plain one that a value is of, whose name others may use, too."""
-    for row in SETTINGS:
-        if row.option and origin.partition(" and ")[0] == f"environment {row.variable}":
-            yield from row.variables[:-1]
 
 
 def shard_lines(options: Options, pool: Pool) -> Iterator[str]:

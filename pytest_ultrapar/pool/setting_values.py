@@ -229,9 +229,11 @@ def parse_sample(location: Location, text: str) -> Sample:
         ConfigError: It has another form, or is out of its bounds.
     """
     number = text.removesuffix("%")
-    if number != text:
-        return Sample(percent=_number(location, number, PERCENT, float))
-    return Sample(_number(location, text, COUNT, int))
+    if number == text:
+        _number(location, number, COUNT, int)
+    else:
+        _number(location, number, PERCENT, float)
+    return Sample(text)
 
 
 def parse_which(location: Location, text: str) -> WhichLog:

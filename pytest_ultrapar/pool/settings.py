@@ -80,24 +80,15 @@ class Repeats(_Written):
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
-class Sample(_Written):
-    """Which part of the cells is asked.
+class Sample(str):
+    """The part of the cells that is asked: so many (`100`), or a share of each test's (`5%`)."""
 
-    Attributes:
-        n: So many, >= 1; None takes a share.
-        percent: That share of those of each test and model, above 0; None takes a number.
-    """
-
-    __slots__ = ("n", "percent")
-
-    def __init__(self, n: int | None = None, percent: float | None = None) -> None:
-        self.n = n
-        self.percent = percent
+    __slots__ = ()
 
     @property
-    def setting(self) -> int | str:
-        """As the user writes it: 100, or `5%`."""
-        return f"{self.percent:g}%" if self.n is None else self.n
+    def setting(self) -> str:
+        """As the user writes it."""
+        return str(self)
 
 
 class Shard(_Written):

@@ -18,13 +18,12 @@ from pytest_ultrapar.system.files import open_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    Row = dict[str, Any]
-
 _ID_BYTES = 6
 """Two of a hundred thousand cases have the same id with a chance of 2 in 100,000."""
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
-_BROKEN = (OSError, ValueError, TypeError, csv.Error, msgspec.MsgspecError)
-"""What readers raise; pyarrow's are among them."""
+_FAULTS = (OSError, ValueError, TypeError, csv.Error, msgspec.MsgspecError)
+"""What readers raise, pyarrow's among them."""
+_MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
 
 def cases(
@@ -42,36 +41,33 @@ def cases(
         columns: Those whose values a case gets. Without any it gets the row, a dict.
         id: The column that names a case. Without it a short hash of what the case gets does, which
             is the same wherever the row stands.
-        marks: The column with the marks of a case: names in a list, or in a text with commas or
-            blanks between them.
+        marks: The column with its marks: names in a list, or in a text with commas or blanks.
 
     Raises:
         pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are one
             case: one sentence with file and line, which pytest shows without a traceback.
     """
     caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
-    file = _DataFile(Path(caller).parent / path)
-    found = []
-    lines: dict[str, int] = {}
-    for row in file.rows([*columns, *filter(None, (id, marks))] if columns else []):
-        try:
+    place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
+    wanted = [*columns, *filter(None, (id, marks))] if columns else []
+    try:
+        for row in _rows(place, wanted):
             values = tuple(row[name] for name in columns) if columns else (row,)
             name = _hash(values) if id is None else str(row[id])
+            if not name:
+                place.refuse(f"the id (column {id!r}) is empty")
+            if (line := lines.setdefault(name, place.line)) != place.line:
+                what = "case" if id is None else f"id {name!r}"
+                more = "; leave one out, or give ids (id=)" if id is None else ""
+                place.refuse(f"the {what} is that of line {line}, too{more}")
             marked = () if marks is None else _marks(row[marks])
-        except KeyError as error:
-            file.refuse(f"there is no column {error}; there is {', '.join(row)}")
-        except (ValueError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:
-            file.refuse(str(error))
-        if not name:
-            file.refuse(f"the id (column {id!r}) is empty")
-        if (line := lines.setdefault(name, file.line)) != file.line:
-            if id is not None:
-                file.refuse(f"the id {name!r} is that of line {line}, too")
-            file.refuse(f"the case is that of line {line}, too; leave one out, or give ids (id=)")
-        found.append(pytest.param(*values, id=name, marks=marked))
+            found.append(pytest.param(*values, id=name, marks=marked))
+    except KeyError as error:
+        place.refuse(f"there is no column {error}; there is {', '.join(row)}")
+    except (*_FAULTS, *_MARK_FAULTS) as error:
+        place.refuse(str(getattr(error, "strerror", None) or error))
     if not found:
-        file.line = 0
-        file.refuse("there are no rows")
+        place.refuse("there are no rows")
     return found
 
 
@@ -88,73 +84,50 @@ def _marks(said: object) -> Sequence[pytest.MarkDecorator]:
 
 
 @cache
-def _mark(name: str) -> pytest.MarkDecorator:
-    mark: pytest.MarkDecorator = getattr(pytest.mark, name)
-    return mark
+def _mark(name: str) -> Any:  # noqa: ANN401 - a `MarkDecorator`
+    return getattr(pytest.mark, name)
 
 
-class _DataFile:
-    """A file while its rows are read.
-
-    Attributes:
-        line: Where the row stands that was read last, from 1; in Parquet, which row it is.
-    """
+class _Place:
+    """Where in a file the row stands that was read last; of a Parquet file, which row it is."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.line = 0
 
     def refuse(self, what: str) -> NoReturn:
-        """Say what is wrong, and where."""
-        where = f"{self.path}:{self.line}" if self.line else self.path
-        msg = f"{where}: {what}"
+        msg = f"{self.path}{f':{self.line}' if self.line else ''}: {what}"
         raise pytest.Collector.CollectError(msg) from None
 
-    def rows(self, wanted: Sequence[str]) -> Iterator[Row]:
-        """All rows; of a Parquet file only the columns that are wanted, if there are any."""
-        by_suffix = {".jsonl": self._json, ".ndjson": self._json, ".csv": self._csv}
-        suffix = self.path.suffix.lower()
-        try:
-            if suffix == ".parquet":
-                yield from self._parquet(wanted)
-            elif suffix in by_suffix:
-                yield from by_suffix[suffix]()
-            else:
-                self.refuse(f"cases() reads {', '.join(by_suffix)} and .parquet")
-        except _BROKEN as error:
-            said = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self.refuse(str(said))
 
-    def _lines(self) -> Iterator[bytes]:
-        with open_file(self.path) as file:
-            for self.line, line in enumerate(file, 1):
-                yield line.removeprefix(codecs.BOM_UTF8) if self.line == 1 else line
+def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """All rows; of a Parquet file only the columns that are wanted, if there are any."""
+    suffix = place.path.suffix.lower()
+    with open_file(place.path) as file:
+        if suffix == ".parquet":
+            from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy
 
-    def _json(self) -> Iterator[Row]:
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for line in self._lines():
-            if not line.isspace():
-                yield decode(line)
-
-    def _csv(self) -> Iterator[Row]:
-        reader = csv.reader((line.decode() for line in self._lines()), strict=True)
-        header = next(reader, [])
-        twice = next((name for name in header if header.count(name) > 1), None)
-        if twice is not None:
-            self.refuse(f"column {twice!r} stands there twice")
-        for fields in reader:
-            if fields and len(fields) != len(header):
-                self.refuse(f"{len(fields)} fields, and the first line has {len(header)}")
-            if fields:
-                yield dict(zip(header, fields, strict=True))
-
-    def _parquet(self, wanted: Sequence[str]) -> Iterator[Row]:
-        import pyarrow.parquet  # noqa: PLC0415 - heavy
-
-        with open_file(self.path) as opened, pyarrow.parquet.ParquetFile(opened) as file:
-            known = file.schema_arrow.names
-            picked = list(wanted) if wanted and set(wanted) <= {*known} else None
-            for batch in file.iter_batches(columns=picked):
+            table = ParquetFile(file)
+            has_all = {*wanted} <= {*table.schema_arrow.names}
+            for batch in table.iter_batches(columns=wanted if wanted and has_all else None):
                 for row in batch.to_pylist():
-                    self.line += 1
+                    place.line += 1
                     yield row
+        elif suffix == ".csv":
+            texts = (line.decode() for line in _lines(place, file))
+            reader = csv.reader(texts, strict=True)
+            header = next(reader, [])
+            for fields in filter(None, reader):
+                if len(fields) != len({*header}):
+                    place.refuse(f"{len(fields)} fields, and the first line names {len({*header})}")
+                yield dict(zip(header, fields, strict=True))
+        elif suffix in {".jsonl", ".ndjson"}:
+            decode = msgspec.json.Decoder(dict[str, Any]).decode
+            yield from (decode(line) for line in _lines(place, file) if not line.isspace())
+        else:
+            place.refuse("cases() reads .jsonl, .ndjson, .csv and .parquet")
+
+
+def _lines(place: _Place, file: Iterator[bytes]) -> Iterator[bytes]:
+    for place.line, line in enumerate(file, 1):
+        yield line.removeprefix(codecs.BOM_UTF8)

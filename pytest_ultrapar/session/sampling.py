@@ -23,9 +23,10 @@ def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
     the same of them, so that they can be compared.
     """
     options, _ = run_config.settings(config)
-    sample, seed = options.sample, options.seed
+    seed, sample = options.seed, options.sample
     if sample is None:
         return
+    percent = float(sample[:-1]) if sample.endswith("%") else None
     are_cases: dict[int, bool] = {}
     groups: dict[tuple[int, str], dict[str, bytes]] = {}
     cells: dict[int, tuple[tuple[int, str], str]] = {}
@@ -44,9 +45,9 @@ def draw(config: pytest.Config, items: list[pytest.Item]) -> None:
         (place, number, group, cell)
         for number, (group, lots) in enumerate(groups.items())
         for place, cell in enumerate(sorted(lots, key=lots.__getitem__))
-        if sample.percent is None or place < math.ceil(round(len(lots) * sample.percent / 100, 6))
+        if percent is None or place < math.ceil(round(len(lots) * percent / 100, 6))
     )
-    kept = {None, *((group, cell) for *_, group, cell in drawn[: sample.n])}
+    kept = {None, *((group, cell) for *_, group, cell in drawn[: None if percent else int(sample)])}
     left_out = [item for item in items if cells.get(id(item)) not in kept]
     if left_out:
         config.stash[generated_key] = Generated(len(cells))

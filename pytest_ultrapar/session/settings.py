@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.fields import Location
-from pytest_ultrapar.pool.setting_values import (
-    Overrides,
-    parse_repeats,
-    parse_sample,
-    parse_shard,
-    settle,
-)
+from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
 
@@ -167,13 +161,13 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
         raise ConfigError(msg) from error
     _settle_earlier_shard(options, given, run.name, earlier.shard)
     said = {value.name: value.value for value in earlier.effective}
-    where = Location(run.name)
     taken: dict[str, object] = {"seed": earlier.seed}
-    taken["repeats"] = parse_repeats(where, str(said.get("repeats") or earlier.repeats))
+    taken["repeats"] = str(said.get("repeats", earlier.repeats))
     if earlier.drawn_from:
-        taken["sample"] = parse_sample(where, str(said["sample"]))
-    for name, value in taken.items():
-        own = getattr(options, name)
+        taken["sample"] = said["sample"]
+    then = settle(taken, {})
+    for name in taken:
+        value, own = getattr(then, name), getattr(options, name)
         if options.origin[name] == "default" or own == value:
             setattr(options, name, value)
             options.origin[name] = f"run {run.name}"

@@ -223,8 +223,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def drawn_from(self) -> int:
         """How many cases the run is a sample of; 0 where it is none."""
-        is_sample = self.generated is not None and not self.generated.digest
-        return self.generated.n_cases if self.generated is not None and is_sample else 0
+        found = self.generated
+        return 0 if found is None or found.digest else found.n_cases
 
     @property
     def measured_part(self) -> MeasuredPart:

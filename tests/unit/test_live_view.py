@@ -61,12 +61,10 @@ def test_lane_shows_its_own_use_of_the_fullest_limit_on_its_path():
     found = {row.lane: row for row in rows(now, before)}
     assert found[LANES[0].lane_id].seats == Use(1, 5)
     assert found[LANES[0].lane_id].rate == Use(4.0, 10.0)
-    assert found[LANES[0].lane_id].per_s == pytest.approx(4.0)
     assert found[LANES[2].lane_id].seats == Use(3, 5)
-    assert found[LANES[2].lane_id].in_flight == 3
     # Nothing is declared for key1: the provider's seats are all there is.
     assert found[LANES[1].lane_id].seats == Use(7, 100)
-    assert found[LANES[1].lane_id].rate is None
+    assert found[LANES[1].lane_id].rate == Use(1.0, None)
 
 
 def test_idle_lane_of_a_key_that_another_fills_is_idle():
