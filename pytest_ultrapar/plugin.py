@@ -272,13 +272,13 @@ def pytest_collection_modifyitems(
     """Deselect cases that options leave out or other suites have, after all other plugins."""
     if options.pool_path(config) is None:
         return (yield)
-    from pytest_ultrapar.session import sampling, selection  # noqa: PLC0415
+    from pytest_ultrapar.session import selection  # noqa: PLC0415
 
     with usage_errors():
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
-        sampling.draw(config, items)
+        selection.draw_sample(config, items)
         selection.deselect_shared(config, items)
 
 

@@ -195,10 +195,8 @@ class Run:
                 )
                 raise ConfigError(msg)
             if self.resumed.drawn_from and self.options.sample is None:
-                self.notes.append(
-                    f"the run was a sample of {self.resumed.drawn_from:,} cases; without "
-                    "--ultrapar-sample all of them are asked now"
-                )
+                was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
+                self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
         settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import COUNT, PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
+from pytest_ultrapar.pool.bounds import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import (
@@ -18,7 +18,6 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Ports,
     Repeats,
-    Sample,
     Setting,
     Shard,
     WhichLog,
@@ -185,6 +184,12 @@ def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN
         return check_word(where, text, row.choices)
     if row.kind in {int, float}:
         return _number(where, text, row.between, row.kind)
+    if row.kind is str and row.between is not None:
+        number = text.removesuffix("%")
+        if number == text:
+            _number(where, number, row.between, int)
+        else:
+            _number(where, number, PERCENT, float)
     return _TEXTS[row.kind](where, text)
 
 
@@ -220,20 +225,6 @@ def parse_repeats(location: Location, text: str) -> Repeats:
         )
     n = REPEATS.check(location, int(found[1]))
     return Repeats(n, None if found[2] is None else REPEATS.check(location, int(found[2])))
-
-
-def parse_sample(location: Location, text: str) -> Sample:
-    """The part of the cells that `N` or `P%` means.
-
-    Raises:
-        ConfigError: It has another form, or is out of its bounds.
-    """
-    number = text.removesuffix("%")
-    if number == text:
-        _number(location, number, COUNT, int)
-    else:
-        _number(location, number, PERCENT, float)
-    return Sample(text)
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
@@ -302,7 +293,6 @@ _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     WhichLog: parse_which,
     Ports: parse_ports,
     Shard: parse_shard,
-    Sample: parse_sample,
 }
 """How the text of a setting is read, by the kind of its row."""
 

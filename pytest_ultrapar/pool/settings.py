@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,17 +78,6 @@ class Repeats(_Written):
     def setting(self) -> int | str:
         """As the user writes it: 20, or `20x3`."""
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
-
-
-class Sample(str):
-    """The part of the cells that is asked: so many (`100`), or a share of each test's (`5%`)."""
-
-    __slots__ = ()
-
-    @property
-    def setting(self) -> str:
-        """As the user writes it."""
-        return str(self)
 
 
 class Shard(_Written):
@@ -193,7 +182,7 @@ class Setting(Generic[T]):
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
         file: The field of the pool file's `[pool]`, if there is one.
         ini: Its name in pytest's own configuration, if it is read there, too.
-        between: What a number may be, or each number in a text.
+        between: What a number may be, or each number in a text; a text is one, or a share (`5%`).
         choices: The words allowed.
         bare: The word that the option alone stands for, where it may stand alone.
         is_recorded: Whether its value and origin go to the manifest. Names of files and runs do
@@ -337,11 +326,11 @@ class Options:
         between=SEED,
         is_recorded=True,
     )
-    sample: Setting[Sample | None] = Setting(
+    sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
         "Ask a sample: N cells, or a share such as '5%%', each with all its repetitions; drawn by "
         "the seed, evenly from every test and model. Resumed without it, all others are asked",
-        kind=Sample,
+        between=COUNT,
         is_recorded=True,
     )
     mode: Setting[Mode] = Setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import sys
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,11 +18,10 @@ from pytest_ultrapar.system.files import open_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_ID_BYTES = 6
-"""Two of a hundred thousand cases have the same id with a chance of 2 in 100,000."""
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _FAULTS = (OSError, ValueError, TypeError, csv.Error, msgspec.MsgspecError)
 """What readers raise, pyarrow's among them."""
+_mark = cache(partial(getattr, pytest.mark))
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
 
@@ -53,14 +52,13 @@ def cases(
     try:
         for row in _rows(place, wanted):
             values = tuple(row[name] for name in columns) if columns else (row,)
-            name = _hash(values) if id is None else str(row[id])
+            name = str(row[id]) if id else blake2b(_encode(values), digest_size=6).hexdigest()
             if not name:
                 place.refuse(f"the id (column {id!r}) is empty")
             if (line := lines.setdefault(name, place.line)) != place.line:
-                what = "case" if id is None else f"id {name!r}"
-                more = "; leave one out, or give ids (id=)" if id is None else ""
-                place.refuse(f"the {what} is that of line {line}, too{more}")
-            marked = () if marks is None else _marks(row[marks])
+                what = f"id {name!r}" if id else "case"
+                place.refuse(f"the {what} is that of line {line}, too; leave one out or name it")
+            marked = _marks(row[marks]) if marks else ()
             found.append(pytest.param(*values, id=name, marks=marked))
     except KeyError as error:
         place.refuse(f"there is no column {error}; there is {', '.join(row)}")
@@ -71,21 +69,12 @@ def cases(
     return found
 
 
-def _hash(values: tuple[object, ...]) -> str:
-    return blake2b(_encode(values), digest_size=_ID_BYTES).hexdigest()
-
-
 def _marks(said: object) -> Sequence[pytest.MarkDecorator]:
     names = said.replace(",", " ").split() if isinstance(said, str) else said or []
     if not isinstance(names, list) or not all(str(name).isidentifier() for name in names):
         msg = f"marks must be names such as 'slow' (got {said!r})"
         raise ValueError(msg)
     return [_mark(name) for name in names]
-
-
-@cache
-def _mark(name: str) -> Any:  # noqa: ANN401 - a `MarkDecorator`
-    return getattr(pytest.mark, name)
 
 
 class _Place:

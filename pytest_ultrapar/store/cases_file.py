@@ -161,8 +161,8 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
         )
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
-        "same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same directory"
-        " or with the same --rootdir"
+        "same suite, selection (-k, -m, --ultrapar-model, --ultrapar-sample) and repetitions, from "
+        "the same directory or with the same --rootdir"
     )
 
 

@@ -107,7 +107,12 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("no.jsonl", '{"w": 1}', {"id": "name"}, ":1: there is no column 'name'; there is w"),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("ids.csv", "w\na\nb\na\n", {"id": "w"}, ":4: the id 'a' is that of line 2, too"),
-        ("same.jsonl", '{"w": 1}\n{"w": 1}', {}, ":2: the case is that of line 1, too; leave"),
+        (
+            "same.jsonl",
+            '{"w": 1}\n{"w": 1}',
+            {},
+            ":2: the case is that of line 1, too; leave one out or",
+        ),
         ("mark.jsonl", '{"w": "a b-c"}', {"marks": "w"}, ":1: marks must be names"),
         ("mark.jsonl", '{"w": "hard"}', {"marks": "w"}, ":1: 'hard' not found in `markers`"),
         ("mark.jsonl", '{"w": 3}', {"marks": "w"}, ":1: marks must be names such"),

@@ -16,7 +16,6 @@ from pytest_ultrapar.pool.settings import (
     Options,
     Ports,
     Repeats,
-    Sample,
     Setting,
     Shard,
     WhichLog,
@@ -139,8 +138,8 @@ def test_value_in_force_is_recorded_with_its_origin():
         ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
         ({"default": WhichLog()}, "2", WhichLog(is_on=True, number=2), ("x", 'must be "all",')),
         ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be one of 1/4")),
-        ({"default": None, "kind": Sample}, "50", Sample("50"), ("x", "must be an integer >= 1")),
-        ({"default": None, "kind": Sample}, "0.5%", Sample("0.5%"), ("101%", "must be <= 100")),
+        ({"default": None, "between": MINUTE}, "50", "50", ("x", "must be an integer >= 1")),
+        ({"default": None, "between": MINUTE}, "0.5%", "0.5%", ("101%", "must be <= 100")),
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )
@@ -162,7 +161,7 @@ def test_variable_is_read_by_the_kind_of_its_row(monkeypatch, facts, text, value
 
 
 def test_no_row_is_of_a_kind_that_is_not_tried_above():
-    tried = {int, float, str, Path, tuple, bool, Repeats, Ports, Sample, Shard, WhichLog}
+    tried = {int, float, str, Path, tuple, bool, Repeats, Ports, Shard, WhichLog}
     assert {row.kind for row in SETTINGS} == tried
 
 
