@@ -281,26 +281,28 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     percent = float(sample[:-1]) if sample.endswith("%") else None
     are_cases: dict[int, bool] = {}
-    groups: dict[tuple[int, str], dict[str, bytes]] = {}
-    cells: dict[int, tuple[tuple[int, str], str]] = {}
+    groups: dict[tuple[str, str], dict[str, bytes]] = {}
+    cells: dict[int, tuple[tuple[str, str], str]] = {}
     for item in items:
         test = internals.test_identity(item)
         if test not in are_cases:
             are_cases[test] = bool(prefetched_of(item))
         if are_cases[test]:
+            name, _, cell = item.name.partition("[")
+            cell = cell.removesuffix(f"r{parameter(item, REPEAT)}]")
             model = str(parameter(item, "model"))
-            cell = item.name.partition("[")[2].removesuffix(f"r{parameter(item, REPEAT)}]")
-            cells[id(item)] = group, _ = (test, model), cell
+            group = item.nodeid.removesuffix(item.name) + name, model
+            cells[id(item)] = group, cell
             lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
             groups.setdefault(group, {})[cell] = blake2b(lot).digest()
     # The first of each group, then the second of each, ...
     drawn = sorted(
-        (place, number, group, cell)
-        for number, (group, lots) in enumerate(groups.items())
+        (place, group, cell)
+        for group, lots in groups.items()
         for place, cell in enumerate(sorted(lots, key=lots.__getitem__))
         if percent is None or place < math.ceil(round(len(lots) * percent / 100, 6))
     )
-    kept = {None, *((group, cell) for *_, group, cell in drawn[: None if percent else int(sample)])}
+    kept = {None, *((group, cell) for _, group, cell in drawn[: None if percent else int(sample)])}
     left_out = [item for item in items if cells.get(id(item)) not in kept]
     if left_out:
         config.stash[generated_key] = Generated(len(cells))

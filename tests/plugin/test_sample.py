@@ -66,6 +66,18 @@ def test_sample_is_drawn_evenly_from_every_test_and_model_and_by_the_seed(projec
     assert collected(project, "--ultrapar-sample=900") == whole
 
 
+def test_order_in_which_tests_are_collected_draws_no_others(project):
+    project.suite(SUITE)
+    project.write_pool(models=("m", "o"))
+    found = collected(project, "--ultrapar-sample=7")
+    (project.pytester.path / "conftest.py").write_text(
+        "def pytest_collection_modifyitems(items): items.reverse()\n"
+    )
+    turned = collected(project, "--ultrapar-sample=7")
+    assert turned != found
+    assert {*turned} == {*found}
+
+
 def test_share_is_taken_of_each_test_and_model_and_cells_keep_their_repetitions(project):
     project.suite(SUITE)
     found = collected(project, "--ultrapar-sample=10%", "--ultrapar-repeats=3")
