@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _FAULTS = (OSError, ValueError, TypeError, csv.Error, msgspec.MsgspecError)
 """What readers raise, pyarrow's among them."""
-_mark = cache(partial(getattr, pytest.mark))
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
 
@@ -49,16 +48,17 @@ def cases(
     caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
     place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
     wanted = [*columns, *filter(None, (id, marks))] if columns else []
+    mark = cache(partial(getattr, pytest.mark))
     try:
         for row in _rows(place, wanted):
             values = tuple(row[name] for name in columns) if columns else (row,)
-            name = str(row[id]) if id else blake2b(_encode(values), digest_size=6).hexdigest()
-            if not name:
+            given = row[id] if id else blake2b(_encode(values), digest_size=6).hexdigest()
+            if given is None or not (name := str(given)):
                 place.refuse(f"the id (column {id!r}) is empty")
             if (line := lines.setdefault(name, place.line)) != place.line:
-                what = f"id {name!r}" if id else "case"
-                place.refuse(f"the {what} is that of line {line}, too; leave one out or name it")
-            marked = _marks(row[marks]) if marks else ()
+                what = f"the id {name!r}" if id else "without ids (id=) the case"
+                place.refuse(f"{what} is that of line {line}, too")
+            marked = [*map(mark, _names(row[marks]))] if marks else ()
             found.append(pytest.param(*values, id=name, marks=marked))
     except KeyError as error:
         place.refuse(f"there is no column {error}; there is {', '.join(row)}")
@@ -69,12 +69,12 @@ def cases(
     return found
 
 
-def _marks(said: object) -> Sequence[pytest.MarkDecorator]:
+def _names(said: object) -> Sequence[str]:
     names = said.replace(",", " ").split() if isinstance(said, str) else said or []
     if not isinstance(names, list) or not all(str(name).isidentifier() for name in names):
         msg = f"marks must be names such as 'slow' (got {said!r})"
         raise ValueError(msg)
-    return [_mark(name) for name in names]
+    return names
 
 
 class _Place:

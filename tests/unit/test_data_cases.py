@@ -106,12 +106,13 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
         ("no.jsonl", '{"w": 1}', {"id": "name"}, ":1: there is no column 'name'; there is w"),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
+        ("null.jsonl", '{"w": null}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("ids.csv", "w\na\nb\na\n", {"id": "w"}, ":4: the id 'a' is that of line 2, too"),
         (
             "same.jsonl",
             '{"w": 1}\n{"w": 1}',
             {},
-            ":2: the case is that of line 1, too; leave one out or",
+            ":2: without ids (id=) the case is that of line 1, too",
         ),
         ("mark.jsonl", '{"w": "a b-c"}', {"marks": "w"}, ":1: marks must be names"),
         ("mark.jsonl", '{"w": "hard"}', {"marks": "w"}, ":1: 'hard' not found in `markers`"),
@@ -132,7 +133,9 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name
 def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):
     path = data("twice.jsonl", TWICE)
 
-    with pytest.raises(pytest.Collector.CollectError, match="2: the case is that of line 1, too"):
+    with pytest.raises(
+        pytest.Collector.CollectError, match="2: without ids .* is that of line 1, too"
+    ):
         cases(path, "w")
 
     assert [one.id for one in cases(path, "w", id="id")] == ["a", "b"]
