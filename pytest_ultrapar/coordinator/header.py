@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
-from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config
@@ -41,6 +41,8 @@ _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 """What the origin of a value contains that nobody sees by reading the pool file."""
+_PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
+"""What the origin of a value begins with whose variable other programs may have, too."""
 
 
 def lines(run: Run) -> Iterator[str]:
@@ -80,8 +82,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
         and ", shard " not in value.origin
     ]
-    # Other programs have variables of these names, too.
-    plain = [text for text in said if "(environment " in text and "ULTRAPAR_" not in text]
+    plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
         yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... goes before"
     simulated = " SIMULATED," if pool.is_simulated else ""

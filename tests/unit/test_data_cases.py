@@ -134,7 +134,7 @@ def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):
     path = data("twice.jsonl", TWICE)
 
     with pytest.raises(
-        pytest.Collector.CollectError, match="2: without ids .* is that of line 1, too"
+        pytest.Collector.CollectError, match=r"2: without ids .* is that of line 1, too"
     ):
         cases(path, "w")
 
