@@ -276,6 +276,7 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
+        selection.draw_sample(config, items)
         selection.deselect_shared(config, items)
 
 

@@ -152,6 +152,7 @@ def _compact(
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
+        drawn_from=manifest.drawn_from,
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),

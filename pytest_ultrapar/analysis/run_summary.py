@@ -116,6 +116,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         repetitions: Figures of the cells of each model and of all, where cells have repetitions.
         roles: What was asked of each role.
         merged: What the run was merged of; None where it ran itself.
+        drawn_from: How many cases it is a sample of; 0: it is none.
         digests: SHA-256 (hex) of each table, by its file's name.
     """
 
@@ -147,6 +148,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     repetitions: tuple[CellFigure, ...] = ()
     roles: dict[str, RoleUse] = msgspec.field(default_factory=dict)
     merged: Merged | None = None
+    drawn_from: int = 0
     digests: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property

@@ -34,7 +34,7 @@ class Pairing:
         questions: What may make the same case another question, a sentence each.
         conditions: What may make the same case faster or slower, a sentence each.
         n_kept: Cases of the baseline, skipped ones apart, that the other run has and did not skip.
-        n_base: All of these cases of the baseline.
+        n_base: All of these cases of the baseline; beside a sample, those that were drawn.
         same_timed: Whether exactly the same cases count in both runs' makespan.
     """
 
@@ -128,6 +128,8 @@ def pair(
     both = timed[0] & timed[1]
     known = set(common)
     had, has = _not_skipped(base, base_rows), _not_skipped(new, new_rows)
+    if new.manifest.drawn_from:
+        had &= {case.case_id for case in new.cases}
     return Pairing(
         base=base,
         new=new,
@@ -147,6 +149,13 @@ def pair(
     )
 
 
+def sample_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
+    """A sentence for each run that is a sample."""
+    for word, run in runs.items():
+        if run.manifest.drawn_from:
+            yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
+
+
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
     skipped = {key for key, row in rows.items() if row.outcome == "skipped"}
     return {case.case_id for case in run.cases} - skipped
@@ -155,6 +164,7 @@ def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
 def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator[str]:
     for (word, one, rows), (_, other, _) in permutations(runs):
         theirs = {case.case_id for case in other.cases}
+        yield from sample_notes({f"the {word} run": one})
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
             suites = listed([f"{n} of {suite}" for suite, n in alone.most_common()], _MOST_NAMED)

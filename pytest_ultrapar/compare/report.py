@@ -94,6 +94,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
             f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
+            f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))

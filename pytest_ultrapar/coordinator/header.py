@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
-from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, run_config
@@ -41,6 +41,8 @@ _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 """What the origin of a value contains that nobody sees by reading the pool file."""
+_PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
+"""What the origin of a value begins with whose variable other programs may have, too."""
 
 
 def lines(run: Run) -> Iterator[str]:
@@ -73,27 +75,31 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
         pool: The pool.
         lanes: Those that serve a selected model or one in a role.
     """
-    simulated = " SIMULATED," if pool.is_simulated else ""
-    models = {lane.model for lane in lanes}
-    n_beside = len(models & pool.caseless)
-    beside = f" and {n_beside} in roles only" if n_beside else ""
-    roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
-    yield (
-        f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
-        f"{pool.rate_mode} limits, seed {options.seed}"
-    )
-    yield (
-        f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
-        f"{_seats(pool.seats(lanes))}, {_repeats(options)}{roles}"
-    )
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *effective(options))
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
         and ", shard " not in value.origin
     ]
-    if said:
-        yield ", ".join(said)
+    plain = [text for text in said if any(one in text for one in _PLAIN)]
+    if plain:
+        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... goes before"
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    sample = "" if options.sample is None else f", sample {options.sample}"
+    models = {lane.model for lane in lanes}
+    n_beside = len(models & pool.caseless)
+    beside = f" and {n_beside} in roles only" if n_beside else ""
+    roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
+    yield (
+        f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
+        f"{pool.rate_mode} limits, seed {options.seed}{sample}"
+    )
+    yield (
+        f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(pool.seats(lanes))}, {_repeats(options)}{roles}"
+    )
+    if others := [text for text in said if text not in plain]:
+        yield ", ".join(others)
     yield from shard_lines(options, pool)
     if not source_of(options).sends:
         return
@@ -119,13 +125,14 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
         yield f"{listed(parts, _SHOWN_KEYS)}{elsewhere}"
 
 
-def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """How many of all cases a shard has."""
-    if options.shard is not None and generated is not None:
-        yield (
-            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, "
-            f"{_limits_of(options)}"
-        )
+def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
+    """How many of all cases a shard or a sample has."""
+    if generated is not None:
+        size = f"{n_cases:,} of {generated.n_cases:,} cases"
+        if options.shard is not None:
+            yield f"shard {options.shard}: {size}, {_limits_of(options)}"
+        else:
+            yield f"sample {options.sample}: {size}"
 
 
 def _limits_of(options: Options) -> str:
@@ -165,7 +172,7 @@ def assignment_lines(
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
     yield f"{counted(run.planned, 'case')}; " + "; ".join(parts)
-    yield from shard_size(run.options, run.planned, read_generated(run.directory.path))
+    yield from part_size(run.options, run.planned, read_generated(run.directory.path))
     yield from not_asked(read_shared(run.directory.path))
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:

@@ -26,10 +26,10 @@ from pytest_ultrapar.coordinator.header import (
     idle_workers,
     known_services,
     not_asked,
+    part_size,
     pool_hints,
     process_loads,
     shard_lines,
-    shard_size,
 )
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -252,7 +252,7 @@ class Planning(collection.CollectOnly):
     def _shard(self, n_cases: int) -> Iterator[str]:
         """Which part of a run is planned."""
         generated = self._config.stash.get(selection.generated_key, None)
-        yield from shard_size(self._options, n_cases, generated)
+        yield from part_size(self._options, n_cases, generated)
         yield from (*shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:

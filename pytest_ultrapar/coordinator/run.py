@@ -195,6 +195,9 @@ class Run:
                     f"{shards_differ(self.resumed.shard, shard)}"
                 )
                 raise ConfigError(msg)
+            if self.resumed.drawn_from and self.options.sample is None:
+                was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
+                self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
         settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)
@@ -393,7 +396,7 @@ class Run:
             shard=str(options.shard) if options.shard is not None else None,
             host=self._host(),
             cluster_run=options.cluster_run,
-            generated=read_generated(directory.path) if options.shard is not None else None,
+            generated=read_generated(directory.path),
             currency=pool.currency,
             prices=pool.prices,
             pool_lanes=lanes,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,11 +178,11 @@ class Setting(Generic[T]):
         default: In force when nobody says anything; None where nothing is then.
         kind: Of what type it is, by which texts are parsed; where `default` does not tell, text.
         by_default: The default in words, where the value alone does not tell.
-        variable: Of the environment, if there is one.
+        variable: Of the environment, if there is one; `variables` has our own name for it, too.
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
         file: The field of the pool file's `[pool]`, if there is one.
         ini: Its name in pytest's own configuration, if it is read there, too.
-        between: What a number may be, or each number in a text.
+        between: What a number may be, or each number in a text; a text is one, or a share (`5%`).
         choices: The words allowed.
         bare: The word that the option alone stands for, where it may stand alone.
         is_recorded: Whether its value and origin go to the manifest. Names of files and runs do
@@ -254,6 +254,15 @@ class Setting(Generic[T]):
         return f"ultrapar_{self.key}"
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Of the environment, the first of them goes before the second.
+
+        `ULTRAPAR_<OPTION>` takes what the option takes; a plain name may be meant for others.
+        """
+        own = f"ULTRAPAR_{self.key.upper()}" if self.option else self.variable
+        return tuple(dict.fromkeys((own, self.variable))) if self.variable else ()
+
+    @property
     def default_text(self) -> str:
         """What is in force when nobody says anything, in words; empty where there is nothing."""
         if self.by_default is not None:
@@ -268,7 +277,7 @@ class Setting(Generic[T]):
         """What `pytest --help` says, with default and variable."""
         more = [f"default: {self.default_text}"] if self.default_text else []
         if self.variable:
-            more.append(f"environment: {self.variable}")
+            more.append(f"environment: {' or '.join(self.variables)}")
         return f"{self.help} ({'; '.join(more)})." if more else f"{self.help}."
 
 
@@ -317,6 +326,13 @@ class Options:
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
         between=SEED,
+        is_recorded=True,
+    )
+    sample: Setting[str | None] = Setting(
+        "--ultrapar-sample N",
+        "Ask a sample: N cells, or a share such as '5%%', each with all its repetitions; drawn by "
+        "the seed, evenly from every test and model. Resumed without it, all others are asked",
+        between=COUNT,
         is_recorded=True,
     )
     mode: Setting[Mode] = Setting(

@@ -509,6 +509,8 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
     cases = counted(statistics.n_planned, "case")
     if part is not None:
         cases = f"{statistics.n_planned:,} of {counted(part.n_cases, 'case')} on host {part.host}"
+    if summary.drawn_from:
+        cases += f", a sample of {summary.drawn_from:,}"
     return f"{cases}: {said}; coverage {percent(statistics.coverage)}"
 
 

@@ -2,12 +2,15 @@
 
 In the order in which pytest gets there: marks are checked and tests parametrised while they are
 generated; items that the run does not ask are deselected when all are collected, first by models
-and repetitions, then those whose answers another suite or an earlier run has.
+and repetitions, then those that no sample draws, then those whose answers another suite or an
+earlier run has.
 """
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,7 +178,7 @@ FirstValues = dict[tuple["Path", str], set["Scalar"]]
 first_key = pytest.StashKey[FirstValues]()
 """Those of all shards: the items of one do not tell."""
 generated_key = pytest.StashKey[Generated]()
-"""What all shards together are of; for a shard only."""
+"""What all shards together are of, or a sample is; for these only."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
@@ -261,6 +264,50 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
             f"{repeats.n}"
         )
     return None
+
+
+# -- then: a sample --------------------------------------------------------------------------------
+
+
+def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the cells that are not of the sample, with all repetitions of each.
+
+    A larger sample holds all of a smaller one. Models and tests that have the same parameters get
+    the same of them, so that they can be compared.
+    """
+    options, _ = run_config.settings(config)
+    seed, sample = options.seed, options.sample
+    if sample is None:
+        return
+    percent = float(sample[:-1]) if sample.endswith("%") else None
+    are_cases: dict[int, bool] = {}
+    groups: dict[tuple[str, str], dict[str, bytes]] = {}
+    cells: dict[int, tuple[tuple[str, str], str]] = {}
+    for item in items:
+        test = internals.test_identity(item)
+        if test not in are_cases:
+            are_cases[test] = bool(prefetched_of(item))
+        if are_cases[test]:
+            name, _, cell = item.name.partition("[")
+            cell = cell.removesuffix(f"r{parameter(item, REPEAT)}]")
+            model = str(parameter(item, "model"))
+            group = item.nodeid.removesuffix(item.name) + name, model
+            cells[id(item)] = group, cell
+            lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
+            groups.setdefault(group, {})[cell] = blake2b(lot).digest()
+    # The first of each group, then the second of each, ...
+    drawn = sorted(
+        (place, group, cell)
+        for group, lots in groups.items()
+        for place, cell in enumerate(sorted(lots, key=lots.__getitem__))
+        if percent is None or place < math.ceil(round(len(lots) * percent / 100, 6))
+    )
+    kept = {None, *((group, cell) for _, group, cell in drawn[: None if percent else int(sample)])}
+    left_out = [item for item in items if cells.get(id(item)) not in kept]
+    if left_out:
+        config.stash[generated_key] = Generated(len(cells))
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if cells.get(id(item)) in kept]
 
 
 # -- then: answers that suites share ---------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.fields import Location
-from pytest_ultrapar.pool.setting_values import Overrides, parse_repeats, parse_shard, settle
+from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.pool.vendors import is_address
 from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
@@ -113,6 +113,8 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
 
 def _of_shard(options: Options) -> Iterator[str]:
     beside = f"leave it out beside shard {options.shard} ({options.origin['shard']})"
+    if options.sample is not None:
+        yield f"--ultrapar-sample {options.sample} is drawn from all cases; {beside}"
     alone = "measures one machine that has all limits"
     if options.baseline is not None:
         yield f"--ultrapar-baseline {options.baseline} {alone}; {beside}"
@@ -159,10 +161,14 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
         msg = f"{given}: {error}"
         raise ConfigError(msg) from error
     _settle_earlier_shard(options, given, run.name, earlier.shard)
-    said = {value.name: value.value for value in earlier.effective}.get("repeats")
-    repeats = parse_repeats(Location(run.name, "repeats"), str(said or earlier.repeats))
-    for name, value in (("seed", earlier.seed), ("repeats", repeats)):
-        own = getattr(options, name)
+    said = {value.name: value.value for value in earlier.effective}
+    taken: dict[str, object] = {"seed": earlier.seed}
+    taken["repeats"] = str(said.get("repeats", earlier.repeats))
+    if earlier.drawn_from:
+        taken["sample"] = said["sample"]
+    then = settle(taken, {})
+    for name in taken:
+        value, own = getattr(then, name), getattr(options, name)
         if options.origin[name] == "default" or own == value:
             setattr(options, name, value)
             options.origin[name] = f"run {run.name}"

@@ -161,8 +161,8 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
         )
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
-        "same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same directory"
-        " or with the same --rootdir"
+        "same suite, selection (-k, -m, --ultrapar-model, --ultrapar-sample) and repetitions, from "
+        "the same directory or with the same --rootdir"
     )
 
 
@@ -427,30 +427,31 @@ GENERATED_NAME = "generated.json"
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """The cases of all shards together, before any was selected.
+    """The cases of all shards together before any was selected, or those a sample was drawn from.
 
     Attributes:
         n_cases: How many.
         digest: Sum of their ids modulo 2**64 (hex): the same in any order, whatever the shard, and
-            different where the suite, its models or the seed are.
+            different where the suite, its models or the seed are; empty for a sample.
     """
 
     n_cases: int
-    digest: str
+    digest: str = ""
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Leave it in the directory of a shard, whole or not at all; every worker writes the same.
+    """Leave it in the run directory, whole or not at all; every worker writes the same.
 
     Raises:
         ResultsError: The directory cannot be written.
     """
-    if generated is not None:
-        write_whole(directory / GENERATED_NAME, msgspec.json.encode(generated))
+    # The session before may have been a sample.
+    text = None if generated is None else msgspec.json.encode(generated)
+    write_whole(directory / GENERATED_NAME, text)
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """The cases of all shards; None where the run is a whole one.
+    """What the run has a part of; None where it is a whole one.
 
     Raises:
         ResultsError: The file cannot be read, or holds something else.

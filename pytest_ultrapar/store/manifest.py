@@ -158,7 +158,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of all prices.
         prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
-        generated: What all shards together are of; None for a whole run.
+        generated: What all shards together are of, or a sample is; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
@@ -219,6 +219,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     shard: str | None = None
     cluster_run: str | None = None
     merged: Merged | None = None
+
+    @property
+    def drawn_from(self) -> int:
+        """How many cases the run is a sample of; 0 where it is none."""
+        found = self.generated
+        return 0 if found is None or found.digest else found.n_cases
 
     @property
     def measured_part(self) -> MeasuredPart:

@@ -48,7 +48,7 @@ def test_reference_has_default_variable_and_choices_of_an_option(row: Setting[ob
     default, variable, meaning = reference()[row.spelling]
 
     assert default.replace("`", "") == (row.default_text or "none")
-    assert variable.replace("`", "") == row.variable
+    assert variable.replace("`", "") == ", ".join(row.variables)
     assert meaning
     if row.name != "rate_mode":
         assert [word for word in row.choices or () if f"`{word}`" not in meaning + default] == []
@@ -106,7 +106,7 @@ def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_
         # None tells "not given" from "given as it is by default".
         assert facts["default"] is None
         assert f"default: {row.default_text}" in said or not row.default_text
-        assert row.variable in said
+        assert " or ".join(row.variables) in said
         assert said.endswith(".")
         assert "%" not in said.replace("%%", "")
 
@@ -156,6 +156,8 @@ def test_value_in_force_is_recorded_with_its_origin():
         ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
         ({"default": WhichLog()}, "2", WhichLog(is_on=True, number=2), ("x", 'must be "all",')),
         ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be one of 1/4")),
+        ({"default": None, "between": MINUTE}, "50", "50", ("x", "must be an integer >= 1")),
+        ({"default": None, "between": MINUTE}, "0.5%", "0.5%", ("101%", "must be <= 100")),
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )

@@ -100,6 +100,7 @@ def head_line(run: RunCases) -> str:
     what = one_line(run.directory.name)
     if manifest is not None:
         what = f"{one_line(manifest.run_id)}, mode {manifest.mode}"
+        what += f", a sample of {manifest.drawn_from:,}" if manifest.drawn_from else ""
         what += ", SIMULATED" if manifest.simulated else ""
     going_on = ", going on" if run.is_in_use else ""
     became = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none"

@@ -61,6 +61,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of `cost`.
         bytes: Of all its files.
         simulated: Whether any answer came from the simulated provider.
+        drawn_from: How many cases it is a sample of; 0: it is none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     currency: str | None = None
     bytes: int = 0
     simulated: bool = False
+    drawn_from: int = 0
 
     @property
     def solved_rate(self) -> float | None:
@@ -147,6 +149,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
             started_at=manifest.started_at,
             duration_s=(ended_at - manifest.started_at).total_seconds() if ended_at else None,
             simulated=manifest.simulated,
+            drawn_from=manifest.drawn_from,
         )
         return _with_cases(found, path, manifest, is_in_use=is_in_use)
     except ResultsError:
