@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
+from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, grid_of
 from pytest_ultrapar.compare.figures import NONE, figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.pages.drawn import Scale, axis, interval
 from pytest_ultrapar.report.pages.figures import labels
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.plots import plot_of
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import columns_of, duration, or_dash, percent, rate
+from pytest_ultrapar.report.text import (
+    columns_of,
+    counted,
+    duration,
+    listed,
+    one_line,
+    or_dash,
+    percent,
+    rate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_ultrapar.analysis.equivalence import Look
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.changes import ChangedDimension
     from pytest_ultrapar.compare.comparison import Comparison
     from pytest_ultrapar.compare.flips import Flip
+    from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.report.pages.plots import Plot
+
+_MOST_ROWS = 20
+"""Of a plot of changes."""
 
 
 def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
@@ -60,6 +77,9 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
         base=base,
         simulated=SIMULATED if any(run.manifest.simulated for run in runs) else "",
         earlier=base.run_id,
+        suite=listed(sorted({case.suite for case in pairing.cases}), 2),
+        outcome=_outcome(dimensions[-1].looks[0][0]),
+        plots=[*_plots(pairing)],
         cautions=[*differences(pairing)],
         verdict=verdict.notes,
         tiles=[*_tiles_of_answers(dimensions[-1], flips.lines), *_tiles_of_speed(shown)],
@@ -72,6 +92,56 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     )
 
 
+def _outcome(look: Look | None) -> str:
+    return f"{_points(look)} points solved" if look is not None else "nothing graded in both"
+
+
+def _points(look: Look) -> str:
+    return f"{(look.new - look.base) * 100:+.1f}"
+
+
+def _plots(pairing: Pairing) -> Iterator[Plot]:
+    """Changes by test, where there are several, and by those of their ids that changed."""
+    tests = changed_tests(pairing, by_id=False)
+    ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
+    for key, word, looks in (("tests", "test", tests[1:] and tests), ("ids", "id", ids)):
+        bounds = [
+            100 * abs(one or 0)
+            for _, look in looks
+            for one in (look.low, look.high, look.new - look.base)
+        ]
+        scale = Scale(-max(bounds, default=1) or -1, max(bounds, default=1) or 1)
+        rows = [_change(word, one_line(name), look, scale) for name, look in looks[:_MOST_ROWS]]
+        n_more = len(looks) - len(rows)
+        note = f" {counted(n_more, 'more row')} changed less surely." if n_more else ""
+        plot = plot_of(
+            key,
+            f"Changes by {word}",
+            "Change of the solved rate in percentage points with its interval at 95 %, all models"
+            f" together, the most certain first; each holds for its row alone.{note}",
+            "results: outcome of both runs",
+            rows,
+        )
+        if plot is not None:
+            yield plot
+
+
+def _change(word: str, name: str, look: Look, scale: Scale) -> dict[str, str]:
+    low, high = (None if one is None else 100 * one for one in (look.low, look.high))
+    known = low is not None and high is not None
+    turns = f"{look.n_gained} solved now, not before; {look.n_lost} solved before, not now"
+    drawn = interval(scale, 100 * (look.new - look.base), low, high, f"{name}: {turns}")
+    return {
+        word: name,
+        axis("points", scale, "{:+g}".format): drawn,
+        "change": _points(look),
+        "95 % interval": f"{low:+.0f} to {high:+.0f}" if known else NONE,
+        "n": f"{look.n:,}",
+        "baseline": percent(look.base),
+        "new": percent(look.new),
+    }
+
+
 def _tiles_of_answers(every: ChangedDimension, flips: Sequence[Flip]) -> Iterator[Tile]:
     look = every.looks[0][0]
     if look is not None:
@@ -80,7 +150,7 @@ def _tiles_of_answers(every: ChangedDimension, flips: Sequence[Flip]) -> Iterato
             interval = f"{look.low * 100:+.1f} to {look.high * 100:+.1f}"
         yield Tile(
             "solved",
-            f"{(look.new - look.base) * 100:+.1f} points",
+            f"{_points(look)} points",
             f"{percent(look.base)} → {percent(look.new)}; interval {interval}; n = {look.n:,}",
             "results: outcome of both runs",
         )

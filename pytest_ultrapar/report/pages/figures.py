@@ -121,6 +121,7 @@ class Curve(msgspec.Struct, frozen=True):
 class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
+    suites: list[str]
     cases: dict[str, Any]
     """As the list of cases has them, in columns: a list or `Coded`."""
     params: dict[str, Coded]
@@ -167,6 +168,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
     questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
+    suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     results = read_columns(run_dir, "results", columns, beginning=_PARAM)
@@ -239,6 +241,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
     sent = requests_sent(attempts)
     return Figures(
+        suites,
         cases,
         {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
         at,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.again import options_again
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
@@ -23,7 +27,7 @@ from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
-from pytest_ultrapar.report.text import columns_of, counted, duration, percent
+from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
+_MOST_SCORES = 3
+"""That have a tile; a table has all."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -67,14 +73,14 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     if summary is None:
         msg = f"{run_dir} has no results yet"
         raise ConfigError(msg)
-    figures = read_figures(tables, manifest)
+    figures, statistics = read_figures(tables, manifest), summary.statistics
     drawn = (
         passes_plot(figures.passes),
         costs_plot(figures.costs, manifest.currency),
         time_plot(summary.attribution, waits_line(manifest.lanes, summary.audit)),
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
-        limits_plot(figures.limits),
+        limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
         curves_plot(figures.curves),
         first_tokens_plot(figures.first_tokens),
     )
@@ -91,13 +97,12 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "plots": {plot.key: plot.spec for plot in plots},
+        "again": options_again(manifest.arguments, figures.cases["name"]),
     }
     return framed(
         TEMPLATE,
         "report/pages/report.js",
         embedded(data),
-        draws=True,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,
@@ -105,6 +110,10 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
+        suite=listed(figures.suites, 2),
+        outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
+        command=shlex.join(["pytest", *manifest.arguments]),
+        scores=_scores(summary),
         figures=figures,
         plots=plots,
         sections=list(
@@ -127,6 +136,9 @@ def _tiles(
         note += f" of {counted(statistics.n_graded, 'graded case')}"
         note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
+    for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
+        note = f"mean of {counted(score.n, 'graded case')}"
+        yield Tile(name, f"{score.mean:.3f}", note, f"results: score.{name}")
     yield Tile(
         "coverage",
         percent(statistics.coverage),
@@ -160,6 +172,23 @@ def _tiles(
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
     else:
         yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
+
+
+def _scores(summary: RunSummary) -> Section | None:
+    """The mean of each score by model; None where there is none, or no model in the summary."""
+    if not summary.statistics.scores or "model" not in summary.summary_by:
+        return None
+    at = summary.summary_by.index("model")
+    rows = []
+    for model, cells in by_key((cell.names[at], cell) for cell in summary.cells).items():
+        row = {"model": model}
+        for name in summary.statistics.scores:
+            own = [cell.scores[name] for cell in cells if name in cell.scores]
+            n = sum(one.n for one in own)
+            row[name] = f"{sum(one.mean * one.n for one in own) / n:.3f}" if n else "-"
+        rows.append(row)
+    header, told = columns_of(rows)
+    return Section("Mean scores", header, tuple(told))
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
