@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.equivalence import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.analysis.equivalence import (
+    ALL_MODELS,
+    RATE_MARGIN,
+    SCORE_MARGIN_LEAST,
+    SCORE_MARGIN_SD,
+)
 from pytest_ultrapar.analysis.repetitions import repetitions_of
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figures import (
@@ -18,7 +24,7 @@ from pytest_ultrapar.compare.figures import (
 )
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import columns_of, counted
+from pytest_ultrapar.report.text import columns_of, counted, text_table, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +38,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.compare.rules import Form, Rule
 
 
+MOST_LINES = 15
+_MOST_RATES = 5
 MOST_CELLS = 50
+_LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -64,6 +73,39 @@ def comparison_sections(
         looks = [look for look in comparison.looks if every_look or _is_telling(look)]
         yield _answers(comparison, looks)
         yield _cells(comparison)
+
+
+def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
+    """At most `MOST_LINES` lines for a terminal: the verdict, solved rates, and what differs.
+
+    Args:
+        base: The baseline.
+        comparisons: Each other run beside it, at least one; rates are those of the last.
+        width: Of a line, in characters.
+    """
+    verdict, last = _verdict(base, comparisons), comparisons[-1]
+    simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
+    rates = [one for one in last.looks if one.figure == "solved_rate"]
+    rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
+    rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
+    first, *others = (
+        textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
+        for one in (*verdict.notes, *differences(last.pairing))
+    )
+    parts = [
+        [visible(verdict.title), *([SIMULATED] if simulated else [])],
+        first,
+        text_table(_LOOK, rows, n_names=2, width=width),
+        *others,
+    ]
+    lines: list[str] = []
+    n_more = max(0, len(rates) - _MOST_RATES)
+    for part in parts:
+        fits = len(lines) + len(part) < MOST_LINES
+        lines += part if fits else []
+        n_more += not fits
+    more = f"{counted(n_more, 'more line')}, " if n_more else ""
+    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: a page"]
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
@@ -182,10 +224,12 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
 
 def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
     n_hidden = len(comparison.looks) - len(looks)
-    hidden = (f"{counted(n_hidden, 'more figure')} did not change beyond chance; --all lists them",)
+    hidden = (
+        f"{counted(n_hidden, 'more figure')} did not change beyond chance; --full lists them",
+    )
     return Section(
         title=f"answers{_of(comparison)}",
-        header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
+        header=_LOOK,
         rows=tuple(map(_look_row, looks)),
         n_names=2,
         notes=(
