@@ -105,23 +105,20 @@ def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
         pairing: The two runs.
         by_id: Whether by what varies of a test's parameters, too.
     """
-    values, tests = defaultdict(set), defaultdict(set)
+    values = defaultdict(set)
     for case in pairing.cases:
-        tests[case.test.rpartition("::")[2]].add(case.test)
         for name, value in case.params.items():
             values[case.test, name].add(str(value))
     names = {}
     for case in pairing.cases:
-        short = case.test.rpartition("::")[2]
-        names[case.case_id] = short if len(tests[short]) == 1 else case.test
-        if by_id:
-            told = (
-                str(one) for name, one in case.params.items() if len(values[case.test, name]) > 1
-            )
-            names[case.case_id] += f"[{', '.join(told)}]"
+        told = [str(one) for name, one in case.params.items() if len(values[case.test, name]) > 1]
+        names[case.case_id] = case.test, f"[{', '.join(told)}]" if by_id else ""
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     found = by_key((names[both[0].case_id], both) for both in graded)
-    looks = [(name, rate_look(ALL_MODELS, pairs)) for name, pairs in found.items()]
+    looks = [
+        (f"{test.rpartition('/')[2]}{own_id}", rate_look(ALL_MODELS, pairs))
+        for (test, own_id), pairs in found.items()
+    ]
     return sorted(looks, key=lambda one: (one[1].chance, -abs(one[1].new - one[1].base), one[0]))
 
 

@@ -10,7 +10,6 @@ from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, 
 if TYPE_CHECKING:
     import argparse
 
-_WIDTH = 100
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
         return 0
-    width = min(table_width(), _WIDTH)
+    width = min(table_width(), 100)
     lines = text_lines(sections) if arguments.full else brief_lines(base, comparisons, width)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

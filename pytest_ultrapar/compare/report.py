@@ -22,9 +22,19 @@ from pytest_ultrapar.compare.figures import (
     interval_text,
     speedup_notes,
 )
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import columns_of, counted, text_table, visible
+from pytest_ultrapar.report.text import (
+    columns_of,
+    counted,
+    duration,
+    or_dash,
+    percent,
+    rate,
+    text_table,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,20 +152,29 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
+    """Each run, as it says itself."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
-    rows = tuple(
-        (
-            "baseline" if number == 0 else f"new {number}" if len(runs) > 2 else "new",  # noqa: PLR2004
-            run.run_id,
-            str(run.directory),
-            run.summary.mode,
-            f"{run.summary.statistics.n_planned:,}",
-            f"{run.summary.statistics.n_graded:,}",
-            figure_text("coverage", run.summary.statistics.coverage),
-            NONE if number == 0 else f"{len(comparisons[number - 1].pairing.base_rows):,}",
-        )
-        for number, run in enumerate(runs)
-    )
+    named = ["baseline", *(name for name, _ in _named(comparisons))]
+    common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
+    rows = []
+    for name, run, n_common in zip(named, runs, common, strict=True):
+        statistics = run.summary.statistics
+        row = {
+            "": name,
+            "run": run.run_id,
+            "started, UTC": f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
+            "mode": run.summary.mode,
+            "graded": f"{statistics.n_graded:,}",
+            "solved": percent(statistics.counts["solved"] / statistics.n_graded),
+            "speed": or_dash(statistics.throughput, rate),
+            "time": or_dash(statistics.makespan_s, duration),
+            "efficiency": or_dash(run.summary.efficiency, percent),
+            "cost": _cost(run),
+            "planned": f"{statistics.n_planned:,}",
+            "in common": n_common,
+            "directory": str(run.directory),
+        }
+        rows.append(row)
     notes: list[str] = []
     for name, comparison in _named(comparisons):
         prefix = f"{name}: " if len(comparisons) > 1 else ""
@@ -167,13 +186,16 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
     ]
     if any(run.manifest.simulated for run in runs):
         notes.append(SIMULATED)
-    return Section(
-        title="runs",
-        header=("", "run", "directory", "mode", "planned", "graded", "coverage", "in common"),
-        rows=rows,
-        n_names=4,
-        notes=tuple(notes),
-    )
+    header, cells = columns_of(rows)
+    return Section("runs", header, tuple(cells), n_names=4, notes=tuple(notes))
+
+
+def _cost(run: MeasuredRun) -> str:
+    """`1.25 USD`; at least so much where some requests' cost is not known."""
+    cost = run.summary.cost
+    if cost is None:
+        return NONE
+    return f"{'at least ' if cost.n_unknown else ''}{money(cost.total, cost.currency)}"
 
 
 def _speed(comparisons: Sequence[Comparison]) -> Section:

@@ -274,8 +274,8 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
     found = {}
     for path in sorted(one for one in paths if one.suffix in _SUITE)[:_MOST_FILES]:
         with suppress(OSError):
-            if path.is_file() and path.stat().st_size <= _MOST_BYTES:
-                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if path.stat().st_size <= _MOST_BYTES:
+                digest = hashlib.sha256(read_file(path)).hexdigest()
                 found[path.relative_to(root).as_posix()] = digest
     return found
 

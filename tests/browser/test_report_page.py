@@ -110,6 +110,8 @@ def test_plots_of_what_a_run_may_have_beside_have_marks(chromium, tmp_path):
 def test_a_drawing_says_what_is_pointed_at(opened):
     strip = opened.locator("#plot-lanes .drawn[data-values]").first
     strip.scroll_into_view_if_needed()
+    # Where a page scrolls, its tip goes.
+    opened.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     box = strip.bounding_box()
     opened.mouse.move(box["x"] + box["width"] * 0.999, box["y"] + box["height"] / 2)
     values, step = strip.evaluate("one => [one.dataset.values.split('|'), one.dataset.step]")

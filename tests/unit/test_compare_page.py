@@ -130,7 +130,7 @@ def test_changes_by_test_and_id_are_those_of_the_tables(tmp_path, by_id):
     before, now = map(rows_of, paths)
     pairs = defaultdict(list)
     for key, row in before.items():
-        name = f"test_{row['param.test']}"
+        name = f"test_x.py::test_{row['param.test']}"
         name += f"[{row['param.level']}]" if by_id else ""
         pairs[name].append((row["outcome"] == "solved", now[key]["outcome"] == "solved"))
     changes = changed_tests(found.pairing, by_id=by_id)

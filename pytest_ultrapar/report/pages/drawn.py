@@ -15,7 +15,7 @@ from markupsafe import Markup
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 _MOST_TICKS = 5
 _HEIGHT = 100
@@ -46,10 +46,10 @@ def up_to(values: Iterable[float]) -> Scale:
     return Scale(0.0, max(values, default=0.0) or 1.0)
 
 
-def axis(title: str, scale: Scale, shown: Callable[[float], str] = "{:g}".format) -> Markup:
+def axis(title: str, scale: Scale) -> Markup:
     """The heading of a column of drawings."""
     texts = [
-        Markup('<text x="{}" y="12" text-anchor="{}">{}</text>').format(at, anchor, shown(tick))
+        Markup('<text x="{}" y="12" text-anchor="{}">{:g}</text>').format(at, anchor, tick)
         for tick in scale.ticks()
         for at in [scale.at(tick)]
         for anchor in [{"0.00%": "start", "100.00%": "end"}.get(at, "middle")]
@@ -71,20 +71,6 @@ def interval(scale: Scale, value: float, low: float | None, high: float | None, 
     if low is not None and high is not None:
         parts.append(_line("interval", scale, low, high))
     return _drawn(tip, *parts, _point(scale, value))
-
-
-def box(scale: Scale, quantiles: Sequence[float], p95: float, tip: str) -> Markup:
-    """A line from the least to the most, a box around the middle half, and a point at 95 %."""
-    least, lower, middle, upper, most = (
-        quantiles[round(k * (len(quantiles) - 1) / 4)] for k in range(5)
-    )
-    return _drawn(
-        tip,
-        _line("interval", scale, least, most),
-        _line("half", scale, lower, upper),
-        _line("middle", scale, middle, middle, ("3", "17")),
-        _point(scale, p95),
-    )
 
 
 def strip(

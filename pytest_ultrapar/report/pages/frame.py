@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.report.text import duration, percent, visible
+from pytest_ultrapar.report.text import percent, visible
 
 if TYPE_CHECKING:
     import jinja2
@@ -47,7 +47,7 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "duration": duration, "headings": _HEADING.findall}
+    environment.filters |= {"percent": percent, "headings": _HEADING.findall}
     return environment.get_template(name)
 
 

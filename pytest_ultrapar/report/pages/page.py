@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.again import options_again
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
-    first_tokens_plot,
     lanes_plot,
     limit_uses_plot,
     limits_plot,
@@ -32,15 +31,20 @@ from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.statistics import MeanScore
     from pytest_ultrapar.report.pages.figures import Figures
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
+_CHOOSE = frozenset({"--lf", "--last-failed", "--sw", "--stepwise"})
+"""Options that choose tests by what became of them."""
+_ANSWERS = "All answers of a graded case together, without what it waited."
+_STREAMED = "How long after its request the first token of each streamed answer came."
 _MOST_SCORES = 3
 """That have a tile; a table has all."""
 TEMPLATE = "report/pages/report.html.j2"
@@ -81,8 +85,8 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
         limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
-        curves_plot(figures.curves),
-        first_tokens_plot(figures.first_tokens),
+        curves_plot(figures.curves, "curves", "How long answers took", _ANSWERS),
+        curves_plot(figures.first_tokens, "first-tokens", "How long first tokens took", _STREAMED),
     )
     plots = [plot for plot in drawn if plot is not None]
     outcomes = figures.cases["outcome"].texts
@@ -97,7 +101,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "again": options_again(manifest.arguments, figures.cases["name"]),
+        "again": _options_again(manifest, figures.cases["name"]),
     }
     return framed(
         TEMPLATE,
@@ -142,11 +146,10 @@ def _tiles(
     yield Tile(
         "coverage",
         percent(statistics.coverage),
-        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')}",
+        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')};"
+        f" {counts['infra']:,} infra, {counts['error']:,} error",
         "summary.json: statistics.coverage",
     )
-    lost = counts["infra"] + counts["error"]
-    yield Tile("without a grade", f"{lost:,}", "infra and error", "results: outcome")
     if statistics.makespan_s is not None:
         notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
         if _is_of_one_piece(manifest):
@@ -170,25 +173,30 @@ def _tiles(
             notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
-    else:
-        yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
 
 
-def _scores(summary: RunSummary) -> Section | None:
-    """The mean of each score by model; None where there is none, or no model in the summary."""
-    if not summary.statistics.scores or "model" not in summary.summary_by:
-        return None
-    at = summary.summary_by.index("model")
-    rows = []
-    for model, cells in by_key((cell.names[at], cell) for cell in summary.cells).items():
-        row = {"model": model}
-        for name in summary.statistics.scores:
-            own = [cell.scores[name] for cell in cells if name in cell.scores]
-            n = sum(one.n for one in own)
-            row[name] = f"{sum(one.mean * one.n for one in own) / n:.3f}" if n else "-"
-        rows.append(row)
-    header, told = columns_of(rows)
-    return Section("Mean scores", header, tuple(told))
+def _scores(summary: RunSummary) -> Section:
+    """Mean scores by the first of what the summary counts by, as a rule the model."""
+    names = summary.statistics.scores
+    found = by_key((cell.names[0], cell.scores) for cell in summary.cells)
+    rows = [
+        (group, *(_mean([one[name] for one in own if name in one]) for name in names))
+        for group, own in found.items()
+    ]
+    return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))
+
+
+def _mean(scores: Sequence[MeanScore]) -> str:
+    n = sum(one.n for one in scores)
+    return f"{sum(one.mean * one.n for one in scores) / n:.3f}" if n else "-"
+
+
+def _options_again(manifest: Manifest, nodeids: Iterable[str]) -> str:
+    """What follows cases that a command names: the options of a run without its tests."""
+    names = {"", *(part for one in nodeids for part in one.partition("::")[0].split("/"))}
+    paths = ((one, PurePath(one.partition("::")[0]).name) for one in manifest.arguments)
+    kept = [one for one, name in paths if one.startswith("-") or name not in names]
+    return shlex.join(one for one in kept if one not in _CHOOSE)
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:

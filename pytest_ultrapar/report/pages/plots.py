@@ -11,8 +11,7 @@ from markupsafe import Markup
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, box, interval, strip, up_to
-from pytest_ultrapar.report.pages.figures import QUANTILES
+from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.summary import PARTS
 from pytest_ultrapar.report.text import columns_of, counted, duration, percent
@@ -33,7 +32,6 @@ class Plot(msgspec.Struct, frozen=True):
     Attributes:
         key: Its id on the page.
         note: What it shows, for who cannot see it, too.
-        source: Which table its numbers come from.
         header: Of the table; of a drawn column the axis.
         rows: Names, drawings (`drawn`), and their figures.
     """
@@ -41,21 +39,18 @@ class Plot(msgspec.Struct, frozen=True):
     key: str
     title: str
     note: str
-    source: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
 
-def plot_of(
-    key: str, title: str, note: str, source: str, rows: Sequence[dict[str, str]]
-) -> Plot | None:
+def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
     """A plot without the columns that say nothing in any row; None where there is no row."""
     if not rows:
         return None
     names, *others = rows[0]
     told = [names, *(one for one in others if {row[one] for row in rows} - _NOTHING)]
     kept = [{name: row[name] for name in told} for row in rows]
-    return Plot(key, title, note, source, *columns_of(kept))
+    return Plot(key, title, note, *columns_of(kept))
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
@@ -92,8 +87,6 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
         "Lanes over time",
         f"How many requests each lane had in flight, of {whole}. Red marks are refusals; the line"
         " below is grey while a lane paused, and red while its breaker was open.",
-        "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; "
-        "manifest.json: pool_limits, pool_lanes",
         rows,
     )
 
@@ -129,7 +122,6 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
         "time",
         "Where the time went",
         f"No schedule could have saved the bound, with answers as slow as these.{said}",
-        "summary.json: attribution; manifest.json: lanes",
         rows,
     )
 
@@ -151,7 +143,6 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
         "limit-uses",
         "Limits over time",
         "How much of each limit was used; of limits that lanes share by all of them.",
-        "attempts: t_send_s, t_end_s, tokens; manifest.json: pool_limits, pool_lanes",
         rows,
     )
 
@@ -181,8 +172,6 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
                 ),
                 "changes": f"{len(one.workers):,}",
                 "at first": f"{one.workers[0]:,}",
-                "least": f"{min(one.workers):,}",
-                "most": f"{max(one.workers):,}",
                 "at last": f"{one.workers[-1]:,}",
                 "last reason": one.reasons[-1],
             }
@@ -191,61 +180,29 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
         "limits",
         "Estimated limits over time",
         f"How many requests each limit allowed in flight, of {most}; a tip says why it changed.",
-        "limits: t_s, workers, reason",
         rows,
     )
 
 
-def curves_plot(curves: Sequence[Curve]) -> Plot | None:
-    """How long cases took; None where none was answered."""
-    return _distribution(
-        curves,
-        "cases",
-        key="curves",
-        title="How long answers took",
-        note="The answers of graded cases, all of a case together, without what it waited.",
-        source="results: service_s",
-    )
+def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plot | None:
+    """How long something took; None where nothing did.
 
-
-def first_tokens_plot(curves: Sequence[Curve]) -> Plot | None:
-    """How long first tokens took; None where nothing was streamed."""
-    return _distribution(
-        curves,
-        "answers",
-        key="first-tokens",
-        title="How long first tokens took",
-        note="How long after its request the first token of each streamed answer came.",
-        source="attempts: t_send_s, t_first_token_s",
-    )
-
-
-def _distribution(
-    curves: Sequence[Curve], noun: str, *, key: str, title: str, note: str, source: str
-) -> Plot | None:
-    scale = up_to(one.seconds[-1] for one in curves)
+    Args:
+        curves: How long it took.
+        key: Of the plot.
+        title: Of the plot.
+        what: What took so long, a sentence.
+    """
+    scale = up_to(one.p95_s for one in curves)
     rows = []
     for one in curves:
-        times_s = {
-            "p50": one.seconds[QUANTILES // 2],
-            "p95": one.p95_s,
-            "longest": one.seconds[-1],
-        }
-        said = {name: duration(s) for name, s in times_s.items()}
-        tip = f"{one.model}: {', '.join(f'{name} {text}' for name, text in said.items())}"
-        rows.append(
-            {
-                "model": one.model,
-                axis("seconds", scale): box(scale, one.seconds, one.p95_s, tip),
-                noun: f"{one.n:,}",
-                **said,
-            }
-        )
-    how = (
-        f"{note} The line goes from the shortest to the longest, the box holds the middle half,"
-        " the stroke is the median, and the point the time that 95 % do not exceed."
-    )
-    return plot_of(key, title, how, source, rows)
+        times_s = (one.p50_s, one.p95_s, one.longest_s)
+        said = dict(zip(("p50", "p95", "longest"), map(duration, times_s), strict=True))
+        tip = f"{one.model}: {', '.join(map(' '.join, said.items()))}"
+        drawn = interval(scale, one.p50_s, one.shortest_s, one.p95_s, tip)
+        rows.append({"model": one.model, axis("seconds", scale): drawn, "n": f"{one.n:,}", **said})
+    note = f"{what} The point is the median; the line goes from the shortest to what 95 % took."
+    return plot_of(key, title, note, rows)
 
 
 def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
@@ -255,7 +212,7 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     for one in costs:
         each = one.per_solved
         said = "-" if each is None else money(each, currency)
-        drawn = "" if each is None else bar(scale, each, f"{one.model}: {said}")
+        drawn = bar(scale, each or 0.0, f"{one.model}: {said}")
         rows.append(
             {
                 "model": one.model,
@@ -271,7 +228,6 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
         "What a solved case cost",
         "Of each model, the cost of all its cases by the number of those that were solved; without"
         " roles and without requests that got no answer.",
-        "results: cost, outcome, model",
         rows,
     )
 
@@ -290,7 +246,6 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
         "pass@k: the chance that of k repetitions of a cell at least one is solved, the mean over"
         " cells; with its interval at 95 %, from 0 to 100 %. pass@1 counts each cell once and the"
         " solved share above each case, so the two and their intervals may differ a little.",
-        "results: outcome, model, repeat",
         rows,
     )
 
