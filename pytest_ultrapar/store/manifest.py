@@ -57,7 +57,7 @@ _PACKAGES = (
 
 
 _SUITE = frozenset({".csv", ".j2", ".json", ".jsonl", ".parquet", ".py", ".txt", ".yaml", ".yml"})
-_MOST_FILES, _MOST_BYTES = 1_000, 10_000_000
+_MOST_BYTES = 50_000_000
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -264,7 +264,7 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
         tests: Node ids.
 
     Returns:
-        By paths from the root; no file that cannot be read or is large.
+        By paths from the root, of files that can be read, `_MOST_BYTES` all together.
     """
     folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
     above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
@@ -272,11 +272,13 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
     for folder in folders:
         paths |= {*folder.glob("*"), *folder.glob("[!._]*/*")}
     found = {}
-    for path in sorted(one for one in paths if one.suffix in _SUITE)[:_MOST_FILES]:
+    room = _MOST_BYTES
+    for path in sorted(one for one in paths if one.suffix in _SUITE):
         with suppress(OSError):
-            if path.stat().st_size <= _MOST_BYTES:
+            if (size := path.stat().st_size) <= room:
                 digest = hashlib.sha256(read_file(path)).hexdigest()
                 found[path.relative_to(root).as_posix()] = digest
+                room -= size
     return found
 
 

@@ -26,6 +26,7 @@ def test_what_cannot_be_read_or_is_large_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr(manifest, "_MOST_BYTES", 4)
     (tmp_path / "test_a.py").write_text("four")
     (tmp_path / "large.txt").write_text("fives")
+    (tmp_path / "zero.txt").write_text("more")
     (tmp_path / "gone.txt").symlink_to("nowhere")
     (tmp_path / "folder.json").mkdir()
     assert describe_files(tmp_path, ["test_a.py::test", "not/there.py::test"]) == {
