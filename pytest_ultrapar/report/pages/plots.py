@@ -201,7 +201,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
         tip = f"{one.model}: {', '.join(map(' '.join, said.items()))}"
         drawn = interval(scale, one.p50_s, one.shortest_s, one.p95_s, tip)
         rows.append({"model": one.model, axis("seconds", scale): drawn, "n": f"{one.n:,}", **said})
-    note = f"{what} The point is the median; the line goes from the shortest to what 95 % took."
+    note = f"{what} The point is the median; the line ends where 95 % took no longer."
     return plot_of(key, title, note, rows)
 
 
