@@ -12,7 +12,7 @@ from pytest_ultrapar.report.pages.figures import labels
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import plot_of
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import counted, listed, one_line, percent
+from pytest_ultrapar.report.text import listed, one_line, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,13 +95,11 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         ends = [(look.new - look.base, look.low or 0.0, look.high or 0.0) for _, look in looks]
         most = 100 * max((abs(one) for own in ends for one in own), default=0.0) or 1.0
         rows = [_change(word, one_line(name), look, most) for name, look in looks[:_MOST_ROWS]]
-        n_more = len(looks) - len(rows)
-        more = f" {counted(n_more, 'more row')} changed less surely." if n_more else ""
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
             "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            f" together, the most certain first; each holds for its row alone.{more}",
+            f" together; each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []

@@ -568,13 +568,34 @@ def test_scores_stand_at_the_top_and_by_model(run):
         assert f"<td>{statistics.mean(own):.3f}</td>" in cells
 
 
-def test_page_says_how_a_run_and_each_of_its_cases_run_again(run):
-    given = ("s/phase53", "-k", "not slow", "--lf", "--ultrapar-pool", "a pool.toml")
-    write_manifest(run, replace(read_manifest(run), arguments=given))
-    page = render(run).decode()
-    assert "<code>pytest s/phase53 -k &#39;not slow&#39; --lf --ultrapar-pool " in page
+def again(page):
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert json.loads(text)["again"] == "-k 'not slow' --ultrapar-pool 'a pool.toml'"
+    return json.loads(text)["again"]
+
+
+def test_page_says_how_a_run_and_each_of_its_cases_run_again(run):
+    given = (
+        "s/phase53",
+        ".",
+        "s/phase53/test_x.py::test",
+        "-k",
+        "not slow",
+        "--lf",
+        "--ultrapar-pool",
+        "a pool.toml",
+    )
+    once = ("--ultrapar-resume=latest", "--ultrapar-out", "runs/main", "--ultrapar-out=runs/b")
+    write_manifest(run, replace(read_manifest(run), arguments=(*once, *given)))
+    page = render(run).decode()
+    assert "s/phase53/test_x.py::test -k &#39;not slow&#39; --lf --ultrapar-pool " in page
+    assert again(page) == "-k 'not slow' --ultrapar-pool 'a pool.toml'"
+
+
+def test_what_pytest_did_not_run_has_no_command(run):
+    write_manifest(run, replace(read_manifest(run), asked_by_others=True))
+    page = render(run).decode()
+    assert again(page) is None
+    assert "<code>pytest" not in page
 
 
 def test_pass_at_k_has_a_point_and_an_interval_for_each_model_and_k_and_the_best_first(repeated):

@@ -101,10 +101,8 @@ def strip(
     marks = "".join(f"M{at}.5 0V{_HEIGHT}" for at in sorted(set(ticks)))
     area = Markup(
         '<svg viewBox="0 0 {0} {1}" preserveAspectRatio="none" width="100%" height="100%">'
-        '<path class="area" d="M0 {1}{2}V{1}z"/>{3}</svg>'
-    ).format(
-        n, _HEIGHT, steps, Markup('<path class="refused" d="{}"/>').format(marks) if marks else ""
-    )
+        '<path class="area" d="M0 {1}{2}V{1}z"/><path class="refused" d="{3}"/></svg>'
+    ).format(n, _HEIGHT, steps, marks)
     time = Scale(0.0, n * slice_s)
     below = [
         _line(look, time, begin_s, min(end_s, time.high), ("100%", "100%"))

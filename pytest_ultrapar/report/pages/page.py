@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from itertools import pairwise
 from pathlib import PurePath
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import read_summary
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
-_CHOOSE = frozenset({"--lf", "--last-failed", "--sw", "--stepwise"})
-"""Options that choose tests by what became of them."""
+_ONCE = ("--lf", "--last-failed", "--sw", "--ultrapar-resume", "--ultrapar-out")
+"""Options that hold for one run alone."""
 _ANSWERS = "All answers of a graded case together, without what it waited."
 _STREAMED = "How long after its request the first token of each streamed answer came."
 _MOST_SCORES = 3
@@ -116,7 +118,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         suite=listed(figures.suites, 2),
         outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
-        command=shlex.join(["pytest", *manifest.arguments]),
+        command=shlex.join(["pytest", *manifest.arguments]) if data["again"] is not None else "",
         scores=_scores(summary),
         figures=figures,
         plots=plots,
@@ -186,17 +188,26 @@ def _scores(summary: RunSummary) -> Section:
     return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))
 
 
-def _mean(scores: Sequence[MeanScore]) -> str:
-    n = sum(one.n for one in scores)
-    return f"{sum(one.mean * one.n for one in scores) / n:.3f}" if n else "-"
+def _mean(own: Sequence[MeanScore]) -> str:
+    return f"{fmean([one.mean for one in own], [one.n for one in own]):.3f}" if own else "-"
 
 
-def _options_again(manifest: Manifest, nodeids: Iterable[str]) -> str:
-    """What follows cases that a command names: the options of a run without its tests."""
-    names = {"", *(part for one in nodeids for part in one.partition("::")[0].split("/"))}
-    paths = ((one, PurePath(one.partition("::")[0]).name) for one in manifest.arguments)
-    kept = [one for one, name in paths if one.startswith("-") or name not in names]
-    return shlex.join(one for one in kept if one not in _CHOOSE)
+def _options_again(manifest: Manifest, nodeids: Iterable[str]) -> str | None:
+    """What follows cases that a command names: the options of a run without its tests.
+
+    None where no command of pytest ran all of it.
+    """
+    if manifest.asked_by_others or manifest.merged is not None:
+        return None
+    # After these, and with these names, is no option's value.
+    no = {"", *_ONCE, *(part for one in nodeids for part in one.partition("::")[0].split("/"))}
+    kept = [
+        one
+        for before, one in pairwise(("-", *manifest.arguments))
+        if not one.startswith(_ONCE)
+        and (one.startswith("-") or {before, PurePath(one.partition("::")[0]).name}.isdisjoint(no))
+    ]
+    return shlex.join(kept)
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:

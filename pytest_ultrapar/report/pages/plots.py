@@ -57,7 +57,6 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     """Lanes over time; None where nothing was sent."""
     most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
     in_seats = all(one.seats for one in lanes)
-    whole = "its seats" if in_seats else f"{most:.1f}"
     rows = [
         {
             "lane": one.lane,
@@ -85,8 +84,8 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     return plot_of(
         "lanes",
         "Lanes over time",
-        f"How many requests each lane had in flight, of {whole}. Red marks are refusals; the line"
-        " below is grey while a lane paused, and red while its breaker was open.",
+        "How many requests each lane had in flight, of its seats where all are known. Red marks are"
+        " refusals; the line below is grey while a lane paused, red while its breaker was open.",
         rows,
     )
 

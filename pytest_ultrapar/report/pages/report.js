@@ -19,7 +19,7 @@
     ];
     place.append(element("p", "quiet", facts.join("; ")));
     // A name that was cut is none.
-    if (!line.name.endsWith(" characters]")) {
+    if (data.again !== null && !line.name.endsWith(" characters]")) {
       const again = element("p", "quiet", "to run it again: ");
       again.append(element("code", "", `pytest '${line.name.replaceAll("'", `'"'"'`)}' ${data.again}`.trim()));
       place.append(again);
