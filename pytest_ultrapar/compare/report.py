@@ -98,16 +98,13 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
     rates = [one for one in last.looks if one.figure == "solved_rate"]
     rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
     rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
-    first, *others = (
-        textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
-        for one in (*verdict.notes, *differences(last.pairing))
-    )
+    said = (verdict.title, *[SIMULATED] * simulated, *verdict.notes, *differences(last.pairing))
     parts = [
-        [visible(verdict.title), *([SIMULATED] if simulated else [])],
-        first,
-        text_table(_LOOK, rows, n_names=2, width=width),
-        *others,
+        textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
+        for one in said
     ]
+    # Behind the verdict on the answers.
+    parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
     for part in parts:

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from pytest_ultrapar.analysis.measured_run import find_measured_run
+from pytest_ultrapar.compare.comparison import compare_runs
+from pytest_ultrapar.compare.report import brief_lines
 from pytest_ultrapar.errors import ConfigError
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
@@ -72,6 +74,14 @@ def test_what_matters_fits_fifteen_lines_of_a_terminal(compared, folder, tmp_pat
     if "many" not in others:
         assert "speed: throughput " in said
         assert re.search(r"\d of \d cells changed", said)
+
+
+def test_no_line_is_wider_than_the_terminal(folder):
+    base, new = (find_measured_run(str(folder / name)) for name in ("base", "worse"))
+    for width in (72, 80, 120):
+        lines = brief_lines(base, compare_runs(base, [new]), width)
+        assert max(map(len, lines)) <= width
+        assert len(lines) <= 15
 
 
 def test_directory_of_several_runs_is_refused_with_their_names(folder):

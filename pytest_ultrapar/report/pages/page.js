@@ -246,6 +246,7 @@ const page = (() => {
       }
     });
   }
+
   // -- what is pointed at --------------------------------------------------------------------------
 
   // What a drawing says; one over time says it of the slice under the pointer.
