@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -95,6 +96,30 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
         shown = labels(values) if name else values
         found.append(ChangedDimension(visible(name), shown, looks))
     return found
+
+
+def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
+    """The changes by test, all models and repetitions together, the most certain first.
+
+    Args:
+        pairing: The two runs.
+        by_id: Whether by what varies of a test's parameters, too.
+    """
+    values = defaultdict(set)
+    for case in pairing.cases:
+        for name, value in case.params.items():
+            values[case.test, name].add(str(value))
+    names = {}
+    for case in pairing.cases:
+        told = [str(one) for name, one in case.params.items() if len(values[case.test, name]) > 1]
+        names[case.case_id] = case.test, f"[{', '.join(told)}]" if by_id else ""
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    found = by_key((names[both[0].case_id], both) for both in graded)
+    looks = [
+        (f"{test.rpartition('/')[2]}{own_id}", rate_look(ALL_MODELS, pairs))
+        for (test, own_id), pairs in found.items()
+    ]
+    return sorted(looks, key=lambda one: (one[1].chance, -abs(one[1].new - one[1].base), one[0]))
 
 
 def _text(case: Case, name: str) -> str | None:

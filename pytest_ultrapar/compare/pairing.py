@@ -193,6 +193,7 @@ def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
         yield f"{said}: the same case may ask something else"
+    yield from _first(_files(base.files, new.files), "files of the suite")
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -228,10 +229,22 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
     then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
-    said = [*_each_was("the limit of {}", then, now)]
+    yield from _first(_each_was("the limit of {}", then, now), "limits")
+
+
+def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """What became of the suite's files, as far as both runs know and have some in common."""
+    for name in sorted({*base, *new}) if base.keys() & new.keys() else ():
+        if base.get(name) != new.get(name):
+            what = "is new" if name not in base else "is gone" if name not in new else "has changed"
+            yield f"{name} {what}: the same case may ask something else"
+
+
+def _first(sentences: Iterable[str], noun: str) -> Iterator[str]:
+    said = [*sentences]
     yield from said[:_MOST_NAMED]
     if len(said) > _MOST_NAMED:
-        yield f"{len(said) - _MOST_NAMED} more limits differ"
+        yield f"{len(said) - _MOST_NAMED} more {noun} differ"
 
 
 def _numbers(limit: Limit) -> str:

@@ -41,6 +41,7 @@ from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
     Manifest,
+    describe_files,
     describe_machine,
     describe_python,
     describe_versions,
@@ -385,6 +386,7 @@ class Run:
             storage_format=options.storage,
             record=options.record,
             data=run_config.data(self.config),
+            files=describe_files(self.config.rootpath, (case.nodeid for case in cases)),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
             summary_by=_summary_by(read_tables(directory.path).values()),

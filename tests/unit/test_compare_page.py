@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
+from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, grid_of
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.flips import (
     GAINED,
@@ -24,7 +27,9 @@ from pytest_ultrapar.compare.flips import (
 from pytest_ultrapar.compare.page import render
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.text import percent
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.compared_runs import write_run
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 GRADED = {"solved", "partial", "unsolved"}
 OUTCOMES = {
@@ -99,6 +104,59 @@ def test_changes_are_those_of_the_tables(runs):
                 assert look.n_lost == own.count((True, False))
                 assert look.base == pytest.approx(sum(base for base, _ in own) / len(own))
                 assert look.low <= look.new - look.base <= look.high
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_changes_by_test_and_id_are_those_of_the_tables(tmp_path, by_id):
+    paths = []
+    for name, hits in (("one", 5), ("two", 2)):
+        cases = [
+            case(n, f"m{n % 2}", test=("long", "short")[n % 4 // 2], level=n // 4)
+            for n in range(24)
+        ]
+        cases = [
+            msgspec.structs.replace(one, nodeid=f"s/test_x.py::test_{one.params['test']}[{n}]")
+            for n, one in enumerate(cases)
+        ]
+        run = make_run(tmp_path / name, cases)
+        ended = msgspec.structs.replace(read_manifest(run.path), ended_at=NOW)
+        write_manifest(run.path, ended)
+        for n in range(24):
+            outcome = "solved" if n % 7 < hits else "unsolved"
+            write_journal(run, f"gw{n}", episode(n, 0.0, 1.0), grade(n, outcome))
+        compact(run.path)
+        paths.append(run.path)
+    _, (found,) = compared(*paths)
+    before, now = map(rows_of, paths)
+    pairs = defaultdict(list)
+    for key, row in before.items():
+        name = f"test_x.py::test_{row['param.test']}"
+        name += f"[{row['param.level']}]" if by_id else ""
+        pairs[name].append((row["outcome"] == "solved", now[key]["outcome"] == "solved"))
+    changes = changed_tests(found.pairing, by_id=by_id)
+    assert {name: (look.n, look.n_gained, look.n_lost) for name, look in changes} == {
+        name: (len(own), own.count((False, True)), own.count((True, False)))
+        for name, own in pairs.items()
+    }
+    assert [look.chance for _, look in changes] == sorted(look.chance for _, look in changes)
+    page = page_of(*paths)
+    plot = page[page.index(f'id="plot-{"ids" if by_id else "tests"}"') :].split("</table>")[0]
+    shown = [look for _, look in changes if not by_id or look.n_gained or look.n_lost]
+    assert plot.count("<circle") == plot.count('class="interval"') == len(shown) > 1
+    for name, look in changes:
+        if look in shown:
+            row = re.search(rf">{re.escape(name)}</th>(.*?)</tr>", plot)[1]
+            assert f"<td>{100 * (look.new - look.base):+.1f}</td>" in row
+
+
+def test_tab_says_by_how_much_and_of_which_suite(runs):
+    _, (found,) = compared(runs["first"], runs["third"])
+    (look,) = [one for one in found.looks if (one.model, one.figure) == ("", "solved_rate")]
+    page = page_of(runs["first"], runs["third"])
+    change = f"{100 * (look.new - look.base):+.1f} points solved"
+    assert f"<title>{change}, phase53: " in page
+    assert f"<h1>phase53: {change}</h1>" in page
+    assert '<a href="#h-ids">Changes by id</a>' in page
 
 
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 MOST_VALUES = 40
 """Values of a dimension beyond which a table of it says nothing."""
-QUANTILES = 50
 _LONGEST_LABEL = 60
 _LONGEST_NAME = 300
 _LONGEST_PARAM = 500
@@ -108,19 +107,21 @@ class Curve(msgspec.Struct, frozen=True):
     """How a time is distributed.
 
     Attributes:
-        seconds: Quantiles at equal steps from 0 to 1.
-        p95_s: As the summary computes it, which may lie between two values.
+        p50_s: As the summary computes it, which may lie between two values; so is the next.
     """
 
     model: str
     n: int
-    seconds: list[float]
+    shortest_s: float
+    p50_s: float
     p95_s: float
+    longest_s: float
 
 
 class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
+    suites: list[str]
     cases: dict[str, Any]
     """As the list of cases has them, in columns: a list or `Coded`."""
     params: dict[str, Coded]
@@ -167,6 +168,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
     questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
+    suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     results = read_columns(run_dir, "results", columns, beginning=_PARAM)
@@ -239,6 +241,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
     sent = requests_sent(attempts)
     return Figures(
+        suites,
         cases,
         {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
         at,
@@ -316,20 +319,11 @@ def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> lis
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):
             found = np.sort(seconds[own]).tolist()
-            curves.append(Curve(model, len(found), quantiles(found), quantile(found, 0.95)))
+            p50_s, p95_s = quantile(found, 0.5), quantile(found, 0.95)
+            curves.append(Curve(model, len(found), found[0], p50_s, p95_s, found[-1]))
     return curves
 
 
 def _has(run_dir: Path, table: str) -> bool:
     """Whether there is a table: none without rows, of limits estimated and of pauses."""
     return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))
-
-
-def quantiles(values: Iterable[float]) -> list[float]:
-    """`QUANTILES + 1` of them, from the smallest value to the largest; each is one of the values.
-
-    Source: the inverse of the empirical distribution function.
-    """
-    ordered = sorted(values)
-    n = len(ordered)
-    return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from itertools import pairwise
+from pathlib import PurePath
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
-    first_tokens_plot,
     lanes_plot,
     limit_uses_plot,
     limits_plot,
@@ -23,20 +28,27 @@ from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
-from pytest_ultrapar.report.text import columns_of, counted, duration, percent
+from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.statistics import MeanScore
     from pytest_ultrapar.report.pages.figures import Figures
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
+_ONCE = ("--lf", "--last-failed", "--sw", "--ultrapar-resume", "--ultrapar-out")
+"""Options that hold for one run alone."""
+_ANSWERS = "All answers of a graded case together, without what it waited."
+_STREAMED = "How long after its request the first token of each streamed answer came."
+_MOST_SCORES = 3
+"""That have a tile; a table has all."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -67,16 +79,16 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     if summary is None:
         msg = f"{run_dir} has no results yet"
         raise ConfigError(msg)
-    figures = read_figures(tables, manifest)
+    figures, statistics = read_figures(tables, manifest), summary.statistics
     drawn = (
         passes_plot(figures.passes),
         costs_plot(figures.costs, manifest.currency),
         time_plot(summary.attribution, waits_line(manifest.lanes, summary.audit)),
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
-        limits_plot(figures.limits),
-        curves_plot(figures.curves),
-        first_tokens_plot(figures.first_tokens),
+        limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
+        curves_plot(figures.curves, "curves", "How long answers took", _ANSWERS),
+        curves_plot(figures.first_tokens, "first-tokens", "How long first tokens took", _STREAMED),
     )
     plots = [plot for plot in drawn if plot is not None]
     outcomes = figures.cases["outcome"].texts
@@ -91,13 +103,12 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "plots": {plot.key: plot.spec for plot in plots},
+        "again": _options_again(manifest, figures.cases["name"]),
     }
     return framed(
         TEMPLATE,
         "report/pages/report.js",
         embedded(data),
-        draws=True,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,
@@ -105,6 +116,10 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
+        suite=listed(figures.suites, 2),
+        outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
+        command=shlex.join(["pytest", *manifest.arguments]) if data["again"] is not None else "",
+        scores=_scores(summary),
         figures=figures,
         plots=plots,
         sections=list(
@@ -127,14 +142,16 @@ def _tiles(
         note += f" of {counted(statistics.n_graded, 'graded case')}"
         note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
+    for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
+        note = f"mean of {counted(score.n, 'graded case')}"
+        yield Tile(name, f"{score.mean:.3f}", note, f"results: score.{name}")
     yield Tile(
         "coverage",
         percent(statistics.coverage),
-        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')}",
+        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')};"
+        f" {counts['infra']:,} infra, {counts['error']:,} error",
         "summary.json: statistics.coverage",
     )
-    lost = counts["infra"] + counts["error"]
-    yield Tile("without a grade", f"{lost:,}", "infra and error", "results: outcome")
     if statistics.makespan_s is not None:
         notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
         if _is_of_one_piece(manifest):
@@ -158,8 +175,39 @@ def _tiles(
             notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
-    else:
-        yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
+
+
+def _scores(summary: RunSummary) -> Section:
+    """Mean scores by the first of what the summary counts by, as a rule the model."""
+    names = summary.statistics.scores
+    found = by_key((cell.names[0], cell.scores) for cell in summary.cells)
+    rows = [
+        (group, *(_mean([one[name] for one in own if name in one]) for name in names))
+        for group, own in found.items()
+    ]
+    return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))
+
+
+def _mean(own: Sequence[MeanScore]) -> str:
+    return f"{fmean([one.mean for one in own], [one.n for one in own]):.3f}" if own else "-"
+
+
+def _options_again(manifest: Manifest, nodeids: Iterable[str]) -> str | None:
+    """What follows cases that a command names: the options of a run without its tests.
+
+    None where no command of pytest ran all of it.
+    """
+    if manifest.asked_by_others or manifest.merged is not None:
+        return None
+    # After these, and with these names, is no option's value.
+    no = {"", *_ONCE, *(part for one in nodeids for part in one.partition("::")[0].split("/"))}
+    kept = [
+        one
+        for before, one in pairwise(("-", *manifest.arguments))
+        if not one.startswith(_ONCE)
+        and (one.startswith("-") or {before, PurePath(one.partition("::")[0]).name}.isdisjoint(no))
+    ]
+    return shlex.join(kept)
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
