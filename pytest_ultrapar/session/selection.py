@@ -210,11 +210,13 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     """Leave out the cases that this run does not ask for; note what is wrong with marks.
 
     Left out are cases of models that `--ultrapar-model` does not select, cases whose counted
-    parameter has none of its first values, and the one item, which it would skip, that pytest makes
+    parameter has none of its first values, what did not end as `--ultrapar-only` says, and the one
+    item, which it would skip, that pytest makes
     of a test when one of its parameters has no value at all.
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
+    wanted = again(config)
     # By test: whether it is a case, and what its mark names as counted.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
@@ -232,6 +234,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
         values = first.get((item.path, counted)) if isinstance(counted, str) else None
         if is_case and values is not None and not unwanted:
             unwanted = digests.key(parameter(item, str(counted))) not in values
+        if wanted is not None and not unwanted:
+            unwanted = not is_case or case_id_of(item, wanted.seed) not in wanted.ids
         (left_out if unwanted else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -261,6 +265,56 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
             f"{repeats.n}"
         )
     return None
+
+
+class Again(msgspec.Struct, frozen=True):
+    """What `--ultrapar-only` selects.
+
+    Attributes:
+        run_id: The earlier run.
+        seed: Its own, of which the ids of its cases are made.
+        ids: Of its cases.
+    """
+
+    run_id: str
+    seed: int
+    ids: frozenset[str]
+
+
+again_key = pytest.StashKey[Again]()
+"""Workers read it from the run directory instead, and so does who resumes the run."""
+AGAIN_FILE = "again.json"
+
+
+def again(config: pytest.Config) -> Again | None:
+    """The cases of an earlier run that are to be asked again; None: `--ultrapar-only` is not there.
+
+    Raises:
+        ResultsError: They cannot be read.
+    """
+    given = getattr(config, "workerinput", {}).get(INPUT)
+    if given is None:
+        return config.stash.get(again_key, None)
+    return read_again(Path(given["directory"]))
+
+
+def write_again(directory: Path, found: Again | None) -> None:
+    """Leave them where workers find them; called before they start.
+
+    Raises:
+        ResultsError: They cannot be written.
+    """
+    write_whole(directory / AGAIN_FILE, found and msgspec.json.encode(found))
+
+
+def read_again(directory: Path) -> Again | None:
+    """What a run selects so; None where it does not.
+
+    Raises:
+        ResultsError: It cannot be read, or is something else.
+    """
+    wrong = "does not hold cases of an earlier run"
+    return read_whole(directory / AGAIN_FILE, Again, None, wrong)
 
 
 # -- then: answers that suites share ---------------------------------------------------------------
