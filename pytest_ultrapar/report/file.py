@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.again import again_all
 from pytest_ultrapar.report.sections import markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
@@ -39,7 +40,10 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
     """
     with path.open("ab") as file:
         room = MOST_OF_A_STEP - file.tell()
-        sections = summary_sections(summary, manifest.lanes, directory=str(run_dir))
+        again = again_all(manifest, summary.statistics.counts, run_dir)
+        sections = summary_sections(
+            summary, manifest.lanes, directory=str(run_dir), again=again
+        )
         if room > _LEAST_OF_A_STEP:
             file.write(f"{markdown_within(sections, room - 1)}\n".encode())
 
@@ -55,5 +59,6 @@ def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
     Raises:
         ResultsError: It cannot be written.
     """
-    sections = summary_sections(summary, manifest.lanes, directory=str(path))
+    again = again_all(manifest, summary.statistics.counts, path)
+    sections = summary_sections(summary, manifest.lanes, directory=str(path), again=again)
     write_whole(path / REPORT, ("\n".join(markdown_lines(sections)) + "\n").encode())

@@ -391,7 +391,12 @@ _BASIS: dict[Basis, str] = {
 
 
 def summary_sections(
-    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
+    summary: RunSummary,
+    lanes: Sequence[LaneStatus],
+    *,
+    directory: str,
+    goes_on: bool = False,
+    again: str = "",
 ) -> Iterator[Section]:
     """All that a run says of itself.
 
@@ -400,6 +405,7 @@ def summary_sections(
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
         goes_on: Whether cases without an end may still have one.
+        again: The command that runs again what was not solved; empty: there is none.
     """
     simulated = [SIMULATED] if summary.simulated else []
     said = (verdict(summary, goes_on=goes_on), *_mean_scores(summary.statistics))
@@ -420,6 +426,8 @@ def summary_sections(
     ):
         if notes:
             yield Section(title, notes=notes)
+    if again:
+        yield Section("Run again", notes=(f"what was not solved: {again}",))
     yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 

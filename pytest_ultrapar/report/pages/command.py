@@ -67,6 +67,7 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
 def _write_markdown(directory: Path, path: Path | None) -> None:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
+    from pytest_ultrapar.report.again import again_all  # noqa: PLC0415
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.report.summary import summary_sections  # noqa: PLC0415
@@ -78,7 +79,11 @@ def _write_markdown(directory: Path, path: Path | None) -> None:
         assert summary is not None
         sections = [
             *summary_sections(
-                summary, manifest.lanes, directory=str(directory), goes_on=found.goes_on
+                summary,
+                manifest.lanes,
+                directory=str(directory),
+                goes_on=found.goes_on,
+                again=again_all(manifest, summary.statistics.counts, directory),
             )
         ]
     if found.state:

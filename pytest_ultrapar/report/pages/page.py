@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.again import again_all, again_command
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import (
@@ -91,6 +92,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
+        "again": again_command(manifest),
         "plots": {plot.key: plot.spec for plot in plots},
     }
     return framed(
@@ -108,7 +110,13 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         figures=figures,
         plots=plots,
         sections=list(
-            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+            summary_sections(
+                summary,
+                manifest.lanes,
+                directory=str(run_dir),
+                goes_on=goes_on,
+                again=again_all(manifest, summary.statistics.counts, run_dir),
+            )
         ),
         beside_best=_beside_best(figures),
         settings=_settings(manifest),
