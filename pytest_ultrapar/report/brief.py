@@ -38,7 +38,7 @@ _LEAST_ROWS = 4
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
-_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND")
+_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30

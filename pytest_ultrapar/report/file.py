@@ -10,9 +10,11 @@ from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.report.sections import Section
     from pytest_ultrapar.store.manifest import Manifest
 
 REPORT = "report.md"
@@ -40,12 +42,19 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
     """
     with path.open("ab") as file:
         room = MOST_OF_A_STEP - file.tell()
-        again = again_all(manifest, summary.statistics.counts, run_dir)
-        sections = summary_sections(
-            summary, manifest.lanes, directory=str(run_dir), again=again
-        )
+        sections = run_sections(summary, manifest, run_dir)
         if room > _LEAST_OF_A_STEP:
             file.write(f"{markdown_within(sections, room - 1)}\n".encode())
+
+
+def run_sections(
+    summary: RunSummary, manifest: Manifest, run_dir: Path, *, goes_on: bool = False
+) -> Iterator[Section]:
+    """All that a run in this directory says of itself; see `summary_sections`."""
+    again = again_all(manifest, summary.statistics.counts, run_dir)
+    return summary_sections(
+        summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on, again=again
+    )
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
@@ -59,6 +68,5 @@ def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
     Raises:
         ResultsError: It cannot be written.
     """
-    again = again_all(manifest, summary.statistics.counts, path)
-    sections = summary_sections(summary, manifest.lanes, directory=str(path), again=again)
+    sections = run_sections(summary, manifest, path)
     write_whole(path / REPORT, ("\n".join(markdown_lines(sections)) + "\n").encode())

@@ -189,6 +189,7 @@ MOST_LIMITS = 4
 _LEAST_SHARE = 0.001
 _LEAST_WAIT_S = 0.05
 _MOST_WAITS = 3
+_MOST_STALLS = 3
 _WAITS = {
     "pause": "pauses of lanes",
     "home": "home workers of lanes",
@@ -240,6 +241,12 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     # Of one case nothing could have been done at the same time.
     if summary.client_bound and summary.statistics.n_timed > 1:
         yield f"CLIENT-BOUND: {summary.client_bound}"
+    if summary.stalls:
+        stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
+        yield (
+            f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
+            " await what takes long there, or call it in a thread (asyncio.to_thread)"
+        )
     if summary.audit:
         yield from _audit(summary)
     if summary.n_without_request:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.again import again_all, again_command
+from pytest_ultrapar.report.again import again_command
+from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import (
@@ -23,7 +24,7 @@ from pytest_ultrapar.report.pages.plots import (
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
+from pytest_ultrapar.report.summary import SIMULATED, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
@@ -109,15 +110,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         figures=figures,
         plots=plots,
-        sections=list(
-            summary_sections(
-                summary,
-                manifest.lanes,
-                directory=str(run_dir),
-                goes_on=goes_on,
-                again=again_all(manifest, summary.statistics.counts, run_dir),
-            )
-        ),
+        sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
         beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
