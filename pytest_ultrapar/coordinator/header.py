@@ -199,7 +199,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
         return
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
-    if run.options.mode not in ONE_AT_A_TIME:
+    if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
         # As a plan does, with the pool's own service times: no earlier run is read here.
         services = known_services(pool_hints(run.pool), ())
         n_cases = Counter(case.model for case in cases if case.skipped is None)
@@ -291,6 +291,12 @@ class Looking(collection.CollectOnly):
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
+
+
+def is_by_hand(config: pytest.Config) -> bool:
+    """Whether somebody picked tests, for which nobody would change a pool."""
+    picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
+    return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
 
 def idle_workers(n_workers: int, most: int) -> Iterator[str]:

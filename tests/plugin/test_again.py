@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from tests.plugin.conftest import said_by
@@ -68,6 +70,7 @@ def test_workers_ask_the_same_again_of_the_run_that_is_named(project):
     assert asked(project, *named, "-n0", "--ultrapar-seed=7")[0][0] == "say wrong"
 
 
+@pytest.mark.cpu_s(3)
 def test_interrupted_run_of_some_cases_is_resumed_as_it_was(project):
     project.suite(BODY)
     asked(project)
@@ -124,3 +127,33 @@ def test_last_failed_of_pytest_are_those_that_were_not_green(project, workers):
     every, first = asked(project, *cache, "--ff", "-v")
     assert len(every) == len(NOT_GREEN) + 2
     first.stdout.fnmatch_lines(["*rerun previous 3 failures first*"])
+
+
+SEATS = "seats than cases"
+
+
+@pytest.mark.parametrize(
+    ("options", "is_said"),
+    [
+        ((), True),
+        (("-k", "right or wrong"), False),
+        (("test_suite.py::test_it[m-say right-r0]",), False),
+    ],
+)
+def test_nobody_who_picks_cases_is_told_of_seats(project, options, is_said):
+    project.suite(BODY)
+    project.write_pool(seats=40)
+    said = said_by(project.run(*FIRST, *options), 0, 1)
+    assert (SEATS in said) == is_said
+
+
+def test_command_that_show_says_runs_that_case(project, monkeypatch, capsys):
+    from pytest_ultrapar.cli import main
+
+    project.suite(BODY)
+    project.run(*FIRST)
+    assert main(["show", "latest", "say wrong"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "run again" in one]
+    _, *what = shlex.split(line.partition("pytest ")[2])
+    assert what == ["test_suite.py::test_it[m-say wrong-r0]"]
+    assert asked(project, *what)[0] == ["say wrong"]

@@ -142,7 +142,7 @@ def _tiles(
             notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
-    if summary.efficiency is not None:
+    if summary.efficiency is not None and statistics.n_timed > 1:
         bound_by = summary.binding or ""
         yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
     # A run that goes on has no word of its lanes yet.
