@@ -122,9 +122,7 @@ def is_shown_as_expected(report: pytest.TestReport) -> bool:
     return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
 
 
-def note_last_failed(
-    config: pytest.Config, report: pytest.TestReport, outcome: str | None
-) -> None:
+def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: str | None) -> None:
     """Let --lf and --ff run a case again that is `partial`, `unsolved` or `infra`."""
     last_failed = config.pluginmanager.getplugin("lfplugin")
     if last_failed is None or not (is_shown_as_expected(report) or outcome == "infra"):
