@@ -86,7 +86,7 @@ def performance(
     error_s = None if manifest.merged is None else manifest.merged.clock_error_s
     stalls: Counter[str] = Counter()
     for engine in engines:
-        stalls.update(engine.stalls)  # type: ignore[arg-type]  # it adds any numbers
+        stalls.update(engine.stalls)
     known = Performance(
         peak_in_flight=peak_in_flight(log),
         audit=audit(log, manifest.pool_limits, error_s=error_s or 0.0),

@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.browse.run_cases import read_run_cases
-from pytest_ultrapar.session.selection import Again, Question, question_of_case, read_again
+from pytest_ultrapar.session.selection import Again, Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
@@ -263,7 +263,7 @@ _ENDS = ("unsolved", "partial", "infra", "error", "failed")
 
 
 def again(options: Options) -> Again:
-    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it did.
+    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it has.
 
     Raises:
         ConfigError: A word is none of the allowed ones, or there is no such run.
@@ -279,22 +279,16 @@ def again(options: Options) -> Again:
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
     try:
         directory = resolve_run(earlier)
-        if options.resume is None:
-            run, manifest = read_run_cases(directory), read_manifest(directory)
-            ids = {
-                one.case.case_id
-                for one in run.cases
-                if one.state in words or ("failed" in words and one.test_failed)
-            }
-            return Again(manifest.run_id, manifest.seed, frozenset(ids))
-        found = read_again(directory)
+        run, manifest = read_run_cases(directory), read_manifest(directory)
     except (ConfigError, ResultsError) as error:
         msg = f"{option}: {error}"
         raise ConfigError(msg) from error
-    if found is None:
-        msg = f"{option}: {directory} asks all its cases; leave the option out to finish that run"
-        raise ConfigError(msg)
-    return found
+    ids = (
+        one.case.case_id
+        for one in run.cases
+        if options.resume or one.state in words or ("failed" in words and one.test_failed)
+    )
+    return Again(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

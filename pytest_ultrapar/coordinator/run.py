@@ -135,7 +135,6 @@ class Run:
         self.directory = self._open()
         sweep(self.directory.runs_beside())
         selection.write_reused(self.directory.path, selection.reused(config))
-        selection.write_again(self.directory.path, selection.again(config))
         self.services = Services(self.pool, self.directory.path)
         self.keys: KeptKeys | None = None
         self.may_have_sent = False

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 STALL_S = 0.1
-"""What keeps the loop shorter than this is no stall."""
 _STEP_S = 0.02
 """Between two looks at a loop that stands."""
 _NOT_OF_SUITES = (
@@ -29,15 +28,13 @@ _NOT_OF_SUITES = (
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
     "<",
 )
-"""Where code of this package, of Python and of installed packages stands."""
 
 
 class StallWatch:
     """Looks at the loop's thread, in which it is made.
 
     Args:
-        overdue: The beat that is due, as anything that no other beat has, and by how many seconds
-            it is late.
+        overdue: As that of `LoopLag`.
 
     Attributes:
         lost: Seconds by the place at which they were lost, such as `answer (test_words.py:12)`.
@@ -72,15 +69,11 @@ class StallWatch:
             if place:
                 self.lost[place] += stood_s - said_s
             said_s = stood_s
+        self._waits.close()
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
-    """Function, file and line of the suite's code that a thread has come to; empty for none.
-
-    Args:
-        frame: The thread's.
-        folder: From which on the file is named.
-    """
+    """Function, file and line of the suite's code that a thread's frame stands in, or empty."""
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
         frame = frame.f_back
     if frame is None:

@@ -14,22 +14,13 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.store.manifest import Manifest
 
-_KEPT = {
-    row.option
-    for row in (Options.pool, Options.models, Options.repeats, Options.seed, Options.simulator)
-}
-"""Options without which there would be other cases, or none."""
+_MAKING_CASES = (Options.pool, Options.models, Options.repeats, Options.seed, Options.simulator)
+_KEPT = {row.option for row in _MAKING_CASES}
 _AGAIN = ("unsolved", "partial", "infra", "error")
-"""Outcomes, those that are asked again."""
 
 
 def again_command(manifest: Manifest, *what: str) -> str:
-    """The command for a shell that runs some cases of a run again.
-
-    Args:
-        manifest: The run's.
-        what: Which cases: node ids or options.
-    """
+    """The command, for a shell, that runs of a run's cases those with these node ids or options."""
     kept, words = [], iter(manifest.arguments)
     for word in words:
         option, _, value = word.partition("=")
@@ -39,13 +30,7 @@ def again_command(manifest: Manifest, *what: str) -> str:
 
 
 def again_all(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> str:
-    """The command for all cases of a run that are not solved; empty where there is none.
-
-    Args:
-        manifest: The run's.
-        counts: Of its cases by outcome.
-        directory: The run's.
-    """
+    """The command for all of a run's cases that are not solved; empty where `counts` has none."""
     ends = ",".join(end for end in _AGAIN if counts.get(end))
     is_near = directory.parent.name == DEFAULT_PARENT.name
     run = directory.name if is_near else str(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.report.again import again_all
-from pytest_ultrapar.report.sections import markdown_lines, markdown_within
+from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.report.sections import Section
     from pytest_ultrapar.store.manifest import Manifest
 
 REPORT = "report.md"
@@ -50,11 +49,10 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
 def run_sections(
     summary: RunSummary, manifest: Manifest, run_dir: Path, *, goes_on: bool = False
 ) -> Iterator[Section]:
-    """All that a run in this directory says of itself; see `summary_sections`."""
-    again = again_all(manifest, summary.statistics.counts, run_dir)
-    return summary_sections(
-        summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on, again=again
-    )
+    """All that a run in this directory says of itself, and the command that runs it again."""
+    yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+    if command := again_all(manifest, summary.statistics.counts, run_dir):
+        yield Section("Run again", notes=(f"what was not solved: {command}",))
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:

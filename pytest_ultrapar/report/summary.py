@@ -399,12 +399,7 @@ _BASIS: dict[Basis, str] = {
 
 
 def summary_sections(
-    summary: RunSummary,
-    lanes: Sequence[LaneStatus],
-    *,
-    directory: str,
-    goes_on: bool = False,
-    again: str = "",
+    summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
 ) -> Iterator[Section]:
     """All that a run says of itself.
 
@@ -413,7 +408,6 @@ def summary_sections(
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
         goes_on: Whether cases without an end may still have one.
-        again: The command that runs again what was not solved; empty: there is none.
     """
     simulated = [SIMULATED] if summary.simulated else []
     said = (verdict(summary, goes_on=goes_on), *_mean_scores(summary.statistics))
@@ -434,8 +428,6 @@ def summary_sections(
     ):
         if notes:
             yield Section(title, notes=notes)
-    if again:
-        yield Section("Run again", notes=(f"what was not solved: {again}",))
     yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
@@ -267,14 +267,8 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     return None
 
 
-class Again(msgspec.Struct, frozen=True):
-    """What `--ultrapar-only` selects.
-
-    Attributes:
-        run_id: The earlier run.
-        seed: Its own, of which the ids of its cases are made.
-        ids: Of its cases.
-    """
+class Again(NamedTuple):
+    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed."""
 
     run_id: str
     seed: int
@@ -282,39 +276,14 @@ class Again(msgspec.Struct, frozen=True):
 
 
 again_key = pytest.StashKey[Again]()
-"""Workers read it from the run directory instead, and so does who resumes the run."""
-AGAIN_FILE = "again.json"
 
 
 def again(config: pytest.Config) -> Again | None:
-    """The cases of an earlier run that are to be asked again; None: `--ultrapar-only` is not there.
-
-    Raises:
-        ResultsError: They cannot be read.
-    """
+    """What `--ultrapar-only` selects; None where it is not given."""
     given = getattr(config, "workerinput", {}).get(INPUT)
     if given is None:
         return config.stash.get(again_key, None)
-    return read_again(Path(given["directory"]))
-
-
-def write_again(directory: Path, found: Again | None) -> None:
-    """Leave them where workers find them; called before they start.
-
-    Raises:
-        ResultsError: They cannot be written.
-    """
-    write_whole(directory / AGAIN_FILE, found and msgspec.json.encode(found))
-
-
-def read_again(directory: Path) -> Again | None:
-    """What a run selects so; None where it does not.
-
-    Raises:
-        ResultsError: It cannot be read, or is something else.
-    """
-    wrong = "does not hold cases of an earlier run"
-    return read_whole(directory / AGAIN_FILE, Again, None, wrong)
+    return given["again"] and Again(*given["again"])
 
 
 # -- then: answers that suites share ---------------------------------------------------------------

@@ -108,13 +108,6 @@ def test_what_cannot_be_asked_again_is_refused(project, options, said):
     assert said in project.refusal(project.run("-n0", *options))
 
 
-def test_run_of_all_cases_is_not_resumed_with_some(project):
-    project.suite(BODY)
-    asked(project)
-    result = project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=infra")
-    assert "asks all its cases" in said_by(result, 4)
-
-
 @pytest.mark.cpu_s(3)
 def test_last_failed_of_pytest_are_those_that_were_not_green(project, workers):
     project.suite(BODY)
