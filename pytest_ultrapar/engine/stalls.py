@@ -12,6 +12,7 @@ import sysconfig
 import threading
 from collections import defaultdict
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.system.clock import CpuWaits
@@ -30,46 +31,38 @@ _NOT_OF_SUITES = (
 )
 
 
-class StallWatch:
-    """Looks at the loop's thread, in which it is made.
+def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> dict[str, float]:
+    """Look at the thread that calls this, until it has ended.
 
     Args:
         overdue: As that of `LoopLag`.
+        ended: Set when it has.
 
-    Attributes:
-        lost: Seconds by the place at which they were lost, such as `answer (test_words.py:12)`.
+    Returns:
+        Seconds by the place at which they are lost, such as `answer (test_words.py:12)`.
     """
+    lost: defaultdict[str, float] = defaultdict(float)
+    loop, folder = threading.get_ident(), str(Path.cwd())
+    waits = CpuWaits()  # what was ready to run and had no CPU was kept by other processes
 
-    def __init__(self, overdue: Callable[[], tuple[float, float]]) -> None:
-        self.lost: defaultdict[str, float] = defaultdict(float)
-        self._overdue = overdue
-        self._folder = str(Path.cwd())
-        self._loop_thread = threading.get_ident()
-        # What was ready to run and had no CPU was kept by other processes.
-        self._waits = CpuWaits()
-        self._ended = threading.Event()
-        threading.Thread(target=self._watch, name="ultrapar-stalls", daemon=True).start()
-
-    def end(self) -> None:
-        """Look no more."""
-        self._ended.set()
-
-    def _watch(self) -> None:
-        wait_s, known, said_s, waits_s, before_s = STALL_S, 0.0, 0.0, 0.0, 0.0
-        while not self._ended.wait(wait_s):
-            beat, late_s = self._overdue()
+    def watch() -> None:
+        wait_s, known, said_s, waited_s, before_s = STALL_S, 0.0, 0.0, 0.0, 0.0
+        while not ended.wait(wait_s):
+            beat, late_s = overdue()
             if beat != known:
-                known, said_s, before_s = beat, 0.0, waits_s
-            waits_s = self._waits.total_s()
-            stood_s = late_s - (waits_s - before_s)
+                known, said_s, before_s = beat, 0.0, waited_s
+            waited_s = waits.total_s()
+            stood_s = late_s - (waited_s - before_s)
             wait_s = max(_STEP_S, STALL_S - stood_s)
             if stood_s < STALL_S:
                 continue
-            place = place_in_suite(sys._current_frames().get(self._loop_thread), self._folder)  # noqa: SLF001
-            if place:
-                self.lost[place] += stood_s - said_s
+            if place := place_in_suite(sys._current_frames().get(loop), folder):  # noqa: SLF001
+                lost[place] += stood_s - said_s
             said_s = stood_s
-        self._waits.close()
+        waits.close()
+
+    Thread(target=watch, name="ultrapar-stalls", daemon=True).start()
+    return lost
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
