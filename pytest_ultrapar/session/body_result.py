@@ -216,5 +216,5 @@ def say_again(test: Prefetched) -> object:
         state.graded = Graded(*result.graded)
     if result.raised is not None:
         raise state.thrown or result.raised.again()
-    said = result.returned
-    return None if said is None else type("_", (type,), {"__repr__": lambda _: said})("_", (), {})()
+    said = {"__repr__": lambda _: result.returned}
+    return type("_", (type,), said)("_", (), said)() if result.returned else None

@@ -531,15 +531,15 @@ def _bound_differences(patch: pytest.MonkeyPatch) -> None:
     pytest 9.2 has what compares them (`_compare_eq_iterable`) in another module than 9.1.
     """
     place = sys.modules.get("_pytest.assertion._compare_any", util)
-    compare = getattr(place, "_compare_eq_iterable", None)
+    if not (compare := getattr(place, "_compare_eq_iterable", None)):
+        return
 
     def compare_small(left: object, right: object, *how: Any, **more: Any) -> Any:  # noqa: ANN401
         if is_outside_episodes() or max(map(len, map(repr, (left, right)))) <= _MOST_COMPARED:
-            return compare(left, right, *how, **more)  # type: ignore[misc]
+            return compare(left, right, *how, **more)
         return ["", "Full diff is left out: it would hold up all other episodes"]
 
-    if compare is not None:
-        patch.setattr(place, "_compare_eq_iterable", compare_small)
+    patch.setattr(place, "_compare_eq_iterable", compare_small)
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:

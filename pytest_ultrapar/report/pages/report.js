@@ -20,7 +20,7 @@
     place.append(element("p", "quiet", facts.join("; ")));
     if (began.length) place.append(element("p", "quiet times", `where its time went: ${began.join("; ")}`));
     const quoted = line.name.replaceAll("'", "'\\''");
-    place.append(element("p", "quiet again", `run again: ${data.again} '${quoted}'`));
+    if (quoted.length < 300) place.append(element("p", "quiet again", `run again: ${data.again} '${quoted}'`));
     if (line.error) place.append(wrote(line.error));
     place.append(...talked(await told(line.shard, line.case_id)));
   };
