@@ -119,7 +119,8 @@ def test_last_failed_of_pytest_are_those_that_were_not_green(project, workers):
     assert asked(project, *cache, "--lf")[0] == NOT_GREEN[2:]
     every, first = asked(project, *cache, "--ff", "-v")
     assert len(every) == len(NOT_GREEN) + 2
-    first.stdout.fnmatch_lines(["*rerun previous 3 failures first*"])
+    if workers == "-n0":  # workers, which collect, say nothing
+        first.stdout.fnmatch_lines(["*rerun previous 3 failures first*"])
 
 
 SEATS = "seats than cases"
