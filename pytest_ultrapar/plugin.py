@@ -153,6 +153,10 @@ def _coordinate(config: pytest.Config) -> None:
         config.stash[selection.reused_key] = reusable(
             settled.reuse, seed=settled.seed, data=data, pool=pool
         )
+    if settled.only is not None:
+        from pytest_ultrapar.coordinator.earlier_run import again  # noqa: PLC0415 - as above
+
+        config.stash[selection.again_key] = again(settled)
     n_planned = config.stash.get(_planned_workers_key, 0)
     n_workers = n_planned or _n_workers(config)
     settled.debug_log.check(n_workers, settled.origin["debug_log"])

@@ -348,6 +348,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
         n_beats: How often the loop was asked to wake after a fixed time.
         late_s: By how much it woke too late, summed over all beats.
         latest_s: The most of these.
+        stalls: Seconds that it stood still, by the place of the suite's code that kept it.
     """
 
     worker: str
@@ -357,6 +358,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     late_s: float
     latest_s: float
     waited_s: float = 0.0
+    stalls: dict[str, float] = {}
 
 
 JournalRecord = EpisodeStarted | EpisodeEnded | Grade | EngineSpent

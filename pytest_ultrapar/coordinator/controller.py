@@ -24,7 +24,7 @@ from pytest_ultrapar.coordinator.dispatch import (
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.session import garbage, run_config
+from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
@@ -112,7 +112,9 @@ class ControllerSession:
         with usage_errors():
             broker = run.services.broker_directory
             base_urls = dict(run.services.base_urls)
+        again = selection.again(run.config)
         node.workerinput[INPUT] = {
+            "again": again and tuple(again),
             "worker": worker,
             "directory": str(run.directory.path),
             "pool_digest": run.pool.digest,

@@ -14,7 +14,8 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session.selection import Question, question_of_case
+from pytest_ultrapar.report.browse.run_cases import read_run_cases
+from pytest_ultrapar.session.selection import Again, Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
@@ -256,6 +257,38 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
     for name in sorted({*earlier.data, *data}):
         then[name], now[name] = earlier.data.get(name, "none"), data.get(name, "none")
     return found + settings_differ(then, now)
+
+
+_ENDS = ("unsolved", "partial", "infra", "error", "failed")
+
+
+def again(options: Options) -> Again:
+    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it has.
+
+    Raises:
+        ConfigError: A word is none of the allowed ones, or there is no such run.
+    """
+    option = Options.only.option
+    words = {word.strip() for word in str(options.only).split(",")}
+    if not words <= {*_ENDS}:
+        msg = (
+            f"{option} takes some of {', '.join(_ENDS)}, with commas between them "
+            f"(got {options.only!r})"
+        )
+        raise ConfigError(msg)
+    earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
+    try:
+        directory = resolve_run(earlier)
+        run, manifest = read_run_cases(directory), read_manifest(directory)
+    except (ConfigError, ResultsError) as error:
+        msg = f"{option}: {error}"
+        raise ConfigError(msg) from error
+    ids = (
+        one.case.case_id
+        for one in run.cases
+        if options.resume or one.state in words or ("failed" in words and one.test_failed)
+    )
+    return Again(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
-from pytest_ultrapar.session import collection, run_config
+from pytest_ultrapar.session import collection, run_config, selection
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
@@ -48,6 +48,8 @@ _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variable
 def lines(run: Run) -> Iterator[str]:
     """The header of a run: what it runs on."""
     yield from settings_lines(run.options, run.pool, run.lanes)
+    if (again := selection.again(run.config)) is not None:
+        yield f"only {run.options.only} of run {again.run_id}: {counted(len(again.ids), 'case')}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} says"
     if run.regraded is not None:
@@ -208,7 +210,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
         return
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
-    if run.options.mode not in ONE_AT_A_TIME:
+    if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
         # As a plan does, with the pool's own service times: no earlier run is read here.
         services = known_services(pool_hints(run.pool), ())
         n_cases = Counter(case.model for case in cases if case.skipped is None)
@@ -300,6 +302,12 @@ class Looking(collection.CollectOnly):
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
+
+
+def is_by_hand(config: pytest.Config) -> bool:
+    """Whether somebody picked tests, for which nobody would change a pool."""
+    picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
+    return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
 
 def idle_workers(n_workers: int, most: int) -> Iterator[str]:

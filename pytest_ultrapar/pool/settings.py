@@ -495,6 +495,17 @@ class Options:
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request, and what was added is asked",
     )
+    only: Setting[str | None] = Setting(
+        "--ultrapar-only WORDS",
+        "Run only the cases that ended so in an earlier run, and no other test: some of unsolved, "
+        "partial, infra, error, and failed (by pytest), with commas between them",
+        is_recorded=True,
+    )
+    only_of: Setting[str | None] = Setting(
+        "--ultrapar-only-of RUN",
+        "The earlier run of --ultrapar-only: its directory, its id, or 'latest'",
+        by_default="latest",
+    )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
         "With --ultrapar-resume: keep the answers of cases whose data changed since they were "

@@ -6,6 +6,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.protocol import NO_LANE
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
@@ -38,7 +39,7 @@ _LEAST_ROWS = 4
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
-_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND")
+_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
@@ -47,6 +48,7 @@ _AROUND_ROWS = 5
 _N_AND_SOLVED = 16
 """Characters of these two columns."""
 _SHARE = re.compile(r"\b(\d+)%")
+_REFUSED = re.compile("key .* was refused ")
 _HALF_A_CLAUSE = re.compile(r"(.{30}[,;]) [^,;]* \.\.\.$")
 
 
@@ -90,6 +92,8 @@ def brief_lines(
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
+    if _keys_are_wrong(summary, lanes):
+        return [*head, "", *_first(lane_lines(lanes), width, _MOST_FOLDS), path]
     for few, many in ((1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1)):
         rest = [
             *_folded(_speed(summary, lanes), width, few),
@@ -100,8 +104,15 @@ def brief_lines(
         room = MOST_LINES - len(head) - len(rest) - 2
         if room >= _LEAST_ROWS + _AROUND_ROWS:
             break
-    table = _table(summary, width, room, paint) if summary.cells else []
+    has_table = summary.cells and summary.statistics.n_graded
+    table = _table(summary, width, room, paint) if has_table else []
     return [*head, "", *table, *([""] if table else []), *rest]
+
+
+def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
+    """Whether no case was asked since each key was refused: of such a run there is no more."""
+    refused = lanes and all(one.is_removed and _REFUSED.match(one.reason) for one in lanes)
+    return bool(refused) and summary.n_infra(NO_LANE) == summary.statistics.n_planned
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:

@@ -189,6 +189,7 @@ MOST_LIMITS = 4
 _LEAST_SHARE = 0.001
 _LEAST_WAIT_S = 0.05
 _MOST_WAITS = 3
+_MOST_STALLS = 3
 _WAITS = {
     "pause": "pauses of lanes",
     "home": "home workers of lanes",
@@ -217,29 +218,36 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         summary: Of the run.
         lanes: What became of each lane.
     """
-    if summary.bound_s is not None and summary.efficiency is not None:
+    # Of one case nothing could have been done at the same time.
+    several = summary.statistics.n_timed > 1
+    if several and summary.bound_s is not None and summary.efficiency is not None:
         longer = stretch_words(summary)
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
             f"{longer and f' of these times, and {longer}'}"
         )
-    elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
+    elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
         of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
         yield from _whole(summary, summary.statistics.makespan_s)
-    if summary.attribution is not None:
+    if several and summary.attribution is not None:
         idle = "client"
         if any(lane.is_removed for lane in lanes):
             idle = "client or removed lanes"
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
-    # Of one case nothing could have been done at the same time.
-    if summary.client_bound and summary.statistics.n_timed > 1:
+    if several and summary.client_bound:
         yield f"CLIENT-BOUND: {summary.client_bound}"
+    if summary.stalls:
+        stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
+        yield (
+            f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
+            " await what takes long there, or call it in a thread (asyncio.to_thread)"
+        )
     if summary.audit:
         yield from _audit(summary)
     if summary.n_without_request:
@@ -272,7 +280,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     whole_s = sum(parts.values())
     said = ", ".join(f"{name} {duration(part_s)}" for name, part_s in parts.items() if part_s)
     efficiency = ""
-    if summary.bound_s is not None:
+    if summary.bound_s is not None and summary.statistics.n_timed > 1:
         share = summary.bound_s / (whole_s - parts["serial sample"])
         efficiency = f"; efficiency of the whole {percent(share)}"
     yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
@@ -529,9 +537,10 @@ def pace(summary: RunSummary) -> str:
     if statistics.makespan_s is not None and statistics.throughput is not None:
         said.append(
             f"{summary.mode}: {counted(statistics.n_timed, 'case')}{summary.session} in"
-            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
+            f" {duration(statistics.makespan_s)}"
         )
-    if (latency := statistics.latency) is not None:
+        said[0] += f", {rate(statistics.throughput)}" * (statistics.n_timed > 1)
+    if (latency := statistics.latency) is not None and latency.n > 1:
         said.append(
             f"latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
             f" p99 {duration(latency.p99_s)}"

@@ -64,15 +64,15 @@ def _takes_llm(function: FunctionType) -> bool:
     return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _stand_in(function: PrefetchFunction) -> Callable[..., None]:
+def _stand_in(function: PrefetchFunction) -> Callable[..., object]:
     prefetched = Prefetched.of(function, is_test=True)
 
     @wraps(function)
-    def stand_in(*_: object, **__: object) -> None:
+    def stand_in(*_: object, **__: object) -> object:
         __tracebackhide__ = True
         from pytest_ultrapar.session.body_result import say_again  # noqa: PLC0415 - with a pool only
 
-        say_again(prefetched)
+        return say_again(prefetched)
 
     setattr(stand_in, ATTRIBUTE, prefetched)
     return stand_in

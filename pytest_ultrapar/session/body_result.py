@@ -20,6 +20,7 @@ from pytest_ultrapar.apis.failure import beginning
 from pytest_ultrapar.engine.endpoints import without_surrogates
 from pytest_ultrapar.engine.episode import end_of_fault
 from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.prefetch import WRONG_ANSWERS, Graded
 
@@ -143,14 +144,16 @@ class BodyResult(msgspec.Struct, omit_defaults=True):
     Attributes:
         graded: What it called `grade` with, as `Graded`.
         raised: What it raised.
+        returned: The type of what it returned, if that was something.
     """
 
     graded: tuple[Outcome, dict[str, float], str | None, str | None] | None = None
     raised: Raised | None = None
+    returned: str | None = None
 
 
 async def run_body(
-    function: Callable[..., Awaitable[None]],
+    function: Callable[..., Awaitable[object]],
     arguments: Mapping[str, Any],
     llm: Llm,
     *,
@@ -172,7 +175,8 @@ async def run_body(
     """
     __tracebackhide__ = True
     try:
-        await function(**arguments)
+        returned = await function(**arguments)
+        result.returned = None if returned is None else repr(type(returned))
     except (Exception, BaseExceptionGroup, *WRONG_ANSWERS) as error:
         # No name of its own for what counts: a frame that names its error is freed late.
         is_word = isinstance(_of_group(error), (Exception, *WRONG_ANSWERS))
@@ -193,16 +197,24 @@ def _of_group(error: BaseException) -> BaseException:
 _decode = msgspec.json.Decoder(BodyResult).decode
 
 
-def say_again(test: Prefetched) -> None:
+def say_again(test: Prefetched) -> object:
     """Let an async test say in its item what it said when its body ran.
+
+    Returns:
+        Something of which pytest says what it says of the value that the test returned.
 
     Raises:
         BaseException: What it raised, itself where that was in this process.
     """
     __tracebackhide__ = True
+    state = prefetch.state
+    if state is not None and state.ended is not None and not state.is_again:
+        sys.stdout.write(harmless(state.ended.stdout or ""))
     result: BodyResult = prefetch.take_value(test, _decode)
-    assert prefetch.state is not None
+    assert state is not None
     if result.graded is not None:
-        prefetch.state.graded = Graded(*result.graded)
+        state.graded = Graded(*result.graded)
     if result.raised is not None:
-        raise prefetch.state.thrown or result.raised.again()
+        raise state.thrown or result.raised.again()
+    said = {"__repr__": lambda _: result.returned}
+    return type("_", (type,), said)("_", (), said)() if result.returned else None

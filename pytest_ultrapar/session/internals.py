@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest import assertion, runner
 from _pytest import warnings as marked_warnings
-from _pytest.assertion import rewrite
+from _pytest.assertion import rewrite, util
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
@@ -497,6 +497,7 @@ class EpisodeSurroundings:
             return compare(ops, results, said, cut)
 
         self._patch.setattr(rewrite, "_call_reprcompare", compare_cut)
+        _bound_differences(self._patch)
 
     def leave(self) -> None:
         """Put everything back; called on the main thread when the engine has ended."""
@@ -522,6 +523,23 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
         return values
     start = max(0, len(os.path.commonprefix(texts)) - _BEFORE)  # noqa: RUF071 - no paths
     return [text[start : start + _MOST_COMPARED] for text in texts]
+
+
+def _bound_differences(patch: pytest.MonkeyPatch) -> None:
+    """Leave out how large lists and dicts differ, for the same reason; their first item is said.
+
+    pytest 9.2 has what compares them (`_compare_eq_iterable`) in another module than 9.1.
+    """
+    place = sys.modules.get("_pytest.assertion._compare_any", util)
+    if not (compare := getattr(place, "_compare_eq_iterable", None)):
+        return
+
+    def compare_small(left: object, right: object, *how: Any, **more: Any) -> Any:  # noqa: ANN401
+        if is_outside_episodes() or max(map(len, map(repr, (left, right)))) <= _MOST_COMPARED:
+            return compare(left, right, *how, **more)
+        return ["", "Full diff is left out: it would hold up all other episodes"]
+
+    patch.setattr(place, "_compare_eq_iterable", compare_small)
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:

@@ -93,6 +93,7 @@ def _of_its_fields(kind: Any, value: object) -> object:  # noqa: ANN401 - a clas
 
 
 ATTRIBUTE = "__ultrapar_prefetched__"
+_NEEDLESS = "__ultrapar_needless__"
 PrefetchFunction = Callable[..., Awaitable[Any]]
 
 
@@ -140,6 +141,12 @@ class Prefetched:
                     f"{self.place}: argument {parameter!s} of {self.title} is not "
                     "allowed; its arguments must have names"
                 )
+        if self.is_test and hasattr(self.function, _NEEDLESS):
+            return (
+                f"{self.place}: @prefetch makes what a test asks for, and {self.name!r} is called "
+                "like a test: leave out @prefetch, as an async test that takes `llm` runs ahead "
+                f"itself; or call it otherwise, and grade it in\n    def {self.name}(NAME): ..."
+            )
         if self.is_test:
             return None
         if "self" in self.arguments or "cls" in self.arguments:
@@ -203,6 +210,10 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
     """
     prefetched = Prefetched.of(function)
     names = prefetched.arguments
+    if function.__name__.startswith("test") and "llm" in names:
+        # Collected as the async test that it looks like, for `fault` to say.
+        setattr(function, _NEEDLESS, True)
+        return function
 
     def take(*_self: object, **_arguments: object) -> object:
         return take_value(prefetched)

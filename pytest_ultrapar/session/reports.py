@@ -82,12 +82,13 @@ class CaseReports:
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
-        if ended is not None:
+        if state is not None and ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
-            if ended.stdout:
+            if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
-                item.add_report_section("setup", "log", ended.log)
+                when = "call" if state.prefetched.is_test else "setup"
+                item.add_report_section(when, "log", ended.log)
         if not self._shows_fixtures:
             internals.hand_over(item, {} if state is None else _ready_values(item, state))
 

@@ -12,7 +12,7 @@ import math
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
@@ -213,11 +213,13 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     """Leave out the cases that this run does not ask for; note what is wrong with marks.
 
     Left out are cases of models that `--ultrapar-model` does not select, cases whose counted
-    parameter has none of its first values, and the one item, which it would skip, that pytest makes
+    parameter has none of its first values, what did not end as `--ultrapar-only` says, and the one
+    item, which it would skip, that pytest makes
     of a test when one of its parameters has no value at all.
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
+    wanted = again(config)
     # By test: whether it is a case, and what its mark names as counted.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
@@ -235,6 +237,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
         values = first.get((item.path, counted)) if isinstance(counted, str) else None
         if is_case and values is not None and not unwanted:
             unwanted = digests.key(parameter(item, str(counted))) not in values
+        if wanted is not None and not unwanted:
+            unwanted = not is_case or case_id_of(item, wanted.seed) not in wanted.ids
         (left_out if unwanted else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -264,6 +268,25 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
             f"{repeats.n}"
         )
     return None
+
+
+class Again(NamedTuple):
+    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed."""
+
+    run_id: str
+    seed: int
+    ids: frozenset[str]
+
+
+again_key = pytest.StashKey[Again]()
+
+
+def again(config: pytest.Config) -> Again | None:
+    """What `--ultrapar-only` selects; None where it is not given."""
+    given = getattr(config, "workerinput", {}).get(INPUT)
+    if given is None:
+        return config.stash.get(again_key, None)
+    return given["again"] and Again(*given["again"])
 
 
 # -- then: a sample --------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
         yield from _of_earlier_run(options, source)
     if options.keep_changed and not options.resume:
         yield "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN as well"
+    if options.only_of and not options.only:
+        yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which says which cases"
     if given["replay_misses"] is not None and options.replay is None:
         yield (
             f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "

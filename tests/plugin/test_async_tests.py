@@ -499,3 +499,61 @@ def test_options_of_pytest_and_ours_take_async_tests_as_any(project, workers):
 def _n_ended(project):
     journal = project.directory / "journal"
     return sum(path.read_text().count('"type":"ended"') for path in journal.glob("*.jsonl"))
+
+
+def test_what_a_test_prints_logs_and_returns_is_shown_as_of_any(project):
+    write(
+        project,
+        """
+import logging
+
+async def test_it(llm):
+    print("printed here")
+    logging.warning("logged here")
+    await llm.chat("say yes")
+    assert False
+
+async def test_returns(llm):
+    await llm.chat("say yes")
+    return 1.5
+
+def test_plain(): return 1.5
+""",
+    )
+    for more in ((), ("--ultrapar-resume=latest",)):
+        result = project.run("-n0", "-Wdefault", *more)
+        said = result.stdout.str()
+        lines = said.splitlines()
+        for when, text in (("stdout", "printed here"), ("log", "logged here")):
+            (at,) = [n for n, line in enumerate(lines) if f"- Captured {when} call -" in line]
+            assert text in lines[at + 1]
+        warned = [line.rpartition("::")[2] for line in lines if "should return None" in line]
+        assert sorted(warned) == [
+            "test_plain returned <class 'float'>.",
+            "test_returns[m-r0] returned <class 'float'>.",
+        ]
+
+
+def test_prefetch_before_a_test_says_what_to_write(project):
+    project.suite("@prefetch\nasync def test_it(llm) -> str:\n    return 'a'\n")
+    said = project.refusal(project.run("-n0"))
+    assert "'test_it' is called like a test: leave out @prefetch, as an async test" in said
+
+
+def test_large_lists_and_dicts_are_not_compared_whole_on_the_loop(project, monkeypatch):
+    write(
+        project,
+        """
+import pytest
+
+@pytest.mark.parametrize("form", [list, lambda lines: dict(enumerate(lines))])
+async def test_it(llm, form):
+    lines = [f"{n} of what {(await llm.chat('say yes')).text} said" for n in range(2)] * 150
+    other = [line.replace("of", "in") if n > 90 else line for n, line in enumerate(lines)]
+    assert form(lines) == form(other)
+""",
+    )
+    monkeypatch.setenv("CI", "1")  # where pytest shows whole differences
+    said = project.run("-n0", "-vv").stdout.str()
+    assert "At index 91 diff: '1 of what yes said' != '1 in what yes said'" in said
+    assert said.count("E         Full diff is left out: it would hold up all other episodes") == 2

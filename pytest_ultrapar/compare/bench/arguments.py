@@ -31,6 +31,7 @@ _ON_THE_COMMAND_LINE = {
 """What bench itself says, or runs nothing; as it is written, `=VALUE` left out."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
+    "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
     "stepwise": ("--stepwise", _OTHER_CASES),
     "stepwise_skip": ("--stepwise-skip", _OTHER_CASES),
     "stepwise_reset": ("--stepwise-reset", _OTHER_CASES),

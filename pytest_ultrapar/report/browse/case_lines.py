@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.report.again import again_all, again_command
 from pytest_ultrapar.report.text import counted, duration, listed, one_line, text_table, visible
 from pytest_ultrapar.store.tables import spent_by
 from pytest_ultrapar.store.timing import total_tokens
@@ -76,6 +78,9 @@ def list_lines(
         rows.append([*cells, listed(scores, _MOST_SCORES) or _NOTHING])
     header += [*(["cost"] if has_prices else []), "scores"]
     yield from text_table(header, rows, n_names=3, width=width)
+    counts = Counter(one.state for one in run.cases)
+    if run.manifest is not None and (again := again_all(run.manifest, counts, run.directory)):
+        yield visible(f"run again what was not solved: {again}")
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
@@ -149,6 +154,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     rows = [*_case_facts(one), *_grade_facts(one)]
     if episode is not None:
         rows += _episode_facts(run, reader, episode)
+    if run.manifest is not None:
+        rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
         # What is more than a line begins below its name: tracebacks keep their form.

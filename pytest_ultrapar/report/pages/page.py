@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from itertools import pairwise
-from pathlib import PurePath
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,6 +10,8 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.again import again_command
+from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.lanes import N_SLICES
@@ -27,13 +27,13 @@ from pytest_ultrapar.report.pages.plots import (
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
+from pytest_ultrapar.report.summary import SIMULATED, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
-_ONCE = ("--lf", "--last-failed", "--sw", "--ultrapar-resume", "--ultrapar-out")
-"""Options that hold for one run alone."""
 _ANSWERS = "All answers of a graded case together, without what it waited."
 _STREAMED = "How long after its request the first token of each streamed answer came."
 _MOST_SCORES = 3
@@ -94,6 +92,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     outcomes = figures.cases["outcome"].texts
     case_ids = figures.cases["case_id"]
     packed = pack(tables, case_ids)
+    is_others = manifest.asked_by_others or manifest.merged is not None
     data = {
         "cases": figures.cases,
         "params": figures.params,
@@ -103,7 +102,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "again": _options_again(manifest, figures.cases["name"]),
+        "again": None if is_others else again_command(manifest),
     }
     return framed(
         TEMPLATE,
@@ -118,13 +117,11 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         suite=listed(figures.suites, 2),
         outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
-        command=shlex.join(["pytest", *manifest.arguments]) if data["again"] is not None else "",
+        command="" if is_others else shlex.join(["pytest", *manifest.arguments]),
         scores=_scores(summary),
         figures=figures,
         plots=plots,
-        sections=list(
-            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
-        ),
+        sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
         beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
@@ -158,7 +155,7 @@ def _tiles(
             notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
-    if summary.efficiency is not None:
+    if summary.efficiency is not None and statistics.n_timed > 1:
         bound_by = summary.binding or ""
         yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
     # A run that goes on has no word of its lanes yet.
@@ -190,24 +187,6 @@ def _scores(summary: RunSummary) -> Section:
 
 def _mean(own: Sequence[MeanScore]) -> str:
     return f"{fmean([one.mean for one in own], [one.n for one in own]):.3f}" if own else "-"
-
-
-def _options_again(manifest: Manifest, nodeids: Iterable[str]) -> str | None:
-    """What follows cases that a command names: the options of a run without its tests.
-
-    None where no command of pytest ran all of it.
-    """
-    if manifest.asked_by_others or manifest.merged is not None:
-        return None
-    # After these, and with these names, is no option's value.
-    no = {"", *_ONCE, *(part for one in nodeids for part in one.partition("::")[0].split("/"))}
-    kept = [
-        one
-        for before, one in pairwise(("-", *manifest.arguments))
-        if not one.startswith(_ONCE)
-        and (one.startswith("-") or {before, PurePath(one.partition("::")[0]).name}.isdisjoint(no))
-    ]
-    return shlex.join(kept)
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:

@@ -21,7 +21,7 @@
     // A name that was cut is none.
     if (data.again !== null && !line.name.endsWith(" characters]")) {
       const again = element("p", "quiet", "to run it again: ");
-      again.append(element("code", "", `pytest '${line.name.replaceAll("'", `'"'"'`)}' ${data.again}`.trim()));
+      again.append(element("code", "", `${data.again} '${line.name.replaceAll("'", `'"'"'`)}'`));
       place.append(again);
     }
     if (began.length) place.append(element("p", "quiet times", `where its time went: ${began.join("; ")}`));

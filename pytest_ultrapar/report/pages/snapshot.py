@@ -81,7 +81,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
-        n_done = f"{statistics.n_final:,} of {statistics.n_planned:,} cases"
+        n_done = f"{statistics.n_answered:,} of {statistics.n_planned:,} cases"
         yield Readable(
             copy,
             f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"
