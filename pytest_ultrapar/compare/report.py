@@ -98,7 +98,8 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
     rates = [one for one in last.looks if one.figure == "solved_rate"]
     rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
     rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
-    said = (verdict.title, *[SIMULATED] * simulated, *verdict.notes, *differences(last.pairing))
+    answers, *others = verdict.notes
+    said = (verdict.title, *[SIMULATED] * simulated, answers, *differences(last.pairing), *others)
     parts = [
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
