@@ -29,6 +29,7 @@ from pytest_ultrapar.analysis.run_summary import (
     make_cell_figures,
     make_cells,
     read_summary,
+    results_of_tests,
 )
 from pytest_ultrapar.analysis.statistics import (
     PACE,
@@ -141,6 +142,7 @@ def compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
+    tests, n_tests = results_of_tests(measures, taken.layouts)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -170,6 +172,8 @@ def compact(
         damage=history.damage,
         files=[*names, SUMMARY_FILE],
         digests={one.name: digest_of(one) for one in (*paths, *histories)},
+        tests=tests,
+        n_tests=n_tests,
         **msgspec.structs.asdict(made),
     )
     with suppress(ResultsError):

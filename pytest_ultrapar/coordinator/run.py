@@ -25,7 +25,7 @@ from pytest_ultrapar.pool.model import addresses, answered_by
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
-from pytest_ultrapar.session.runtime import read_tables, write_assignment
+from pytest_ultrapar.session.runtime import write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
     cases_digest,
@@ -33,6 +33,7 @@ from pytest_ultrapar.store.cases_file import (
     missing_message,
     read_generated,
     read_plan,
+    read_tables,
     settle_cases,
     suite_digest,
 )
@@ -63,7 +64,7 @@ from pytest_ultrapar.store.run_directory import (
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pytest
@@ -82,12 +83,12 @@ _DEFAULT_SUMMARY = ("model",)
 _SEVERAL_SUITES = ("suite", "model")
 
 
-def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all suites ask for; where they differ none of them fits the others."""
-    distinct = set(tables)
-    if len(distinct) > 1:
+def _summary_by(tables: Mapping[str, tuple[str, ...]], cases: Sequence[Case]) -> tuple[str, ...]:
+    """The layout that all tests ask for; where they differ none of them fits the others."""
+    asked = set(tables.values())
+    if len(asked) > 1 and len({case.suite for case in cases}) > 1:
         return _SEVERAL_SUITES
-    return next(iter(distinct), _DEFAULT_SUMMARY)
+    return asked.pop() or _DEFAULT_SUMMARY if len(asked) == 1 else _DEFAULT_SUMMARY
 
 
 class Run:
@@ -379,7 +380,7 @@ class Run:
             data=run_config.data(self.config),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
-            summary_by=_summary_by(read_tables(directory.path).values()),
+            summary_by=_summary_by(read_tables(directory.path), cases),
             resumed=resumed,
             measured_from=self.started_at if resumed else None,
             restricted=self._restricted,

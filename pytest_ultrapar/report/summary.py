@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.analysis.performance import CLIENT_SHARE
-from pytest_ultrapar.analysis.run_summary import Cell
+from pytest_ultrapar.analysis.run_summary import Cell, all_of
 from pytest_ultrapar.apis.failure_classes import ANSWERED, OF_LANE
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -27,7 +29,7 @@ from pytest_ultrapar.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
@@ -408,6 +410,7 @@ def summary_sections(
         yield merged_section(summary.merged)
     if summary.cells:
         yield _results(summary)
+        yield from _results_by_test(summary)
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, summary.audit)])
@@ -434,17 +437,46 @@ def _results(summary: RunSummary) -> Section:
         scores=statistics.scores,
     )
     scores = list(statistics.scores)
-    header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
     totals = [everything] if len(summary.cells) > 1 else []
     n_more = len(summary.cells) - len(cells)
     more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
-    return Section(
-        "Results",
-        (*header, "not graded", *scores),
-        tuple(_row(cell, scores) for cell in (*cells, *totals)),
-        n_names=len(summary.summary_by),
-        notes=(*more, _LEGEND),
-    )
+    return _table("Results", summary.summary_by, [*cells, *totals], scores, (*more, _LEGEND))
+
+
+def _results_by_test(summary: RunSummary) -> Iterator[Section]:
+    """A table for each test; none where there is one test, and nothing to add of it."""
+    tests = summary.tests
+    if len(tests) == 1 and tests[0].by in {("model",), summary.summary_by}:
+        return
+    n_more = summary.n_tests - len(tests)
+    more = (f"{counted(n_more, 'more test')} in the tables",) if n_more else ()
+    for one in tests:
+        rows = [
+            *(
+                msgspec.structs.replace(whole, names=(*whole.names, *["all"] * (len(one.by) - 1)))
+                for whole in one.wholes
+            ),
+            *one.cells,
+        ]
+        rows.sort(key=lambda cell: cell.names[0])
+        everything = all_of(one.cells, "all", *[""] * (len(one.by) - 1))
+        totals = [everything] if len({cell.names[0] for cell in rows}) > 1 else []
+        notes = more if one is tests[-1] else ()
+        yield _table(
+            f"Results of {one.test}", one.by, [*rows, *totals], [*everything.scores], notes
+        )
+
+
+def _table(
+    title: str,
+    by: Sequence[str],
+    cells: Iterable[Cell],
+    scores: Sequence[str],
+    notes: tuple[str, ...],
+) -> Section:
+    header = (*by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded")
+    rows = tuple(_row(cell, scores) for cell in cells)
+    return Section(title, header, rows, n_names=len(by), notes=notes)
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
@@ -454,10 +486,10 @@ def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
         _bounds(cell.interval) if cell.interval else "-",
+        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
-        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
     )
 
 

@@ -1,0 +1,92 @@
+"""By what results are laid out: what marks ask for, else how tests use their parameters; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.records import by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_ultrapar.records import Case, Scalar
+
+MOST_VALUES = 40
+"""Values of a parameter beyond which a table by it says nothing."""
+_MOST_COLUMNS = 12
+_LEAST_CASES = 2
+"""Of one model and value: a share of one case is none."""
+
+
+class Uses:
+    """How each test of a run uses its parameters; takes the cases one by one.
+
+    Args:
+        tables: What marks ask for, as `cases_file.read_tables` has it.
+    """
+
+    def __init__(self, tables: Mapping[str, tuple[str, ...]]) -> None:
+        self._tables = tables
+        self._asked: dict[str, tuple[str, ...]] = {}
+        self._models: dict[str, Counter[str]] = {}
+        self._values: dict[str, dict[str, dict[str, Scalar]]] = {}
+
+    def add(self, case: Case) -> None:
+        """Take a case."""
+        test = case.test
+        if test not in self._asked:
+            self._asked[test] = self._tables.get(test) or self._tables.get(case.suite, ())
+            self._models[test], self._values[test] = Counter(), {}
+        self._models[test][case.model] += 1
+        for name, value in case.params.items():
+            found = self._values[test].setdefault(name, {})
+            if len(found) <= MOST_VALUES and value is not None:
+                found[str(value)] = value
+
+    def layouts(self) -> dict[str, tuple[str, ...]]:
+        """For each test the names by which its results are laid out."""
+        found = {}
+        for test, asked in self._asked.items():
+            own = [one for one in self._dimensions(test) if self._n(test, one) <= _MOST_COLUMNS]
+            found[test] = asked or ("model", *own[:1])
+        return found
+
+    def dimensions(self) -> list[str]:
+        """Parameters by which models can be compared: those that marks ask for, then by use."""
+        asked = [name for own in self._asked.values() for name in own]
+        used = [name for test in self._asked for name in self._dimensions(test)]
+        known = {name for own in self._values.values() for name in own}
+        return [name for name in dict.fromkeys([*asked, *used]) if name in known]
+
+    def _dimensions(self, test: str) -> list[str]:
+        """Texts before numbers, and few values before many.
+
+        None is a parameter of which each case has another value, nor one that only counts.
+        """
+        n, n_models = self._models[test].total(), len(self._models[test])
+        found = []
+        for name, values in self._values[test].items():
+            counts = {str(number) for number in range(len(values))} == values.keys()
+            has_cases = n >= _LEAST_CASES * n_models * len(values)
+            if 1 < len(values) <= MOST_VALUES and has_cases and not counts:
+                found.append(name)
+        kinds = {one: {type(own) for own in self._values[test][one].values()} for one in found}
+        return sorted(found, key=lambda one: (kinds[one] <= {int, float}, self._n(test, one)))
+
+    def _n(self, test: str, name: str) -> int:
+        return len(self._values[test][name])
+
+
+def uses_of(cases: Iterable[Case], tables: Mapping[str, tuple[str, ...]]) -> Uses:
+    """How the tests of these cases use their parameters."""
+    found = Uses(tables)
+    for case in cases:
+        found.add(case)
+    return found
+
+
+def shown_tests(tests: Iterable[str]) -> dict[str, str]:
+    """What to call each test: its name, or its node id where another one has that name."""
+    alike = by_key((test.partition("::")[2], test) for test in tests)
+    return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}
