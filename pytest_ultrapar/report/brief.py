@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from itertools import chain, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from pytest_ultrapar.analysis.run_summary import all_of
 from pytest_ultrapar.records import by_key
@@ -25,14 +27,11 @@ from pytest_ultrapar.report.summary import (
 from pytest_ultrapar.report.text import GAP, counted, n_cells, shorten, text_table, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_ultrapar.analysis.run_summary import Cell, ResultsOfTest, RunSummary
+    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.broker.protocol import LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
-
-    Columns = Mapping[str, Mapping[str, Sequence[Cell]]]
-    """Cells of each column, by the names of the rows."""
 
 MOST_LINES = 30
 MOST_WIDTH = 100
@@ -96,43 +95,30 @@ def brief_lines(
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
-    tables = _Tables(summary, width, paint, _PAGE if has_page else REPORT)
-    wholes = [tables.lines(beside_tests=True)] if tables.tests else []
-    ways = (
-        (MOST_LINES, MOST_LINES),
-        (1 + more, _MOST_FOLDS + more),
-        (1, _MOST_FOLDS + more),
-        (1, 1),
-    )
-    for table, (few, many) in product([*wholes, tables.lines()], ways):
+    where = _PAGE if has_page else REPORT
+    ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
+    for tables, (few, many) in product(_tables(summary), ways):
         blocks = [
             *_blocks(_speed(summary, lanes), width, few),
             *_blocks(_first(lane_lines(lanes)), width, few),
             *_blocks(_first(trouble_lines(summary)), width, many),
         ]
-        rest = [*chain.from_iterable(blocks)]
-        n_over = len(head) + len(table) + len(rest) + 3 - MOST_LINES
-        if n_over <= 0:
+        table, n_rows = _lines(tables, _MOST_ROWS, width, where, paint)
+        n_others = len(head) + sum(map(len, blocks)) + 3
+        if n_others + len(table) <= MOST_LINES:
             break
-    else:
-        n_rest = len(rest)
-        rest = _most_telling(blocks, max(_LEAST_REST, n_rest - n_over))
-        n_over -= n_rest - len(rest)
-        table = tables.lines(tables.n_rows - max(0, n_over)) if n_over > 0 else table
+    # Where even so there is no room, rows of models go before all but warnings.
+    n_over = n_others + len(table) - MOST_LINES
+    if n_over > 0:
+        blocks.sort(key=lambda lines: not _must_be_read(lines[0]))
+    rest = [*chain.from_iterable(blocks)]
+    if n_over > 0 and len(rest) > _LEAST_REST:
+        n_kept = max(_LEAST_REST, len(rest) - n_over) - 1
+        n_over -= len(rest) - n_kept - 1
+        rest[n_kept:] = [f"... and {counted(len(rest) - n_kept, 'more line')}"]
+    if n_over > 0:
+        table, _ = _lines(tables, n_rows - n_over, width, where, paint)
     return [*head, "", *table, *([""] if table else []), *rest, path]
-
-
-def _most_telling(blocks: Sequence[Sequence[str]], most: int) -> list[str]:
-    """So many lines, in their order: warnings, then what stands first; and how many more."""
-    kept: list[int] = []
-    n_left = most
-    for at in sorted(range(len(blocks)), key=lambda at: (not _must_be_read(blocks[at][0]), at)):
-        n_left -= len(blocks[at])
-        if n_left > 0:
-            kept.append(at)
-    n_more = len(blocks) - len(kept)
-    lines = [*chain.from_iterable(blocks[at] for at in sorted(kept))]
-    return [*lines, f"... and {counted(n_more, 'more line')}"] if n_more else lines
 
 
 def _must_be_read(sentence: str) -> bool:
@@ -176,109 +162,96 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 # -- models by what else varies --------------------------------------------------------------------
 
 
-class _Tables:
-    """All cases, and below them each test where there are several and all have room.
+class _Table(NamedTuple):
+    """One table: its title, perhaps empty, and cells by some names."""
 
-    Else tests are columns of the first table, if nothing else is asked for.
+    title: str
+    by: Sequence[str]
+    cells: Sequence[Cell]
 
-    Attributes:
-        n_rows: Of the first table, as many as are shown where there is room.
-        tests: Lines of the others.
-    """
 
-    def __init__(
-        self, summary: RunSummary, width: int, paint: Callable[[str, float], str], where: str
-    ) -> None:
-        self._width, self._paint, self._where = width, paint, where
-        self._by, self._cells = summary.summary_by, summary.cells
-        only = summary.tests[0] if len(summary.tests) == 1 else None
-        if only is not None and len(only.by) > 1:
-            self._by, self._cells = only.by, only.cells
-        self._rows, across = self._dimensions(self._by, self._cells)
-        self._columns = {} if across is None else _across(self._cells, self._rows, across)
-        names = _by_name(self._cells, self._rows)
-        self.n_rows = min(_MOST_ROWS, len(names))
-        self._several = summary.tests if len(summary.tests) > 1 else []
-        self.tests = [line for one in self._several for line in ("", *self._of_test(one))]
-        if summary.n_tests > len(self._several) > 0 or len(names) > _MOST_ROWS:
-            self.tests = []
+def _tables(summary: RunSummary) -> Iterator[list[_Table]]:
+    """Tables to show, as many as have room: all cases and each test, or tests as columns."""
+    tests = [_Table(one.test, one.by, one.cells) for one in summary.tests]
+    every = _Table("all cases", summary.summary_by, summary.cells)
+    if len(tests) < 2:  # noqa: PLR2004 - a table of its own says nothing more
+        only = tests[0] if tests and len(tests[0].by) > 1 else every
+        yield [only._replace(title="")]
+        return
+    if len(tests) == summary.n_tests:
+        yield [every, *tests]
+    first = every.by[0]
+    cells = [
+        msgspec.structs.replace(cell, names=(cell.names[one.by.index(first)], one.title))
+        for one in tests
+        if first in one.by
+        for cell in one.cells
+    ]
+    is_asked = len(every.by) > 1
+    yield [every._replace(title="") if is_asked else _Table("", (first, "test"), cells)]
 
-    def lines(self, most: int = _MOST_ROWS, *, beside_tests: bool = False) -> list[str]:
-        """The first table, of so many rows at most, and the legend below all of them."""
-        if not self.n_rows:
-            return []
-        columns = self._columns
-        if self._several and not columns and not beside_tests:
-            columns = {
-                one.test.removeprefix("test_"): _by_name(one.cells, one.by.index(name))
-                for one in self._several
-                if (name := self._by[self._rows]) in one.by
-            }
-        title = "all cases" if self._several and beside_tests else self._by[self._rows]
-        rows = _by_name(self._cells, self._rows)
-        table, n_hidden = self._table(title, rows, columns, most, total=True)
-        more = [counted(n_hidden, "more column")] if n_hidden else []
-        legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"
-        if len(rows) > most:
-            legend = f"+ {len(rows) - most:,} more in {self._where}; {legend}"
-        below = self.tests if beside_tests else []
-        return [*table, *below, *_folded([legend], self._width, _MOST_FOLDS)]
 
-    def _of_test(self, one: ResultsOfTest) -> list[str]:
-        rows, across = self._dimensions(one.by, one.cells)
-        columns = {} if across is None else _across(one.cells, rows, across)
-        return self._table(one.test, _by_name(one.cells, rows), columns, _MOST_ROWS)[0]
+def _lines(
+    tables: Sequence[_Table],
+    most_rows: int,
+    width: int,
+    where: str,
+    paint: Callable[[str, float], str],
+) -> tuple[list[str], int]:
+    """Lines of tables and of their legend, and how many rows the first one has."""
+    if not tables[0].cells:
+        return [], 0
+    lines: list[str] = []
+    for table in reversed(tables):
+        is_first = table is tables[0]
+        own, n_rows, n_hidden = _of_table(table, max(1, most_rows), width, paint, total=is_first)
+        lines = [*own, *([""] if lines else []), *lines]
+    n_shown = min(n_rows, max(1, most_rows))
+    more = [counted(n_hidden, "more column")] if n_hidden else []
+    legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"
+    if n_rows > n_shown:
+        legend = f"+ {n_rows - n_shown:,} more in {where}; {legend}"
+    return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
 
-    def _dimensions(self, by: Sequence[str], cells: Sequence[Cell]) -> tuple[int, int | None]:
-        """Which of the names that are counted by are the rows, and which the columns, if any."""
-        varying = [i for i in range(len(by)) if len({cell.names[i] for cell in cells}) > 1]
-        rows, columns, *_ = [*varying, None, None]
-        return rows or 0, columns
 
-    def _table(
-        self,
-        title: str,
-        rows: Mapping[str, Sequence[Cell]],
-        columns: Columns,
-        most_rows: int,
-        *,
-        total: bool = False,
-    ) -> tuple[list[str], int]:
-        """Its lines, the best first, and how many columns had no room."""
-        everything = all_of([cell for own in rows.values() for cell in own])
-        wholes = {name: all_of(own) for name, own in rows.items()}
-        order = sorted(rows, key=lambda name: (-_rate(wholes[name], -1.0), name))[:most_rows]
-        scores = [*everything.scores][:_MOST_SCORES]
-        title, *names = [_name(name) for name in (title, *order)]
-        room = self._width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
-        above, below = _heads([*scores, *columns], room)
-        heads = [["", "", "", *above]] if any(above) else []
-        heads.append([title, "n", "solved", *below])
-        shown = [*columns.values()][: max(0, len(below) - len(scores))]
-        table = []
-        for name, key in zip(names, order, strict=True):
-            own = [all_of(cells.get(key, ())) for cells in shown]
-            table.append(_row(name, wholes[key], own, scores[: len(below)]))
-        if total and len(rows) > 1:
-            own = [all_of([one for each in cells.values() for one in each]) for cells in shown]
-            table.append(_row("all", everything, own, scores[: len(below)]))
-        lines = text_table(heads[0], [*heads[1:], *table], n_names=1, width=self._width)
-        painted = [
-            _SHARE.sub(lambda share: self._paint(share[0], int(share[1]) / 100), line)
-            for line in lines[len(heads) :]
-        ]
-        n_hidden = len(scores) + len(columns) - len(below)
-        return [*lines[: len(heads)], *painted], n_hidden
+def _of_table(
+    table: _Table, most_rows: int, width: int, paint: Callable[[str, float], str], *, total: bool
+) -> tuple[list[str], int, int]:
+    """Its lines, the best first; of how many rows, and how many columns have no room."""
+    varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
+    at, across, *_ = [*varying, None, None]
+    rows = _by_name(table.cells, at or 0)
+    wholes = {name: all_of(own) for name, own in rows.items()}
+    order = sorted(rows, key=lambda name: (-_rate(wholes[name], -1.0), name))[:most_rows]
+    columns = _by_name(table.cells if across is not None else (), across or 0)
+    everything = all_of(table.cells)
+    scores = [*everything.scores][:_MOST_SCORES]
+    title, *names = [_name(name) for name in (table.title or table.by[at or 0], *order)]
+    room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
+    above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
+    heads = [["", "", "", *above]] if any(above) else []
+    heads.append([title, "n", "solved", *below])
+    shown = [*columns][: max(0, len(below) - len(scores))]
+    scores = scores[: len(below)]
+    body = []
+    for name, key in zip(names, order, strict=True):
+        own = _by_name(rows[key], across or 0)
+        body.append(_row(name, wholes[key], [all_of(own.get(one, ())) for one in shown], scores))
+    if total and len(rows) > 1:
+        body.append(_row("all", everything, [all_of(columns[one]) for one in shown], scores))
+    lines = text_table(heads[0], [*heads[1:], *body], n_names=1, width=width)
+    painted = [
+        _SHARE.sub(lambda share: paint(share[0], int(share[1]) / 100), line)
+        for line in lines[len(heads) :]
+    ]
+    n_hidden = len(everything.scores) + len(columns) - len(below)
+    return [*lines[: len(heads)], *painted], len(rows), n_hidden
 
 
 def _row(name: str, cell: Cell, others: Iterable[Cell], scores: Iterable[str]) -> list[str]:
     means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
     solved, *shares = [f"{_rate(one):.0%}" if one.n_graded else "-" for one in (cell, *others)]
     return [name, f"{cell.n_graded:,}", solved, *means, *shares]
-
-
-def _across(cells: Iterable[Cell], rows: int, columns: int) -> Columns:
-    return {name: _by_name(own, rows) for name, own in _by_name(cells, columns).items()}
 
 
 def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:

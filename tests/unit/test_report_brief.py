@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.requests import LimitAudit
-from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest
+from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, all_of
 from pytest_ultrapar.analysis.statistics import MeanScore
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
@@ -52,12 +52,15 @@ def of_tests(n_models, names, **fields):
     tests = []
     for name in names:
         cells = [
-            scored(cell(model, level, solved=n % 11), n / 100)
+            scored(cell(model, level, n=40, solved=n), n / 100)
             for n, model in enumerate(models)
             for level in ("easy", "hard")
         ]
         tests.append(ResultsOfTest(name, ("model", "level"), cells))
-    every = [scored(cell(model, n=20, solved=n % 20), n / 100) for n, model in enumerate(models)]
+    every = [
+        all_of([one for test in tests for one in test.cells if one.names[0] == model], model)
+        for model in models
+    ]
     summary = of_cells(*every, by=("model",))
     return msgspec.structs.replace(summary, tests=tests, n_tests=len(tests), **fields)
 
@@ -73,18 +76,18 @@ def table_of(told):
 def test_each_test_has_a_table_below_that_of_all_cases():
     told = brief(of_tests(2, ["test_a", "test_b"]))
     assert table_of(told)[:13] == [
-        "all cases   n  solved  grounded",
-        "m01        20      5%      0.01",
-        "m00        20      0%      0.00",
-        "all        40      2%      0.01",
+        "all cases    n  solved  grounded",
+        "m01        160      2%      0.01",
+        "m00        160      0%      0.00",
+        "all        320      1%      0.01",
         "",
         "test_a   n  solved  grounded  easy  hard",
-        "m01     20     10%      0.01   10%   10%",
-        "m00     20      0%      0.00    0%    0%",
+        "m01     80      2%      0.01    2%    2%",
+        "m00     80      0%      0.00    0%    0%",
         "",
         "test_b   n  solved  grounded  easy  hard",
-        "m01     20     10%      0.01   10%   10%",
-        "m00     20      0%      0.00    0%    0%",
+        "m01     80      2%      0.01    2%    2%",
+        "m00     80      0%      0.00    0%    0%",
         "n: graded cases; report.md has intervals",
     ]
 
@@ -92,17 +95,22 @@ def test_each_test_has_a_table_below_that_of_all_cases():
 def test_tests_without_room_are_columns_of_all_cases():
     told = table_of(brief(of_tests(3, [f"test_{word}" for word in ("tone", "maths", "code")])))
     assert told[:3] == [
-        "model   n  solved  grounded  tone  maths  code",
-        "m02    20     10%      0.02   20%    20%   20%",
-        "m01    20      5%      0.01   10%    10%   10%",
+        "model    n  solved  grounded  tone  maths  code",
+        "m02    240      5%      0.02    5%     5%    5%",
+        "m01    240      2%      0.01    2%     2%    2%",
     ]
+
+
+def test_tests_without_room_are_rows_where_there_is_one_model():
+    told = table_of(brief(of_tests(1, [f"test_{number}" for number in range(9)])))
+    assert told[:2] == ["test      n  solved  grounded", "test_0   80      0%      0.00"]
 
 
 def test_dimension_of_the_only_test_is_that_of_all_cases():
     told = table_of(brief(of_tests(2, ["test_a"])))
     assert told[:2] == [
-        "model   n  solved  grounded  easy  hard",
-        "m01    20     10%      0.01   10%   10%",
+        "model    n  solved  grounded  easy  hard",
+        "m01     80      2%      0.01    2%    2%",
     ]
 
 
@@ -112,7 +120,7 @@ def test_twenty_models_are_shown_and_the_others_counted(n, n_shown, has_page):
     told = brief(of_tests(n, ["test_a", "test_b"]), has_page=has_page)
     assert len(told) <= MOST_LINES
     rows = [line.split()[0] for line in table_of(told) if line.startswith("m") and "%" in line]
-    assert rows[0] == "m19"
+    assert rows[0] == f"m{n - 1}"
     assert len(rows) == n_shown
     where = "report.html" if has_page else "report.md"
     assert any(line.startswith(f"+ 7 more in {where}; ") for line in told) == (n > n_shown)
