@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import Case, Scalar
 
+TEST = "test_name"
 MOST_VALUES = 40
 """Values of a parameter beyond which a table by it says nothing."""
 _MOST_COLUMNS = 12
@@ -48,34 +49,34 @@ class Uses:
         """For each test the names by which its results are laid out."""
         found = {}
         for test, asked in self._asked.items():
-            own = [one for one in self._dimensions(test) if self._n(test, one) <= _MOST_COLUMNS]
+            own = [one for one in self._dimensions(test) if self._is_telling(test, one)]
             found[test] = asked or ("model", *own[:1])
         return found
 
-    def dimensions(self) -> list[str]:
-        """Parameters by which models can be compared: those that marks ask for, then by use."""
-        asked = [name for own in self._asked.values() for name in own]
+    def dimensions(self, summary_by: Iterable[str]) -> list[str]:
+        """By what models can be compared: tests, parameters asked for, and others by their use.
+
+        Args:
+            summary_by: Names that the run's summary counts by.
+        """
+        asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}
-        return [name for name in dict.fromkeys([*asked, *used]) if name in known]
+        found = [name for name in dict.fromkeys([*asked, *used]) if name in known]
+        return [TEST, *found] if len(self._asked) > 1 and TEST not in known else found
 
     def _dimensions(self, test: str) -> list[str]:
-        """Texts before numbers, and few values before many.
+        """Texts before numbers, few values before many; none of which each case has another one."""
+        models, values = self._models[test], self._values[test]
+        most = min(MOST_VALUES, models.total() / len(models) / _LEAST_CASES)
+        found = [name for name, own in values.items() if 1 < len(own) <= most]
+        kinds = {name: {type(one) for one in values[name].values()} for name in found}
+        return sorted(found, key=lambda name: (kinds[name] <= {int, float}, len(values[name])))
 
-        None is a parameter of which each case has another value, nor one that only counts.
-        """
-        n, n_models = self._models[test].total(), len(self._models[test])
-        found = []
-        for name, values in self._values[test].items():
-            counts = {str(number) for number in range(len(values))} == values.keys()
-            has_cases = n >= _LEAST_CASES * n_models * len(values)
-            if 1 < len(values) <= MOST_VALUES and has_cases and not counts:
-                found.append(name)
-        kinds = {one: {type(own) for own in self._values[test][one].values()} for one in found}
-        return sorted(found, key=lambda one: (kinds[one] <= {int, float}, self._n(test, one)))
-
-    def _n(self, test: str, name: str) -> int:
-        return len(self._values[test][name])
+    def _is_telling(self, test: str, name: str) -> bool:
+        """Whether a parameter of few values does more than count: 0, 1, 2 and so on."""
+        values = self._values[test][name].keys()
+        return len(values) <= _MOST_COLUMNS and values != {*map(str, range(len(values)))}
 
 
 def uses_of(cases: Iterable[Case], tables: Mapping[str, tuple[str, ...]]) -> Uses:
@@ -88,5 +89,5 @@ def uses_of(cases: Iterable[Case], tables: Mapping[str, tuple[str, ...]]) -> Use
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:
     """What to call each test: its name, or its node id where another one has that name."""
-    alike = by_key((test.partition("::")[2], test) for test in tests)
+    alike = by_key((test.partition("::")[2], test) for test in dict.fromkeys(tests))
     return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}

@@ -62,7 +62,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
         earlier=base.run_id,
         cautions=[*differences(pairing)],
         verdict=verdict.notes,
-        tiles=[*_tiles_of_answers(dimensions[-1], flips.lines), *_tiles_of_speed(shown)],
+        tiles=[*_tiles_of_answers(dimensions[0], flips.lines), *_tiles_of_speed(shown)],
         dimensions=dimensions,
         runs=_runs(runs),
         sections=[*comparison_sections(base, comparisons, every_look=True)],

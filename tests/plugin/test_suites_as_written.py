@@ -527,6 +527,7 @@ async def said(llm, n) -> str:
     assert project.run("-n0").ret == 0
     rows = project.rows()
     assert [row["outcome"] for row in rows] == ["solved", "unsolved", "solved", "partial", "solved"]
-    assert rows[0]["error"] == "the third step is missing"
+    assert rows[0]["reason"] == "the third step is missing"
+    assert rows[0]["error"] is None
     for row in rows[2:4]:
         assert [row[f"score.{name}"] for name in "abc"] == [0.5, 3.0, 0.25]
