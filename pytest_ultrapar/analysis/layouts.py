@@ -21,11 +21,7 @@ _LEAST_CASES = 2
 
 
 class Uses:
-    """How each test of a run uses its parameters; takes the cases one by one.
-
-    Args:
-        tables: What marks ask for, as `cases_file.read_tables` has it.
-    """
+    """How each test uses its parameters; `tables` is what `cases_file.read_tables` has."""
 
     def __init__(self, tables: Mapping[str, tuple[str, ...]]) -> None:
         self._tables = tables
@@ -34,7 +30,7 @@ class Uses:
         self._values: dict[str, dict[str, dict[str, Scalar]]] = {}
 
     def add(self, case: Case) -> None:
-        """Take a case."""
+        """Take one case after the other."""
         test = case.test
         if test not in self._asked:
             self._asked[test] = self._tables.get(test) or self._tables.get(case.suite, ())
@@ -54,11 +50,7 @@ class Uses:
         return found
 
     def dimensions(self, summary_by: Iterable[str]) -> list[str]:
-        """By what models can be compared: tests, parameters asked for, and others by their use.
-
-        Args:
-            summary_by: Names that the run's summary counts by.
-        """
+        """By what models can be compared: tests, what a summary or marks name, then by use."""
         asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}

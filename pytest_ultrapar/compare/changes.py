@@ -14,6 +14,7 @@ from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
     from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.records import Scalar
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -65,8 +66,7 @@ def grid_of(pairing: Pairing) -> Grid:
     """The grid of the cases that two runs have in common."""
     cases = pairing.cases
     names = uses_of(cases, {}).dimensions(pairing.base.manifest.summary_by)
-    # An own parameter goes before what a case has of that name.
-    known = ((name, [case.params.get(name, _own(case, name)) for case in cases]) for name in names)
+    known = ((name, [_value(case, name) for case in cases]) for name in names)
     values = {name: [str(one) for one in those] for name, those in compared_values(known).items()}
     return Grid(sorted({case.model for case in cases}), values)
 
@@ -101,9 +101,9 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
 def _text(case: Case, name: str) -> str | None:
     if not name:
         return ""
-    value = case.params.get(name, _own(case, name))
+    value = _value(case, name)
     return None if value is None else str(value)
 
 
-def _own(case: Case, name: str) -> str | None:
-    return case.value_of(name) if name == TEST else None
+def _value(case: Case, name: str) -> Scalar:
+    return case.params.get(name, case.test_name if name == TEST else None)

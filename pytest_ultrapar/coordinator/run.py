@@ -64,7 +64,7 @@ from pytest_ultrapar.store.run_directory import (
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -80,15 +80,12 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_SUMMARY = ("model",)
-_SEVERAL_SUITES = ("suite", "model")
 
 
-def _summary_by(tables: Mapping[str, tuple[str, ...]], cases: Sequence[Case]) -> tuple[str, ...]:
+def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
     """The layout that all tests ask for; where they differ none of them fits the others."""
-    asked = set(tables.values())
-    if len(asked) > 1 and len({case.suite for case in cases}) > 1:
-        return _SEVERAL_SUITES
-    return asked.pop() or _DEFAULT_SUMMARY if len(asked) == 1 else _DEFAULT_SUMMARY
+    asked = set(tables)
+    return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
@@ -380,7 +377,7 @@ class Run:
             data=run_config.data(self.config),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
-            summary_by=_summary_by(read_tables(directory.path), cases),
+            summary_by=_summary_by(read_tables(directory.path).values()),
             resumed=resumed,
             measured_from=self.started_at if resumed else None,
             restricted=self._restricted,

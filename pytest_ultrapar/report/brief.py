@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from itertools import chain, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.run_summary import all_of
+from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
@@ -97,19 +97,17 @@ def brief_lines(
         return [*head, path]
     where = _PAGE if has_page else REPORT
     ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
-    for tables, (few, many) in product(_tables(summary), ways):
+    made = [(one, *_lines(one, _MOST_ROWS, width, where)) for one in _tables(summary)]
+    for (tables, table, n_rows), (few, many) in product(made, ways):  # noqa: B007 - used below
         blocks = [
             *_blocks(_speed(summary, lanes), width, few),
             *_blocks(_first(lane_lines(lanes)), width, few),
             *_blocks(_first(trouble_lines(summary)), width, many),
         ]
-        table, n_rows = _lines(tables, _MOST_ROWS, width, where, paint)
-        n_others = len(head) + sum(map(len, blocks)) + 3
-        if n_others + len(table) <= MOST_LINES:
+        n_over = len(head) + len(table) + sum(map(len, blocks)) + 3 - MOST_LINES
+        if n_over <= 0:
             break
-    # Where even so there is no room, rows of models go before all but warnings.
-    n_over = n_others + len(table) - MOST_LINES
-    if n_over > 0:
+    else:  # rows of models go before all but warnings
         blocks.sort(key=lambda lines: not _must_be_read(lines[0]))
     rest = [*chain.from_iterable(blocks)]
     if n_over > 0 and len(rest) > _LEAST_REST:
@@ -117,8 +115,11 @@ def brief_lines(
         n_over -= len(rest) - n_kept - 1
         rest[n_kept:] = [f"... and {counted(len(rest) - n_kept, 'more line')}"]
     if n_over > 0:
-        table, _ = _lines(tables, n_rows - n_over, width, where, paint)
-    return [*head, "", *table, *([""] if table else []), *rest, path]
+        table, _ = _lines(tables, n_rows - n_over, width, where)
+    painted = [
+        _SHARE.sub(lambda share: paint(share[0], int(share[1]) / 100), line) for line in table
+    ]
+    return [*head, "", *painted, *([""] if table else []), *rest, path]
 
 
 def _must_be_read(sentence: str) -> bool:
@@ -162,51 +163,38 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 # -- models by what else varies --------------------------------------------------------------------
 
 
-class _Table(NamedTuple):
-    """One table: its title, perhaps empty, and cells by some names."""
-
-    title: str
-    by: Sequence[str]
-    cells: Sequence[Cell]
-
-
-def _tables(summary: RunSummary) -> Iterator[list[_Table]]:
+def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
     """Tables to show, as many as have room: all cases and each test, or tests as columns."""
-    tests = [_Table(one.test, one.by, one.cells) for one in summary.tests]
-    every = _Table("all cases", summary.summary_by, summary.cells)
-    if len(tests) < 2:  # noqa: PLR2004 - a table of its own says nothing more
-        only = tests[0] if tests and len(tests[0].by) > 1 else every
-        yield [only._replace(title="")]
-        return
-    if len(tests) == summary.n_tests:
+    tests = summary.tests
+    every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
+    if 1 < len(tests) == summary.n_tests:
         yield [every, *tests]
-    first = every.by[0]
+    first, *more = every.by
     cells = [
-        msgspec.structs.replace(cell, names=(cell.names[one.by.index(first)], one.title))
+        msgspec.structs.replace(cell, names=(cell.names[one.by.index(first)], one.test))
         for one in tests
         if first in one.by
         for cell in one.cells
     ]
-    is_asked = len(every.by) > 1
-    yield [every._replace(title="") if is_asked else _Table("", (first, "test"), cells)]
+    if len(tests) == 1 and len(tests[0].by) > 1:
+        yield [msgspec.structs.replace(tests[0], test="")]
+    elif more or len(tests) <= 1 or not cells:
+        yield [msgspec.structs.replace(every, test="")]
+    else:
+        yield [ResultsOfTest("", (first, "test"), cells)]
 
 
 def _lines(
-    tables: Sequence[_Table],
-    most_rows: int,
-    width: int,
-    where: str,
-    paint: Callable[[str, float], str],
+    tables: Sequence[ResultsOfTest], most_rows: int, width: int, where: str
 ) -> tuple[list[str], int]:
-    """Lines of tables and of their legend, and how many rows the first one has."""
+    """Lines of tables and of their legend, and how many rows of the first one are shown."""
     if not tables[0].cells:
         return [], 0
-    lines: list[str] = []
-    for table in reversed(tables):
-        is_first = table is tables[0]
-        own, n_rows, n_hidden = _of_table(table, max(1, most_rows), width, paint, total=is_first)
-        lines = [*own, *([""] if lines else []), *lines]
-    n_shown = min(n_rows, max(1, most_rows))
+    most_rows = max(1, most_rows)
+    lines, n_rows, n_hidden = _of_table(tables[0], most_rows, width, total=True)
+    for table in tables[1:]:
+        lines += ["", *_of_table(table, most_rows, width)[0]]
+    n_shown = min(n_rows, most_rows)
     more = [counted(n_hidden, "more column")] if n_hidden else []
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"
     if n_rows > n_shown:
@@ -215,7 +203,7 @@ def _lines(
 
 
 def _of_table(
-    table: _Table, most_rows: int, width: int, paint: Callable[[str, float], str], *, total: bool
+    table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
 ) -> tuple[list[str], int, int]:
     """Its lines, the best first; of how many rows, and how many columns have no room."""
     varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
@@ -226,7 +214,7 @@ def _of_table(
     columns = _by_name(table.cells if across is not None else (), across or 0)
     everything = all_of(table.cells)
     scores = [*everything.scores][:_MOST_SCORES]
-    title, *names = [_name(name) for name in (table.title or table.by[at or 0], *order)]
+    title, *names = [_name(name) for name in (table.test or table.by[at or 0], *order)]
     room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
     above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
     heads = [["", "", "", *above]] if any(above) else []
@@ -240,12 +228,7 @@ def _of_table(
     if total and len(rows) > 1:
         body.append(_row("all", everything, [all_of(columns[one]) for one in shown], scores))
     lines = text_table(heads[0], [*heads[1:], *body], n_names=1, width=width)
-    painted = [
-        _SHARE.sub(lambda share: paint(share[0], int(share[1]) / 100), line)
-        for line in lines[len(heads) :]
-    ]
-    n_hidden = len(everything.scores) + len(columns) - len(below)
-    return [*lines[: len(heads)], *painted], len(rows), n_hidden
+    return lines, len(rows), len(everything.scores) + len(columns) - len(below)
 
 
 def _row(name: str, cell: Cell, others: Iterable[Cell], scores: Iterable[str]) -> list[str]:

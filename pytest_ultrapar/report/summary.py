@@ -436,11 +436,11 @@ def _results(summary: RunSummary) -> Section:
         counts=statistics.counts,
         scores=statistics.scores,
     )
-    scores = list(statistics.scores)
     totals = [everything] if len(summary.cells) > 1 else []
     n_more = len(summary.cells) - len(cells)
     more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
-    return _table("Results", summary.summary_by, [*cells, *totals], scores, (*more, _LEGEND))
+    rows = [*cells, *totals]
+    return _table("Results", summary.summary_by, rows, statistics.scores, (*more, _LEGEND))
 
 
 def _results_by_test(summary: RunSummary) -> Iterator[Section]:
@@ -451,35 +451,29 @@ def _results_by_test(summary: RunSummary) -> Iterator[Section]:
     n_more = summary.n_tests - len(tests)
     more = (f"{counted(n_more, 'more test')} in the tables",) if n_more else ()
     for one in tests:
-        rows = [
-            *(
-                msgspec.structs.replace(whole, names=(*whole.names, *["all"] * (len(one.by) - 1)))
-                for whole in one.wholes
-            ),
-            *one.cells,
-        ]
-        rows.sort(key=lambda cell: cell.names[0])
-        everything = all_of(one.cells, "all", *[""] * (len(one.by) - 1))
-        totals = [everything] if len({cell.names[0] for cell in rows}) > 1 else []
+        of_all = ["all"] * (len(one.by) - 1)
+        rows = [msgspec.structs.replace(own, names=(*own.names, *of_all)) for own in one.wholes]
+        rows = sorted([*rows, *one.cells], key=lambda cell: cell.names[0])
+        everything = all_of(one.cells, "all", *[""] * len(of_all))
+        if rows[0].names[0] != rows[-1].names[0]:
+            rows.append(everything)
         notes = more if one is tests[-1] else ()
-        yield _table(
-            f"Results of {one.test}", one.by, [*rows, *totals], [*everything.scores], notes
-        )
+        yield _table(f"Results of {one.test}", one.by, rows, everything.scores, notes)
 
 
 def _table(
     title: str,
     by: Sequence[str],
     cells: Iterable[Cell],
-    scores: Sequence[str],
-    notes: tuple[str, ...],
+    scores: Iterable[str],
+    notes: Sequence[str],
 ) -> Section:
     header = (*by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded")
     rows = tuple(_row(cell, scores) for cell in cells)
-    return Section(title, header, rows, n_names=len(by), notes=notes)
+    return Section(title, header, rows, n_names=len(by), notes=tuple(notes))
 
 
-def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
+def _row(cell: Cell, scores: Iterable[str]) -> tuple[str, ...]:
     n = cell.n_graded
     return (
         *cell.names,

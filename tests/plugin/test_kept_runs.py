@@ -107,8 +107,8 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
 def test_finished_runs_are_shown_by_test(project, name):
     run = project.path / name
     compact(run)
-    assert cli.main(("report", str(run), "--out", str(run / "page.html"))) == 0
-    assert ">pear<" in (run / "page.html").read_text(), "words are a dimension"
+    assert cli.main(("report", str(run), "--out", str(project.path / "page.html"))) == 0
+    assert ">pear<" in (project.path / "page.html").read_text(), "words are a dimension"
 
 
 def assert_near(now, before):
