@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.analysis.layouts import uses_of
+from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.errors import ResultsError
@@ -166,7 +166,7 @@ class Intake:
         """
         if not self._planned:
             # Here and not at first: then the run begins, and needs the CPU.
-            self.layouts = uses_of(self.cases, read_tables(self._run_dir)).layouts()
+            self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
             self._take(position, record)

@@ -23,11 +23,13 @@ _LEAST_CASES = 2
 class Uses:
     """How each test uses its parameters; `tables` is what `cases_file.read_tables` has."""
 
-    def __init__(self, tables: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, tables: Mapping[str, tuple[str, ...]], cases: Iterable[Case] = ()) -> None:
         self._tables = tables
         self._asked: dict[str, tuple[str, ...]] = {}
         self._models: dict[str, Counter[str]] = {}
         self._values: dict[str, dict[str, dict[str, Scalar]]] = {}
+        for case in cases:
+            self.add(case)
 
     def add(self, case: Case) -> None:
         """Take one case after the other."""
@@ -45,7 +47,13 @@ class Uses:
         """For each test the names by which its results are laid out."""
         found = {}
         for test, asked in self._asked.items():
-            own = [one for one in self._dimensions(test) if self._is_telling(test, one)]
+            sizes = {name: self._values[test][name].keys() for name in self._dimensions(test)}
+            # What only counts (0, 1, 2 and so on) says nothing.
+            own = [
+                name
+                for name, values in sizes.items()
+                if len(values) <= _MOST_COLUMNS and values != {*map(str, range(len(values)))}
+            ]
             found[test] = asked or ("model", *own[:1])
         return found
 
@@ -64,19 +72,6 @@ class Uses:
         found = [name for name, own in values.items() if 1 < len(own) <= most]
         kinds = {name: {type(one) for one in values[name].values()} for name in found}
         return sorted(found, key=lambda name: (kinds[name] <= {int, float}, len(values[name])))
-
-    def _is_telling(self, test: str, name: str) -> bool:
-        """Whether a parameter of few values does more than count: 0, 1, 2 and so on."""
-        values = self._values[test][name].keys()
-        return len(values) <= _MOST_COLUMNS and values != {*map(str, range(len(values)))}
-
-
-def uses_of(cases: Iterable[Case], tables: Mapping[str, tuple[str, ...]]) -> Uses:
-    """How the tests of these cases use their parameters."""
-    found = Uses(tables)
-    for case in cases:
-        found.add(case)
-    return found
 
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
-from pytest_ultrapar.analysis.layouts import TEST, uses_of
+from pytest_ultrapar.analysis.layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
@@ -65,7 +65,7 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 def grid_of(pairing: Pairing) -> Grid:
     """The grid of the cases that two runs have in common."""
     cases = pairing.cases
-    names = uses_of(cases, {}).dimensions(pairing.base.manifest.summary_by)
+    names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
     known = ((name, [_value(case, name) for case in cases]) for name in names)
     values = {name: [str(one) for one in those] for name, those in compared_values(known).items()}
     return Grid(sorted({case.model for case in cases}), values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.performance import CLIENT_SHARE
-from pytest_ultrapar.analysis.run_summary import Cell, all_of
+from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.apis.failure_classes import ANSWERED, OF_LANE
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -29,11 +29,11 @@ from pytest_ultrapar.report.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
-    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
@@ -409,8 +409,7 @@ def summary_sections(
     if summary.merged is not None:
         yield merged_section(summary.merged)
     if summary.cells:
-        yield _results(summary)
-        yield from _results_by_test(summary)
+        yield from _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, summary.audit)])
@@ -426,54 +425,32 @@ def summary_sections(
     yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 
-def _results(summary: RunSummary) -> Section:
-    cells = summary.cells[:MOST_ROWS]
-    statistics = summary.statistics
-    everything = Cell(
-        names=("all", *("" for _ in summary.summary_by[1:])),
-        n=statistics.n_final,
-        n_graded=statistics.n_graded,
-        counts=statistics.counts,
-        scores=statistics.scores,
-    )
-    totals = [everything] if len(summary.cells) > 1 else []
-    n_more = len(summary.cells) - len(cells)
-    more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
-    rows = [*cells, *totals]
-    return _table("Results", summary.summary_by, rows, statistics.scores, (*more, _LEGEND))
-
-
-def _results_by_test(summary: RunSummary) -> Iterator[Section]:
-    """A table for each test; none where there is one test, and nothing to add of it."""
-    tests = summary.tests
-    if len(tests) == 1 and tests[0].by in {("model",), summary.summary_by}:
-        return
-    n_more = summary.n_tests - len(tests)
-    more = (f"{counted(n_more, 'more test')} in the tables",) if n_more else ()
-    for one in tests:
+def _results(summary: RunSummary) -> Iterator[Section]:
+    """All cases, and each test where there are several, or something to add of the only one."""
+    every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
+    if len(tests) == 1 and tests[0].by in {("model",), every.by}:
+        tests = []
+    hidden = [counted(n, "more test") for n in [summary.n_tests - len(tests)] if tests and n]
+    for one in (every, *tests):
         of_all = ["all"] * (len(one.by) - 1)
         rows = [msgspec.structs.replace(own, names=(*own.names, *of_all)) for own in one.wholes]
         rows = sorted([*rows, *one.cells], key=lambda cell: cell.names[0])
         everything = all_of(one.cells, "all", *[""] * len(of_all))
-        if rows[0].names[0] != rows[-1].names[0]:
-            rows.append(everything)
-        notes = more if one is tests[-1] else ()
-        yield _table(f"Results of {one.test}", one.by, rows, everything.scores, notes)
+        scores = [*(everything if one.test else summary.statistics).scores]
+        totals = [everything] if (len(one.wholes) or len(rows)) > 1 else []
+        n_more = len(rows) - MOST_ROWS
+        more = [counted(n_more, "more row")] if n_more > 0 else []
+        notes = [f"{each} in the tables" for each in [*more, *(() if one.test else hidden)]]
+        yield Section(
+            f"Results of {one.test}" if one.test else "Results",
+            (*one.by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded"),
+            tuple(_row(cell, scores) for cell in (*rows[:MOST_ROWS], *totals)),
+            n_names=len(one.by),
+            notes=(*notes, *(() if one.test else (_LEGEND,))),
+        )
 
 
-def _table(
-    title: str,
-    by: Sequence[str],
-    cells: Iterable[Cell],
-    scores: Iterable[str],
-    notes: Sequence[str],
-) -> Section:
-    header = (*by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded")
-    rows = tuple(_row(cell, scores) for cell in cells)
-    return Section(title, header, rows, n_names=len(by), notes=tuple(notes))
-
-
-def _row(cell: Cell, scores: Iterable[str]) -> tuple[str, ...]:
+def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
     n = cell.n_graded
     return (
         *cell.names,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.layouts import uses_of
+from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.records import Case, Grade
@@ -78,7 +78,7 @@ def one_by_one(run):
             episodes[position] = record
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     params = parameter_columns(cases)
-    layouts = uses_of(cases, {}).layouts()
+    layouts = Uses({}, cases).layouts()
     scores = score_columns({name for grade in grades for name in grade.scores})
     cells = cells_of(cases)
     rows, measures = [], []

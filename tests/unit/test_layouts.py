@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.layouts import shown_tests, uses_of
+from pytest_ultrapar.analysis.layouts import Uses, shown_tests
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import write_tables
@@ -36,7 +36,7 @@ def cases_of(test="t/test_x.py::test", repeats=1, **values):
 
 
 def layout(cases, tables=()):
-    (found,) = uses_of(cases, dict(tables)).layouts().values()
+    (found,) = Uses(dict(tables), cases).layouts().values()
     return found
 
 
@@ -75,9 +75,9 @@ def test_mark_goes_before_use_also_as_earlier_versions_kept_it():
 
 def test_pages_have_all_that_is_used_and_what_is_asked_for_first():
     cases = [*cases_of(word=WORDS, level=[1, 2]), *cases_of("t/test_x.py::other", n=range(50))]
-    found = uses_of(cases, {}).dimensions(("model", "level"))
+    found = Uses({}, cases).dimensions(("model", "level"))
     assert found == ["test_name", "level", "word"]
-    assert uses_of(cases[:36], {}).dimensions(("model",)) == ["word", "level"]
+    assert Uses({}, cases[:36]).dimensions(("model",)) == ["word", "level"]
 
 
 def test_tests_of_one_name_are_told_apart():

@@ -97,26 +97,25 @@ def test_summary_table_counts_by_the_two_names():
 
 
 def test_each_test_has_a_table_of_its_own():
+    wholes = [Cell((model,), 9, 9, counts(9), {}) for model in ("m1", "m2")]
     tests = [
-        ResultsOfTest("test_a", ("model",), SUMMARY.cells[:1]),
-        ResultsOfTest(
-            "test_b", ("model", "flaw"), SUMMARY.cells, [Cell(("m1",), 9, 9, counts(9), {})]
-        ),
+        ResultsOfTest("test_a", ("model",), [Cell(("m1",), 3, 3, counts(3), {})]),
+        ResultsOfTest("test_b", ("model", "flaw"), SUMMARY.cells, wholes),
     ]
-    tests[0] = msgspec.structs.replace(tests[0], cells=[Cell(("m1",), 3, 3, counts(3), {})])
     told = lines(msgspec.structs.replace(SUMMARY, tests=tests, n_tests=4))
     assert below("Results of test_a", told)[:3] == [
         "model  n   solved  95 % interval  partial  unsolved  not graded",
         "m1     3  100.0 %              -    0.0 %     0.0 %           0",
         "",
     ]
+    assert "2 more tests in the tables" in below("Results", told)[:6]
     assert below("Results of test_b", told)[:6] == [
         "model  flaw    n   solved  95 % interval  workflow  partial  unsolved  not graded",
         "m1     all     9  100.0 %              -         -    0.0 %     0.0 %           0",
         "m1     drop   12   75.0 %   46.8 to 91.1     0.750    8.3 %    16.7 %           2",
+        "m2     all     9  100.0 %              -         -    0.0 %     0.0 %           0",
         "m2     order  12   25.0 %    8.9 to 53.2     0.500   25.0 %    50.0 %           2",
         "all           24   50.0 %              -     0.625   16.7 %    33.3 %           4",
-        "2 more tests in the tables",
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, shown_tests, uses_of
+from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
@@ -168,7 +168,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
-    names = uses_of(planned, read_tables(run_dir)).dimensions(manifest.summary_by)
+    names = Uses(read_tables(run_dir), planned).dimensions(manifest.summary_by)
     tests = shown_tests(case.test for case in planned)
     questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
     planned.clear()
