@@ -38,6 +38,7 @@ MOST_WIDTH = 100
 _USUAL_WIDTH = 80
 _MOST_ROWS = 20
 _MOST_SCORES = 3
+_LEAST_BESIDE_TESTS = 6
 _LEAST_REST = 2
 """Lines of what else there is to say, where rows of the table take the place of others."""
 _MOST_OF_A_KIND = 3
@@ -104,10 +105,12 @@ def brief_lines(
             *_blocks(_first(lane_lines(lanes)), width, few),
             *_blocks(_first(trouble_lines(summary)), width, many),
         ]
-        n_over = len(head) + len(table) + sum(map(len, blocks)) + 3 - MOST_LINES
-        if n_over <= 0:
+        n_rest = sum(map(len, blocks))
+        n_over = len(head) + len(table) + n_rest + 3 - MOST_LINES
+        is_last = (few, many) == ways[-1] and len(tables) > 1
+        if n_over <= (n_rest - _LEAST_BESIDE_TESTS if is_last else 0):
             break
-    else:  # rows of models go before all but warnings
+    if n_over > 0:  # results go before all but warnings
         blocks.sort(key=lambda lines: not _must_be_read(lines[0]))
     rest = [*chain.from_iterable(blocks)]
     if n_over > 0 and len(rest) > _LEAST_REST:

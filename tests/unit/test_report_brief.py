@@ -93,12 +93,25 @@ def test_each_test_has_a_table_below_that_of_all_cases():
 
 
 def test_tests_without_room_are_columns_of_all_cases():
-    told = table_of(brief(of_tests(3, [f"test_{word}" for word in ("tone", "maths", "code")])))
+    told = table_of(brief(of_tests(4, [f"test_{word}" for word in ("tone", "maths", "code")])))
     assert told[:3] == [
         "model    n  solved  grounded  tone  maths  code",
+        "m03    240      8%      0.03    8%     8%    8%",
         "m02    240      5%      0.02    5%     5%    5%",
-        "m01    240      2%      0.01    2%     2%    2%",
     ]
+
+
+def test_tests_go_before_what_is_said_of_speed_and_warnings_before_all():
+    summary = of_tests(3, ["test_a", "test_b"], client_bound="cores are short " * 8)
+    lanes = [
+        msgspec.structs.replace(lane(), lane=f"p/m{n}/k", outcomes={"timeout": 3}) for n in range(3)
+    ]
+    told = brief(summary, lanes)
+    assert len(told) == MOST_LINES
+    assert any(line.startswith("test_b ") for line in told)
+    at = told.index("n: graded cases; report.md has intervals")
+    assert told[at + 2].startswith("CLIENT-BOUND: cores are short")
+    assert told[-2].startswith("... and ")
 
 
 def test_tests_without_room_are_rows_where_there_is_one_model():
