@@ -81,7 +81,7 @@ def write_run(
             else:
                 given = {"workflow": 0.9 if outcome == "solved" else 0.2} if scores else {}
                 played = episode(index, start_s, start_s + seconds)
-                graded = grade(index, outcome, scores=given)
+                graded = grade(index, outcome, scores=given, reason=f"{outcome} it is")
             records += [replace(one, case_id=cases[-1].case_id) for one in (played, graded)]
     run = make_run(path, cases, models=tuple(outcomes), seed=seed, **manifest)
     if ended:

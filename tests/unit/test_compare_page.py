@@ -154,6 +154,7 @@ def test_flips_are_those_of_the_tables(runs):
         for side, rows in ((flip.before, before), (flip.now, now)):
             assert side.outcome == rows[flip.case_id]["outcome"]
             assert side.kind == (rows[flip.case_id]["kind"] or "")
+            assert side.error == (rows[flip.case_id]["reason"] or "")
             assert side.duration_s == pytest.approx(rows[flip.case_id]["duration_s"])
 
 

@@ -175,8 +175,8 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     # Runs of earlier versions have no reasons.
     results = read_columns(run_dir, "results", columns, beginning=(_PARAM, "reason"))
-    errors = [results[one] for one in ("error", "reason") if one in results.column_names]
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
+    errors = [results[one] for one in ("error", "reason") if one in results.column_names]
     case_ids = results["case_id"].to_pylist()
     rows = [
         CaseMeasure(case_id, outcome, cells.get(case_id, ""), clusters.get(case_id))
