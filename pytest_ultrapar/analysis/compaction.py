@@ -29,6 +29,7 @@ from pytest_ultrapar.analysis.run_summary import (
     make_cell_figures,
     make_cells,
     read_summary,
+    results_of_tests,
 )
 from pytest_ultrapar.analysis.statistics import (
     PACE,
@@ -147,6 +148,7 @@ def _compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
+    tests, n_tests = results_of_tests(measures, taken.layouts)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
@@ -177,6 +179,8 @@ def _compact(
         damage=history.damage,
         files=[*names, SUMMARY_FILE],
         digests={one.name: digest_of(one) for one in (*paths, *histories)},
+        tests=tests,
+        n_tests=n_tests,
         **msgspec.structs.asdict(made),
     )
     with suppress(ResultsError):

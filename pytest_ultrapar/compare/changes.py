@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
+from pytest_ultrapar.analysis.layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
     from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.records import Scalar
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -21,7 +23,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     Attributes:
         values: Those of each parameter with 2 to `MOST_VALUES` of them, in order; of the parameter
-            without a name, which is last, all cases have the same.
+            without a name, which is first, all cases have the same.
     """
 
     models: list[str]
@@ -63,12 +65,11 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
 def grid_of(pairing: Pairing) -> Grid:
     """The grid of the cases that two runs have in common."""
-    known = (
-        [(name, value) for name, value in case.params.items() if value is not None]
-        for case in pairing.cases
-    )
+    cases = pairing.cases
+    names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
+    known = ((name, [_value(case, name) for case in cases]) for name in names)
     values = {name: [str(one) for one in those] for name, those in compared_values(known).items()}
-    return Grid(sorted({case.model for case in pairing.cases}), values)
+    return Grid(sorted({case.model for case in cases}), values)
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
@@ -125,5 +126,9 @@ def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
 def _text(case: Case, name: str) -> str | None:
     if not name:
         return ""
-    value = case.params.get(name)
+    value = _value(case, name)
     return None if value is None else str(value)
+
+
+def _value(case: Case, name: str) -> Scalar:
+    return case.params.get(name, case.test_name if name == TEST else None)

@@ -132,7 +132,10 @@ def _ends(
     columns = ("case_id", "kind", "error")
     try:
         packed = pack(run.directory, case_ids, n_runs=2)
-        ends = read_rows(run.directory, "results", columns, of_cases=set(case_ids))
+        # Runs of earlier versions have no reasons.
+        ends = read_rows(
+            run.directory, "results", columns, beginning="reason", of_cases=set(case_ids)
+        )
     except ResultsError as error:
         raise ConfigError(str(error)) from error
     sides = {}
@@ -142,7 +145,7 @@ def _ends(
         sides[row.case_id] = Side(
             row.outcome,
             shortened(end["kind"] or "", _LONGEST_NAME),
-            shortened(end["error"] or "", _LONGEST_ERROR),
+            shortened(end["error"] or end.get("reason") or "", _LONGEST_ERROR),
             row.duration_s,
             None if shard is None else first + shard,
         )

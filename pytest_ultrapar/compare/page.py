@@ -44,7 +44,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     grid = grid_of(pairing)
     flips = read_flips(pairing, grid)
     dimensions = changed_dimensions(pairing, grid)
-    look = dimensions[-1].looks[0][0]
+    look = dimensions[0].looks[0][0]
     # A pair has a case that both graded.
     assert look is not None
     (verdict, *_) = comparison_sections(base, [shown])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import (
@@ -80,8 +81,10 @@ def comparison_sections(
     yield _runs(base, comparisons)
     yield _speed(comparisons)
     for comparison in comparisons:
-        looks = [look for look in comparison.looks if every_look or _is_telling(look)]
-        yield _answers(comparison, looks)
+        yield _answers(f"answers{_of(comparison)}", comparison.looks, every_look=every_look)
+        for test, looks in comparison.tests.items():
+            section = _answers(f"answers of {test}{_of(comparison)}", looks, every_look=every_look)
+            yield replace(section, notes=())
         yield _cells(comparison)
 
 
@@ -243,13 +246,14 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
-def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
-    n_hidden = len(comparison.looks) - len(looks)
+def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
+    looks = [look for look in every if every_look or _is_telling(look)]
+    n_hidden = len(every) - len(looks)
     hidden = (
         f"{counted(n_hidden, 'more figure')} did not change beyond chance; --full lists them",
     )
     return Section(
-        title=f"answers{_of(comparison)}",
+        title=title,
         header=_LOOK,
         rows=tuple(map(_look_row, looks)),
         n_names=2,

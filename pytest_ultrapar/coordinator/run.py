@@ -26,7 +26,7 @@ from pytest_ultrapar.pool.served import unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
-from pytest_ultrapar.session.runtime import read_tables, write_assignment
+from pytest_ultrapar.session.runtime import write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store.cases_file import (
     cases_digest,
@@ -34,6 +34,7 @@ from pytest_ultrapar.store.cases_file import (
     missing_message,
     read_generated,
     read_plan,
+    read_tables,
     settle_cases,
     suite_digest,
 )
@@ -81,15 +82,12 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_SUMMARY = ("model",)
-_SEVERAL_SUITES = ("suite", "model")
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all suites ask for; where they differ none of them fits the others."""
-    distinct = set(tables)
-    if len(distinct) > 1:
-        return _SEVERAL_SUITES
-    return next(iter(distinct), _DEFAULT_SUMMARY)
+    """The layout that all tests ask for; where they differ none of them fits the others."""
+    asked = set(tables)
+    return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:

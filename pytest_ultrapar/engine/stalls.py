@@ -51,7 +51,10 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
             beat, late_s = overdue()
             if beat != known:
                 known, said_s, before_s = beat, 0.0, waited_s
-            waited_s = waits.total_s()
+            try:
+                waited_s = waits.total_s()
+            except ProcessLookupError:  # the loop's thread is gone
+                break
             stood_s = late_s - (waited_s - before_s)
             wait_s = max(_STEP_S, STALL_S - stood_s)
             if stood_s < STALL_S:

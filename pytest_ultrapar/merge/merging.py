@@ -40,7 +40,6 @@ from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standin
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
-from pytest_ultrapar.session.runtime import read_tables, write_tables
 from pytest_ultrapar.store.cases_file import (
     CASES_NAME,
     Shared,
@@ -48,7 +47,9 @@ from pytest_ultrapar.store.cases_file import (
     digest_of_ids,
     iter_plan,
     read_shared,
+    read_tables,
     write_shared,
+    write_tables,
 )
 from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (

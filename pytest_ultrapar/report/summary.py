@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.analysis.performance import CLIENT_SHARE
-from pytest_ultrapar.analysis.run_summary import Cell
+from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.apis.failure_classes import ANSWERED, OF_LANE
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
-    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
@@ -415,7 +417,7 @@ def summary_sections(
     if summary.merged is not None:
         yield merged_section(summary.merged)
     if summary.cells:
-        yield _results(summary)
+        yield from _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, summary.audit)])
@@ -431,28 +433,29 @@ def summary_sections(
     yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 
-def _results(summary: RunSummary) -> Section:
-    cells = summary.cells[:MOST_ROWS]
-    statistics = summary.statistics
-    everything = Cell(
-        names=("all", *("" for _ in summary.summary_by[1:])),
-        n=statistics.n_final,
-        n_graded=statistics.n_graded,
-        counts=statistics.counts,
-        scores=statistics.scores,
-    )
-    scores = list(statistics.scores)
-    header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
-    totals = [everything] if len(summary.cells) > 1 else []
-    n_more = len(summary.cells) - len(cells)
-    more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
-    return Section(
-        "Results",
-        (*header, "not graded", *scores),
-        tuple(_row(cell, scores) for cell in (*cells, *totals)),
-        n_names=len(summary.summary_by),
-        notes=(*more, _LEGEND),
-    )
+def _results(summary: RunSummary) -> Iterator[Section]:
+    """All cases, and each test where there are several, or something to add of the only one."""
+    every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
+    if len(tests) == 1 and tests[0].by in {("model",), every.by}:
+        tests = []
+    hidden = [counted(n, "more test") for n in [summary.n_tests - len(tests)] if tests and n]
+    for one in (every, *tests):
+        of_all = ["all"] * (len(one.by) - 1)
+        rows = [msgspec.structs.replace(own, names=(*own.names, *of_all)) for own in one.wholes]
+        rows = sorted([*rows, *one.cells], key=lambda cell: cell.names[0])
+        everything = all_of(one.cells, "all", *[""] * len(of_all))
+        scores = [*(everything if one.test else summary.statistics).scores]
+        totals = [everything] if (len(one.wholes) or len(rows)) > 1 else []
+        n_more = len(rows) - MOST_ROWS
+        more = [counted(n_more, "more row")] if n_more > 0 else []
+        notes = [f"{each} in the tables" for each in [*more, *(() if one.test else hidden)]]
+        yield Section(
+            f"Results of {one.test}" if one.test else "Results",
+            (*one.by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded"),
+            tuple(_row(cell, scores) for cell in (*rows[:MOST_ROWS], *totals)),
+            n_names=len(one.by),
+            notes=(*notes, *(() if one.test else (_LEGEND,))),
+        )
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
@@ -462,10 +465,10 @@ def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
         _bounds(cell.interval) if cell.interval else "-",
+        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
-        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
     )
 
 

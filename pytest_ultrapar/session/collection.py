@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.records import Case, Scalar
+from pytest_ultrapar.records import CASE_NAMES, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
-from pytest_ultrapar.session.parameter_text import ContentDigests, is_plain, scalar
+from pytest_ultrapar.session.parameter_text import ContentDigests, as_json, is_plain, scalar
 from pytest_ultrapar.session.prefetch import Prefetched, is_ours, prefetched_of
 from pytest_ultrapar.session.suite_faults import no_regrade, suite_faults
 from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
@@ -35,6 +34,8 @@ _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
 """Of the mark `ultrapar`: the parameters whose common values make cases of a repetition depend."""
+_NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
+"""Marks that say how a test is run, and nothing of what it is about."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated and selected: raised there it would be
@@ -52,10 +53,6 @@ _ENOUGH_FAULTS = 20
 _SHOWN_FAULTS = 5
 
 
-_as_json = json.JSONEncoder(ensure_ascii=False).encode
-"""`json.dumps` with an argument makes an encoder at each call."""
-
-
 @dataclass(slots=True)
 class Collected:
     """The cases among pytest's items.
@@ -67,7 +64,7 @@ class Collected:
         prefetched: The prefetched function of each case, by position.
         not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
-        tables: For each suite the two parameters by which its summary is laid out.
+        tables: For each test the names by which its mark has its summary laid out; perhaps none.
         replayed: The run whose answers they get, if any.
         origins: In a replay what each case takes its answers and its seed from, or why it has
             nothing, by case id.
@@ -174,6 +171,7 @@ def collect_cases(
     by_test: dict[int, list[Prefetched]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
     digests = ContentDigests()
+    marks: dict[tuple[object, ...], str] = {}
     elsewhere = marks_elsewhere(items[0].config) if items else []
     for index, item in enumerate(items):
         test = internals.test_identity(item)
@@ -196,9 +194,15 @@ def collect_cases(
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        case = msgspec.structs.replace(case, content=content_of(item, digests))
+        # Items of one test differ by what `pytest.param` gives them at most.
+        own = test, *[mark.name for mark in item.own_markers]
+        if own not in marks:
+            marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
+        content = content_of(item, digests)
+        case = msgspec.structs.replace(case, content=content, marks=marks[own])
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
+            collected.tables.setdefault(case.test, _layout(collected, item, case))
         if (names := clustered[test]) is not None:
             case = msgspec.structs.replace(case, cluster=_cluster_of(case, names))
         if case.case_id in seen:
@@ -210,8 +214,6 @@ def collect_cases(
         if case.skipped is not None:
             collected.not_run.add(index)
         collected.prefetched[index] = found[0]
-        if case.suite not in collected.tables:
-            _note_table(collected, item, case)
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
     return collected
@@ -284,7 +286,7 @@ def case_id_of(item: pytest.Item, run_seed: int) -> str:
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
     """The id of the case that a test file's item has; `inner` is what follows the file."""
-    identity = _as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
+    identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -365,7 +367,7 @@ def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the su
     return next((value for value in given if value is not None), None)
 
 
-def are_names(value: object) -> bool:
+def are_names(value: object) -> TypeGuard[Sequence[str]]:
     """Whether it is a list or tuple of texts."""
     return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
 
@@ -389,19 +391,20 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
 def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
     """The cluster of a case that has all these parameters; the same in every test of a run."""
     shared = {name: case.params[name] for name in sorted(names)}
-    return _as_json({**shared, "repeat": case.repeat})
+    return as_json({**shared, "repeat": case.repeat})
 
 
-def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
+def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
+    """The names that an item's mark has its summary laid out by; none without such a mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
-        return
-    known = ("model", "suite", "repeat", *case.params)
+        return ()
+    known = dict.fromkeys((*CASE_NAMES, *case.params))
     for name in summary:
         if name not in known:
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
                 f"allowed are {', '.join(known)}"
             )
-            return
-    collected.tables[case.suite] = tuple(summary)
+            return ()
+    return tuple(summary)

@@ -244,7 +244,8 @@ class CaseReports:
             at_us=utc_now_us(),
             kind=_kind(state),
             scores=_scores(state),
-            error=state.error or self._reason(state) or (ended.detail if ended else None),
+            error=state.error or (ended.detail if ended else None),
+            reason=self._reason(state),
         )
         try:
             self._runtime.journal.append(grade)

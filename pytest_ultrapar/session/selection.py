@@ -36,7 +36,6 @@ from pytest_ultrapar.session.collection import (
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import prefetched_of
-from pytest_ultrapar.session.runtime import write_tables
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
 from pytest_ultrapar.store.cases_file import (
@@ -45,6 +44,7 @@ from pytest_ultrapar.store.cases_file import (
     write_cases,
     write_generated,
     write_shared,
+    write_tables,
 )
 from pytest_ultrapar.system.files import read_whole, write_whole
 
@@ -152,8 +152,8 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
 def _value_fault(name: str, value: object) -> str | None:
     if name == "models" and not isinstance(value, str) and not are_names(value):
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
-    if name == "summary" and not are_names(value):
-        return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
+    if name == "summary" and not (are_names(value) and value and len({*value}) == len(value)):
+        return f" must be a tuple of names such as ('model', 'repeat'), each once (got {value!r})"
     if name == CLUSTER and not are_names(value):
         return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):

@@ -25,7 +25,7 @@ from pytest_ultrapar.system.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -498,3 +498,27 @@ def read_shared(directory: Path) -> list[Shared]:
     return read_whole(
         directory / SHARED_NAME, list[Shared], [], "does not hold what the suites of a run took"
     )
+
+
+TABLES_FILE = "tables.json"
+
+
+def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
+    """Leave the tests' wishes for the summary's layout; every worker writes the same.
+
+    Raises:
+        ResultsError: They cannot be written.
+    """
+    path = directory / TABLES_FILE
+    if not path.exists():
+        write_whole(path, msgspec.json.encode(tables))
+
+
+def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
+    """By test, the names that its summary is laid out by; of earlier versions by suite.
+
+    Raises:
+        ResultsError: They cannot be read, or are something else.
+    """
+    wrong = "does not hold what a run leaves there"
+    return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

@@ -198,6 +198,8 @@ def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
 
 
 def test_a_press_on_a_cell_shows_its_cases(opened):
+    expect(opened.locator(".dimension option").first).to_have_text("all cases")
+    opened.select_option(".dimension", label="flaw")
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1"))
     (at,) = opened.locator(".heat:visible thead th", has_text="order").evaluate_all(
         "found => found.map((one) => one.cellIndex)"

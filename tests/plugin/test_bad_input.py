@@ -41,6 +41,7 @@ def test_bad_pool_is_refused(project, workers, field):
     assert not (project.pytester.path / ".ultrapar").exists()
 
 
+@pytest.mark.cpu_s(2)
 def test_missing_pool_of_the_ini_file_is_refused(project):
     project.suite(PLAIN_SUITE)
     project.pytester.makeini("[pytest]\nultrapar_pool = config/pool.toml\n")

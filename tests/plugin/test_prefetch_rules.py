@@ -261,7 +261,22 @@ MARKS = {
     ),
     "mark with a name that is none": (
         'summary=("model", "pormpt")',
-        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
+        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, file, "
+        "test_name, param_id, marks, prompt",
+    ),
+    "mark with a summary that is a text": (
+        'summary="model"',
+        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
+        "once (got 'model')",
+    ),
+    "mark with a summary of nothing": (
+        "summary=()",
+        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
+        "once (got ())",
+    ),
+    "mark with a name twice": (
+        'summary=("model", "prompt", "model")',
+        "must be a tuple of names such as ('model', 'repeat'), each once (got ('model', 'prompt', ",
     ),
     "mark with a model that is no text": (
         'models=["m", 7]',

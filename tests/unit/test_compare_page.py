@@ -25,6 +25,7 @@ from pytest_ultrapar.compare.flips import (
     read_flips,
 )
 from pytest_ultrapar.compare.page import render
+from pytest_ultrapar.compare.report import comparison_sections
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.text import percent
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -86,7 +87,7 @@ def test_changes_are_those_of_the_tables(runs):
     grid = grid_of(found.pairing)
     assert grid.rows == [ALL_MODELS, "alpha", "beta"]
     dimensions = changed_dimensions(found.pairing, grid)
-    assert [one.name for one in dimensions] == ["flaw", "level", ""], "deep has one value"
+    assert [one.name for one in dimensions] == ["", "flaw", "level"], "deep has one value"
     for one in dimensions:
         for model, looks in zip(grid.rows, one.looks, strict=True):
             for value, look in zip(one.values, looks, strict=True):
@@ -159,10 +160,34 @@ def test_tab_says_by_how_much_and_of_which_suite(runs):
     assert '<a href="#h-ids">Changes by id</a>' in page
 
 
+def test_each_test_is_a_dimension_and_has_answers_of_its_own(tmp_path):
+    names = ("test_a", "test_b")
+    runs = [write_run(tmp_path / name, OUTCOMES[name], tests=names) for name in ("first", "third")]
+    base, (found,) = compared(*runs)
+    dimensions = changed_dimensions(found.pairing, grid_of(found.pairing))
+    assert [one.name for one in dimensions] == ["", "test_name", "flaw", "level"]
+    before, now = map(rows_of, runs)
+    for at, name in enumerate(names):
+        own = [
+            (row["outcome"] == "solved", now[key]["outcome"] == "solved")
+            for key, row in before.items()
+            if f"::{name}[" in row["nodeid"]
+            and row["outcome"] in GRADED
+            and now[key]["outcome"] in GRADED
+        ]
+        look = next(one for one in found.tests[name] if one.model == ALL_MODELS)
+        assert (look.n, look.n_gained) == (len(own), own.count((False, True)))
+        assert dimensions[1].looks[0][at] == look
+    titles = [one.title for one in comparison_sections(base, [found])]
+    of = f" of {found.pairing.new.run_id}"
+    at = titles.index(f"answers{of}")
+    assert titles[at + 1 : at + 3] == [f"answers of test_a{of}", f"answers of test_b{of}"]
+
+
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     grid = grid_of(found.pairing)
-    whole = changed_dimensions(found.pairing, grid)[-1]
+    whole = changed_dimensions(found.pairing, grid)[0]
     rates = {look.model: look for look in found.looks if look.figure == "solved_rate"}
     assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
 
@@ -187,6 +212,7 @@ def test_flips_are_those_of_the_tables(runs):
         for side, rows in ((flip.before, before), (flip.now, now)):
             assert side.outcome == rows[flip.case_id]["outcome"]
             assert side.kind == (rows[flip.case_id]["kind"] or "")
+            assert side.error == (rows[flip.case_id]["reason"] or "")
             assert side.duration_s == pytest.approx(rows[flip.case_id]["duration_s"])
 
 

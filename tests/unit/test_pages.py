@@ -308,6 +308,27 @@ def figures_of(directory, cases):
     return read_figures(run.path, read_manifest(run.path))
 
 
+def test_tests_are_a_dimension_and_reasons_stand_with_their_cases(tmp_path):
+    cases = [replace(case(n), nodeid=f"t/test_x.py::test_{'ab'[n % 2]}[{n}]") for n in range(6)]
+    run = make_run(tmp_path / "r", cases)
+    for n in range(6):
+        how = {"reason": f"reason {n}"} if n < 3 else {"error": "assert 1"} if n == 3 else {}
+        # The page has failures first.
+        outcome = "solved" if n < 2 else "unsolved"
+        write_journal(run, f"gw{n}", episode(n, 1, 2), grade(n, outcome, **how))
+    compact(run.path)
+    figures = read_figures(run.path, read_manifest(run.path))
+    assert [one.name for one in figures.dimensions] == ["", "test_name"]
+    assert figures.dimensions[1].values == ["test_a", "test_b"]
+    assert [square.n for square in figures.dimensions[1].squares[0]] == [3, 3]
+    assert {one.case_id: one.error for one in lines(figures)} == {
+        **{f"case{n}": f"reason {n}" for n in range(3)},
+        "case3": "assert 1",
+        "case4": "",
+        "case5": "",
+    }
+
+
 def test_names_that_look_alike_are_told_apart(tmp_path):
     figures = figures_of(
         tmp_path / "r",

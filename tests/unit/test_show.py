@@ -66,6 +66,33 @@ def test_cases_are_listed_failures_first(show, tmp_path):
     assert "0.0000200 USD" in out
 
 
+def test_reasons_stand_below_their_cases_in_the_list_of_the_latest_run(show, tmp_path):
+    run = make_run(tmp_path / ".ultrapar" / "20300102T030405Z-000001", [case(n) for n in range(4)])
+    (tmp_path / ".ultrapar" / "latest").symlink_to(run.path.name)
+    long = "it says nothing of the third step, " * 9
+    write_journal(
+        run,
+        "gw0",
+        *(episode(n, 1, 2) for n in range(4)),
+        grade(0, reason="as it should be"),
+        grade(1, "partial", reason=long + "\nat all"),
+        grade(2, "unsolved", test="failed", error="assert 1 == 2\n + where"),
+        grade(3),
+    )
+    lines = show()[1].splitlines()
+    at = {
+        number: next(i for i, line in enumerate(lines) if f" case{number} " in line)
+        for number in range(4)
+    }
+    assert lines[at[0] + 1] == "  as it should be"
+    assert lines[at[1] + 1] == f"  {long}"
+    assert lines[at[2] + 1] == "  assert 1 == 2"
+    assert at[3] == len(lines) - 2
+    out = show("latest", "case1")[1]
+    assert f"  why:\n    {long}\n    at all\n" in out
+    assert "error" not in out
+
+
 def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
     cases = [case(n, f"long-{n % 2}", task=f"task{n // 2}", severity="severe") for n in range(4)]
     named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]

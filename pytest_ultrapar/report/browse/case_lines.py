@@ -10,7 +10,15 @@ import msgspec
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.again import again_all, again_command
-from pytest_ultrapar.report.text import counted, duration, listed, one_line, text_table, visible
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    one_line,
+    shorten,
+    text_table,
+    visible,
+)
 from pytest_ultrapar.store.tables import spent_by
 from pytest_ultrapar.store.timing import total_tokens
 from pytest_ultrapar.store.transcripts import conversation
@@ -77,7 +85,14 @@ def list_lines(
         scores = [] if grade is None else _scores(grade)
         rows.append([*cells, listed(scores, _MOST_SCORES) or _NOTHING])
     header += [*(["cost"] if has_prices else []), "scores"]
-    yield from text_table(header, rows, n_names=3, width=width)
+    head, *lines = text_table(header, rows, n_names=3, width=width)
+    yield head
+    for number, line in enumerate(lines):  # the last one may say that columns are hidden
+        yield line
+        grade = shown[number].history.grade if number < len(shown) else None
+        why = (grade.reason or grade.error or "").strip() if grade is not None else ""
+        if why:
+            yield shorten(f"  {one_line(why.splitlines()[0])}", width)
     counts = Counter(one.state for one in run.cases)
     if run.manifest is not None and (again := again_all(run.manifest, counts, run.directory)):
         yield visible(f"run again what was not solved: {again}")
@@ -213,7 +228,10 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     yield "pytest", grade.test
     if grade.scores:
         yield "scores", ", ".join(_scores(grade))
+    if grade.reason:
+        yield "why", visible(grade.reason)
     if grade.error:
+        # Journals of earlier versions have reasons here.
         went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
         yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
 

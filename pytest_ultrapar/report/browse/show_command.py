@@ -16,17 +16,23 @@ DESCRIPTION = """\
 List the cases of a run, failures first, or show one of them: its grade, its requests, and what was
 said. Runs that go on, were interrupted or are damaged are shown as far as they can be read. A run
 is named by its directory, its id, or latest; a case by its id, its node id, or any part of it that
-no other case has.
+no other case has. Below a case stands why it is so, where its test or its error says it.
 
-    ultrapar show latest
-    ultrapar show latest --failed
+    ultrapar show
+    ultrapar show --failed
     ultrapar show latest small-hard-3
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar show`."""
-    parser.add_argument("run", metavar="RUN", help="the run: its directory, its id, or latest")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default="latest",
+        help="the run: its directory, its id, or latest (default: latest)",
+    )
     parser.add_argument(
         "case", metavar="CASE", nargs="?", help="show this one: its id, or a part of its node id"
     )
