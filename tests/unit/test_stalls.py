@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from threading import Event, Thread, enumerate as all_threads
+from threading import Event, Thread
+from threading import enumerate as all_threads
 
 from pytest_ultrapar.engine.stalls import watch_stalls
 
