@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
-from pytest_ultrapar.session import collection, run_config
+from pytest_ultrapar.session import collection, required_internals, run_config
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
@@ -46,6 +46,7 @@ _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 def lines(run: Run) -> Iterator[str]:
     """The header of a run: what it runs on, and where its results will be."""
     yield from settings_lines(run.options, run.pool, run.lanes)
+    yield from required_internals.untested()
     yield f"results in {run.directory.path}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} says"
