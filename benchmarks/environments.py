@@ -19,20 +19,16 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 SHOWN = ("pytest", "pytest-xdist", "pytest-asyncio", "httpx", "aiohttp", "pyarrow", "numpy")
 LOWEST = "lowest of all"
-ROWS = {
-    "newest of all": (),
-    LOWEST: (),
-    **{
-        pin: (pin,)
-        for pin in (
-            *("pytest==8.3.*", "pytest==8.4.*", "pytest==9.0.*", "pytest-xdist==3.6.*"),
-            *("pytest-xdist==3.7.*", "pytest-benchmark==4.*", "aiohttp==3.10.*", "aiohttp==3.11.*"),
-            *("aiohttp==3.12.*", "pyarrow==15.*", "numpy==1.26.*", "pytest-asyncio==0.24.*"),
-            *("pytest-asyncio==0.25.*", "pytest-asyncio==0.26.*", "pytest-asyncio==1.0.*"),
-            *("pytest-asyncio", "deepeval", "langsmith", "inspect_ai", "mlflow", "streamlit"),
-        )
-    },
-}
+PINS = (
+    *("pytest==8.3.*", "pytest==8.4.*", "pytest==9.0.*", "pytest-xdist==3.6.*"),
+    *("pytest-xdist==3.7.*", "pytest-benchmark==4.*", "aiohttp==3.10.*", "aiohttp==3.11.*"),
+    *("aiohttp==3.12.*", "pyarrow==15.*", "numpy==1.26.* pyarrow<26", "pytest-asyncio==0.24.*"),
+    *("pytest-asyncio==0.25.*", "pytest-asyncio==0.26.*", "pytest-asyncio==1.0.*"),
+    *("pytest-asyncio", "deepeval==2.*", "deepeval", "langsmith==0.2.*", "langsmith"),
+    *("inspect_ai==0.3.50", "inspect_ai", "mlflow==2.17.*", "mlflow", "streamlit==1.40.*"),
+    "streamlit",
+)
+ROWS = {"newest of all": (), LOWEST: (), **{pins: tuple(pins.split()) for pins in PINS}}
 """Environments by name, with their pins."""
 POOL = """
 schema = 1
