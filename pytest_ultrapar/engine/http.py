@@ -408,12 +408,14 @@ class _Connector(aiohttp.TCPConnector):
             sending.kept_since_s = boot_s()
             kept: Any = self._conns.get(req.connection_key)
             if isinstance(kept, deque):
-                # The one that was used last, not first: what is more than needed is left to expire.
-                # aiohttp takes the last of a list, before 3.11, and the first of a deque.
+                # The one that was used last, not first, as aiohttp takes of a list (before 3.11):
+                # what is more than needed is left to expire.
                 kept.rotate(1)
             connection = await super().connect(req, traces, timeout)
-            protocol = connection.protocol
-            if protocol is None or sending.kept_since_s is None or not _has_closed(protocol):
+            if not sending.kept_since_s:
+                break
+            sending.kept_since_s = boot_s()
+            if connection.protocol is None or not _has_closed(connection.protocol):
                 break
             connection.close()
         if sending.may_send is not None and not sending.may_send():

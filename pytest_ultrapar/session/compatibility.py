@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
+# Names that annotations have for type checkers alone may be missing: 3.14 reads them late.
 if sys.version_info >= (3, 14):
     from annotationlib import Format, get_annotations
+
+    signature_of = partial(inspect.signature, annotation_format=Format.FORWARDREF)
+    annotations_of = partial(get_annotations, format=Format.FORWARDREF)
 else:
-    from inspect import get_annotations
-
-
-def signature_of(function: Callable[..., object]) -> inspect.Signature:
-    """A function's signature; names that its annotations have for type checkers alone may miss."""
-    if sys.version_info >= (3, 14):
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)
-
-
-def annotations_of(function: Callable[..., object]) -> dict[str, Any]:
-    """A function's annotations, those that cannot be resolved as references to their names."""
-    if sys.version_info >= (3, 14):
-        return get_annotations(function, format=Format.FORWARDREF)
-    return get_annotations(function)
+    signature_of, annotations_of = inspect.signature, inspect.get_annotations
 
 
 def n_workers(config: pytest.Config) -> int:

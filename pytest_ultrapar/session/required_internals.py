@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTED = {"pytest": ("8.3", "9.2"), "pytest-xdist": ("3.6", "3.8")}
-"""The oldest and the newest minor release with which the tests of this package pass.
-
-`pyproject.toml` allows later ones: a bound there would keep the package out of environments in
-which it works.
-"""
+"""The oldest and the newest minor release that CI tests; `pyproject.toml` allows later ones."""
 
 _PYTEST = {
     "_pytest._code.code": ("TracebackEntry._rawentry",),
@@ -110,24 +106,20 @@ def look_up(*, workers: bool) -> None:
         for module, names in modules.items():
             for name in names:
                 if not _is_there(module, name):
+                    tested = " to ".join(TESTED[project])
                     msg = (
                         f"{project} {version(project)} has no {module}.{name}, which a run of "
-                        f"pytest-ultrapar on a pool relies on; tested: {project} {_range(project)}"
+                        f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
                     )
                     raise pytest.UsageError(msg)
 
 
 def untested() -> Iterator[str]:
     """What is said of releases that are newer than the tested ones."""
-    for project, (_, newest) in TESTED.items():
+    for project, tested in TESTED.items():
         found = version(project)
-        if _minor(found) > _minor(newest):
-            tested = f"those that this version was tested with: {_range(project)}"
-            yield f"{project} {found} is newer than {tested}"
-
-
-def _range(project: str) -> str:
-    return " to ".join(TESTED[project])
+        if _minor(found) > _minor(tested[-1]):
+            yield f"{project} {found} is newer than what is tested: {' to '.join(tested)}"
 
 
 def _minor(release: str) -> list[int]:
