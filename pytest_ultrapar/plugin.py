@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session import loading, options
+from pytest_ultrapar.session import compatibility, loading, options
 from pytest_ultrapar.session.async_tests import AsyncTests
 from pytest_ultrapar.session.options import INPUT, NEEDED, usage_errors
 
@@ -80,7 +80,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         required_internals.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
-        config.stash[_planned_workers_key] = xdist_options.n_workers(config)
+        config.stash[_planned_workers_key] = compatibility.n_workers(config)
         config.option.dist, config.option.tx = "no", []
 
 
@@ -226,11 +226,7 @@ def _refuse(config: pytest.Config) -> None:
 
 
 def _n_workers(config: pytest.Config) -> int:
-    if not _has_workers(config):
-        return 1
-    from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
-
-    return xdist_options.n_workers(config)
+    return compatibility.n_workers(config) if _has_workers(config) else 1
 
 
 def _has_workers(config: pytest.Config) -> bool:

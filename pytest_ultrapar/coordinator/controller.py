@@ -8,7 +8,6 @@ from operator import sub
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.protocol import TAKEN
@@ -25,6 +24,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session.compatibility import n_workers
 from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
@@ -130,7 +130,7 @@ class ControllerSession:
         """Be the scheduler. Called once."""
         # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
         # first has not come up.
-        self._n_workers = len(parse_tx_spec_config(config))
+        self._n_workers = n_workers(config)
         return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
-from pytest_ultrapar.session import collection, run_config, selection
+from pytest_ultrapar.session import collection, required_internals, run_config, selection
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
@@ -48,6 +48,7 @@ _PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variable
 def lines(run: Run) -> Iterator[str]:
     """The header of a run: what it runs on."""
     yield from settings_lines(run.options, run.pool, run.lanes)
+    yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
         yield f"only {run.options.only} of run {again.run_id}: {counted(len(again.ids), 'case')}"
     if run.services.faults is not None:

@@ -24,7 +24,7 @@ from _pytest.assertion import rewrite, util
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
-from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
+from _pytest.python import get_direct_param_fixture_func, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
@@ -197,8 +197,8 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
-    """Whether a fixture only hands over a directly parametrised value (`DirectParamFixtureDef`)."""
-    return isinstance(definition, DirectParamFixtureDef)
+    """Whether a fixture only hands over a directly parametrised value."""
+    return definition is not None and definition.func is get_direct_param_fixture_func
 
 
 def will_not_run(item: pytest.Item) -> str | None:

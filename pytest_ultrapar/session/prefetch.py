@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.session.compatibility import annotations_of, signature_of
 
 if TYPE_CHECKING:
     import msgspec
@@ -118,7 +119,7 @@ class Prefetched:
         """What is known of a function. As with any fixture, what has a default is no argument."""
         names = tuple(
             name
-            for name, parameter in inspect.signature(function).parameters.items()
+            for name, parameter in signature_of(function).parameters.items()
             if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
             and parameter.default is parameter.empty
         )
@@ -135,7 +136,7 @@ class Prefetched:
         """Why this function cannot be prefetched as it is, or None. Says what is allowed."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
-        for parameter in inspect.signature(self.function).parameters.values():
+        for parameter in signature_of(self.function).parameters.values():
             if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
                 return (
                     f"{self.place}: argument {parameter!s} of {self.title} is not "
@@ -162,11 +163,9 @@ class Prefetched:
         Raises:
             NameError: The annotation names something that does not exist.
         """
-        annotations = {
-            name: a for name, a in self.function.__annotations__.items() if name == "return"
-        }
         # Only this one: suites import the types of their arguments for type checkers alone.
-        holder = type("Holder", (), {"__annotations__": annotations})
+        own = {name: a for name, a in annotations_of(self.function).items() if name == "return"}
+        holder = type("Holder", (), {"__annotations__": own})
         hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
         return hints.get("return", inspect.Signature.empty)
 

@@ -14,6 +14,7 @@ from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.session.compatibility import is_of_subtest
 from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.session.other_plugins import (
@@ -143,7 +144,7 @@ class CaseReports:
         A subtest's output is added later. Plugins that run a test again may do so while its report
         is made, and log the first one in between, with an outcome of their own.
         """
-        if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
+        if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.session import internals
+from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.mocks import mock_faults
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, is_ours
 
@@ -100,7 +101,7 @@ def _near_misses(item: pytest.Item) -> Iterator[str]:
             )
             return
     test: Any = item.obj  # type: ignore[attr-defined]  # of a `Function`
-    own = ", ".join(inspect.signature(test).parameters)
+    own = ", ".join(signature_of(test).parameters)
     name = _test(item).rpartition("::")[2]
     if inspect.iscoroutinefunction(inspect.unwrap(test)):
         yield (

@@ -124,6 +124,12 @@ def test_wrong_type(wrong_type): pass
 """
 
 
+UNSUPPORTED = (
+    ("error", "failed", None) if pytest.version_tuple >= (8, 4) else ("skipped", "skipped", None)
+)
+"""What becomes of an async test that no plugin runs: pytest 8.3 skips it."""
+
+
 @pytest.mark.cpu_s(3)
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
@@ -161,8 +167,8 @@ def test_outcome_table_holds_in_every_row(project, workers):
         "test_expected_failure_graded[say six]": ("partial", "xfailed", None),
         "test_expected_failure_raises[say seven]": ("error", "xfailed", None),
         "test_expected_failure_inside[say eight]": ("unsolved", "xfailed", None),
-        "test_async[say nine]": ("error", "failed", None),
-        "test_async_behind[say nine]": ("error", "failed", None),
+        "test_async[say nine]": UNSUPPORTED,
+        "test_async_behind[say nine]": UNSUPPORTED,
         "test_failed_by_hand[say ten]": ("unsolved", "failed", None),
         "test_raised_nothing[say ten]": ("unsolved", "failed", None),
         "test_catching[m]": ("infra", "skipped", "overload"),
