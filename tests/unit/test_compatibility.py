@@ -14,13 +14,14 @@ from pytest_ultrapar.session.prefetch import Prefetched
 
 
 def defined(text: str) -> dict[str, object]:
-    """What a module without `from __future__ import annotations` defines."""
+    """What a module defines whose annotations are read late, as all are since Python 3.14."""
     names: dict[str, object] = {"prefetch": prefetch}
+    if sys.version_info < (3, 14):
+        text = f"from __future__ import annotations\n{text}"
     exec(compile(text, "suite.py", "exec", dont_inherit=True), names)
     return names
 
 
-@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are read late since 3.14")
 def test_annotations_of_arguments_may_name_what_only_type_checkers_import():
     names = defined("async def answer(llm: Llm, word: list[Word]) -> str: ...")
     found = Prefetched.of(names["answer"])
@@ -30,7 +31,6 @@ def test_annotations_of_arguments_may_name_what_only_type_checkers_import():
     defined("@prefetch\nasync def answer(llm: Llm, word: list[Word]) -> str: ...")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are read late since 3.14")
 def test_a_return_annotation_that_nothing_defines_is_said():
     found = Prefetched.of(defined("async def answer(llm: Llm) -> Nowhere: ...")["answer"])
     assert "cannot be resolved: name 'Nowhere' is not defined" in str(found.fault())
