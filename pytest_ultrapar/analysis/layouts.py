@@ -40,7 +40,9 @@ class Uses:
         self._models[test][case.model] += 1
         for name, value in case.params.items():
             found = self._values[test].setdefault(name, {})
-            if len(found) <= MOST_VALUES and value is not None:
+            # What has parts is no label.
+            is_label = value is not None and not str(value).startswith(("{", "["))
+            if len(found) <= MOST_VALUES and is_label:
                 found[str(value)] = value
 
     def layouts(self) -> dict[str, tuple[str, ...]]:

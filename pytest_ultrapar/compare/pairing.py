@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import answer_settings
-from pytest_ultrapar.records import Case
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.store.manifest import answers_differ, settings_differ
 
@@ -193,7 +193,7 @@ def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
         yield f"{said}: the same case may ask something else"
-    yield from _first(_files(base.files, new.files), "files of the suite")
+    yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -234,10 +234,14 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     """What became of the suite's files, as far as both runs know and have some in common."""
-    for name in sorted({*base, *new}) if base.keys() & new.keys() else ():
-        if base.get(name) != new.get(name):
-            what = "is new" if name not in base else "is gone" if name not in new else "has changed"
-            yield f"{name} {what}: the same case may ask something else"
+    differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
+    kinds = by_key(
+        ("new" if name not in base else "gone" if name not in new else "changed", name)
+        for name in (differ if base.keys() & new.keys() else ())
+    )
+    for what, names in kinds.items():
+        files = f"{what} file{'s' if len(names) > 1 else ''}"
+        yield f"{files} of the suite: {listed(names)}: the same case may ask something else"
 
 
 def _first(sentences: Iterable[str], noun: str) -> Iterator[str]:

@@ -258,7 +258,7 @@ class Planning(collection.CollectOnly):
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""
         try:
-            run_config.check_keys(run_config.asked_pool(self._config, cases))
+            run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 

@@ -504,7 +504,7 @@ class Run:
         if not self.source.sends:
             return
         pool = run_config.asked_pool(self.config, self._unanswered(cases))
-        run_config.check_keys(pool)
+        run_config.check_keys(self.config, pool)
         self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
         keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path

@@ -149,14 +149,20 @@ def data(config: pytest.Config) -> dict[str, str]:
     return found
 
 
-def check_keys(pool: Pool) -> None:
+def check_keys(config: pytest.Config, pool: Pool) -> None:
     """Make sure that the secrets of all lanes are there, and what the ways to the servers need.
 
     Raises:
         ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
-    read_secrets(pool, os.environ)
-    check_routes(pool, os.environ)
+    try:
+        read_secrets(pool, os.environ)
+        check_routes(pool, os.environ)
+    except ConfigError as error:
+        if config.getoption(Options.pool.dest) or not pool.has_file:
+            raise
+        msg = f"{error}; to run all but evaluations: pytest -o {Options.pool.ini}="
+        raise ConfigError(msg) from error
 
 
 def stops_at_collection(session: pytest.Session) -> bool:

@@ -69,7 +69,10 @@ def test_case_that_is_skipped_needs_no_keys(here):
 
 def test_case_that_will_send_needs_its_key(here, workers):
     result = run(here, workers)
-    assert MISSING in here.refusal(result)
+    said = here.refusal(result)
+    assert MISSING in said
+    assert said.rstrip().endswith("; to run all but evaluations: pytest -o ultrapar_pool=")
+    assert run(here, "-n0", "-o", "ultrapar_pool=").ret == 0
     nothing_is_left(here, result)
 
 

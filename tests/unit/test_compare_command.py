@@ -90,7 +90,7 @@ def test_compare_says_what_was_not_the_same(ultrapar):
 
 
 def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapar, tmp_path):
-    """Nothing of a run that knows none, and five at most."""
+    """Nothing of a run that knows none, and four names at most."""
     files = {"test_a.py": "1", "data/words.jsonl": "2", "conftest.py": "3"}
     now = {**files, "test_a.py": "9", "helper.py": "4"}
     del now["data/words.jsonl"]
@@ -99,12 +99,17 @@ def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapa
         write_run(tmp_path / name, same_cases(4), files=own)
     base = str(tmp_path / "then")
     _, said, _ = ultrapar("compare", base, str(tmp_path / "now"), "--full")
-    for sentence in ("data/words.jsonl is gone", "helper.py is new", "test_a.py has changed"):
-        assert f"different: {sentence}: the same case may ask something else" in said
+    for what, name in (
+        ("gone", "data/words.jsonl"),
+        ("new", "helper.py"),
+        ("changed", "test_a.py"),
+    ):
+        sentence = f"different: {what} file of the suite: {name}: the same case may ask something"
+        assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
-    assert said.count(".txt is new") == 5
-    assert "different: 4 more files of the suite differ" in said
+    names = ", ".join(f"prompt{n}.txt" for n in range(4))
+    assert f"different: new files of the suite: {names} and 5 more: the same case" in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
     assert "the same case may ask" not in said
 

@@ -65,6 +65,7 @@ def test_dimension_is_a_parameter_of_whose_values_there_are_several_cases(values
 def test_repetitions_make_several_cases():
     assert layout(cases_of(repeats=2, word=WORDS)) == ("model", "word")
     assert layout(cases_of(repeats=2, n=range(9))) == ("model",)
+    assert layout(cases_of(repeats=2, pair=('{"a": 1}', '{"a": 2}'))) == ("model",)
 
 
 def test_mark_goes_before_use_also_as_earlier_versions_kept_it():
