@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -99,17 +98,15 @@ def list_lines(
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """The one test that cases are of, and the parameters that tell them apart.
+    """The one test that cases are of, and what its node ids have in brackets.
 
     Where they are of several, or there is one alone, an empty text and their node ids.
     """
-    tests = {case.nodeid.partition("[")[0] for case in cases}
-    parts = [(case.model, *map(str, case.params.values()), f"r{case.repeat}") for case in cases]
-    if len(cases) < 2 or len(tests) > 1 or len({len(own) for own in parts}) > 1:  # noqa: PLR2004
+    parts = [case.nodeid.partition("[") for case in cases]
+    tests = {test for test, _, _ in parts}
+    if len(cases) < 2 or len(tests) > 1:  # noqa: PLR2004
         return "", [case.nodeid for case in cases]
-    varies = [len(set(values)) > 1 for values in zip(*parts, strict=True)]
-    names = ["-".join(itertools.compress(own, varies)) for own in parts]
-    return tests.pop(), names
+    return tests.pop(), [own.removesuffix("]") for _, _, own in parts]
 
 
 def head_line(run: RunCases) -> str:
