@@ -283,7 +283,8 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
         with suppress(OSError):
             if (size := path.stat().st_size) <= room:
                 digest = hashlib.sha256(read_file(path)).hexdigest()
-                found[path.relative_to(root).as_posix()] = digest
+                name = path.relative_to(root).as_posix().encode(errors="backslashreplace")
+                found[name.decode()] = digest
                 room -= size
     return found
 

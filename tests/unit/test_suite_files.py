@@ -32,3 +32,11 @@ def test_what_cannot_be_read_or_is_large_has_none(tmp_path, monkeypatch):
     assert describe_files(tmp_path, ["test_a.py::test", "not/there.py::test"]) == {
         "test_a.py": digest("four")
     }
+
+
+def test_name_that_is_no_text_is_kept_as_one(tmp_path):
+    (tmp_path / "test_a.py").write_text("a")
+    (tmp_path / "\udcff.py").write_text("b")
+    assert describe_files(tmp_path, ["test_a.py::test"]) == {
+        "test_a.py": digest("a"), "\\udcff.py": digest("b"),
+    }  # fmt: skip
