@@ -40,3 +40,12 @@ def test_name_that_is_no_text_is_kept_as_one(tmp_path):
     assert describe_files(tmp_path, ["test_a.py::test"]) == {
         "test_a.py": digest("a"), "\\udcff.py": digest("b"),
     }  # fmt: skip
+
+
+def test_directories_of_runs_are_no_part_of_a_suite(tmp_path):
+    (tmp_path / "test_a.py").write_text("a")
+    for name in ("data/manifest.json", "run/manifest.json", "run/cases.json", "run/run.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = describe_files(tmp_path, ["test_a.py::test"])
+    assert found.keys() == {"test_a.py", "data/manifest.json"}
