@@ -95,6 +95,13 @@ def test_nothing_to_ask_again_says_so(project):
     assert "0 cases" in said
 
 
+def test_whole_run_is_not_resumed_as_one_of_some_cases(project):
+    project.suite(BODY)
+    asked(project)
+    said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
+    assert "--ultrapar-only: the run that is resumed was begun without it; leave out one of" in said
+
+
 def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project, capsys):
     project.suite(BODY)
     asked(project, "--ultrapar-out=whole")
