@@ -22,7 +22,7 @@ from pytest_ultrapar.compare.figures import (
     figure_of_run,
     speedup_notes,
 )
-from pytest_ultrapar.compare.pairing import pair, sample_notes
+from pytest_ultrapar.compare.pairing import pair, part_notes
 from pytest_ultrapar.compare.rules import (
     DEFAULT_RULE_OF_MODEL,
     DEFAULT_RULES,
@@ -306,7 +306,7 @@ def _notes(
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
     if pairing is None:
-        notes += sample_notes(measured)
+        notes += part_notes(measured)
     else:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"different: {each}" for each in (*pairing.questions, *pairing.conditions)]

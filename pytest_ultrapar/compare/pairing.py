@@ -149,11 +149,16 @@ def pair(
     )
 
 
-def sample_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
-    """A sentence for each run that is a sample."""
+def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
+    """A sentence for each run that is a sample, or of cases that were chosen by how they ended."""
     for word, run in runs.items():
         if run.manifest.drawn_from:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
+        if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
+            yield (
+                f"{word} has only cases that ended {ends[0]} in an earlier run: beside that one "
+                "its figures differ by this choice alone"
+            )
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
@@ -164,7 +169,7 @@ def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
 def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator[str]:
     for (word, one, rows), (_, other, _) in permutations(runs):
         theirs = {case.case_id for case in other.cases}
-        yield from sample_notes({f"the {word} run": one})
+        yield from part_notes({f"the {word} run": one})
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
             suites = listed([f"{n} of {suite}" for suite, n in alone.most_common()], _MOST_NAMED)

@@ -283,6 +283,9 @@ def again(options: Options) -> Again:
     except (ConfigError, ResultsError) as error:
         msg = f"{option}: {error}"
         raise ConfigError(msg) from error
+    if options.resume and all(one.name != "only" for one in manifest.effective):
+        msg = f"{option}: the run that is resumed was begun without it; leave out one of the two"
+        raise ConfigError(msg)
     ids = (
         one.case.case_id
         for one in run.cases

@@ -17,7 +17,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> list[str]:
-    """The names of the models of a server without a key, in its order.
+    """The names of the models of a server without a key, in its order, whatever they are made of.
 
     Args:
         base_url: An address of http, which is this machine's.
@@ -35,7 +35,7 @@ def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> li
         connection.request("GET", f"{parts.path}/models")
         with connection.getresponse() as answer:
             told = json.loads(answer.read(_MOST_BYTES))
-        return [check_api_name(where, str(one["id"])) for one in told["data"]]
+        return [str(one["id"]) for one in told["data"]]
     except OSError as error:
         where.refuse(f"no server answers ({error.strerror or error}){how}")
     except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
@@ -78,7 +78,8 @@ def with_served_names(pool: Pool) -> Pool:
 def _only_model(base_url: str) -> str:
     how = f"name one: {base_url}#NAME, or api_name in the pool"
     names = served_models(base_url, how=f"; start it, or {how}")
+    where = Location(f"{base_url}/models")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"
-        Location(f"{base_url}/models").refuse(f"has {len(names)} models ({has}); {how}")
-    return names[0]
+        where.refuse(f"has {len(names)} models ({has}); {how}")
+    return check_api_name(where, names[0])

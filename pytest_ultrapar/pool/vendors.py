@@ -105,9 +105,11 @@ def _at_server(location: Location, word: str) -> Named:
         )
     if url.count("/") == 2:  # noqa: PLR2004 - those of http://
         url += "/v1"
-    place = address_of(url).partition("://")[2].removesuffix("/v1")
+    place = _checked(location, address_of(url).partition("://")[2].removesuffix("/v1"))
     provider = place.replace("/", ":")
     if not name:
+        if not url.startswith("http:"):
+            location.refuse("must name its model, #NAME: only a server of http:// is asked for it")
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 

@@ -55,9 +55,10 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     line: int
 
     @classmethod
-    def of(cls, code: CodeType, line: int) -> Frame:
-        """The place at a line of some code."""
-        return cls(code.co_filename, code.co_name, code.co_firstlineno, line)
+    def of(cls, code: CodeType, line: int | None) -> Frame:
+        """The place at a line of some code, at its first where that is not known."""
+        file, begins = str(without_surrogates(code.co_filename)), code.co_firstlineno
+        return cls(file, code.co_name, begins, line or begins)
 
 
 class Raised(msgspec.Struct, frozen=True):

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
+from pytest_ultrapar.report.text import one_line, shorten
 from pytest_ultrapar.system.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
-_FAULTS = (OSError, ValueError, TypeError, csv.Error, msgspec.MsgspecError)
+_FAULTS = (OSError, ValueError, TypeError, RecursionError, csv.Error, msgspec.MsgspecError)
 """What readers raise, pyarrow's among them."""
+_MOST_CHARS = 1_000
 _MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
 
 
@@ -86,7 +88,7 @@ class _Place:
 
     def refuse(self, what: str) -> NoReturn:
         msg = f"{self.path}{f':{self.line}' if self.line else ''}: {what}"
-        raise pytest.Collector.CollectError(msg) from None
+        raise pytest.Collector.CollectError(one_line(shorten(msg, _MOST_CHARS))) from None
 
 
 def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:

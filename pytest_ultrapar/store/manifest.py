@@ -270,7 +270,7 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
         tests: Node ids.
 
     Returns:
-        By paths from the root, of files that can be read, `_MOST_BYTES` all together.
+        By paths from the root, of files that can be read, `_MOST_BYTES` all together; none of runs.
     """
     folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
     above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
@@ -281,9 +281,11 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
     room = _MOST_BYTES
     for path in sorted(one for one in paths if one.suffix in _SUITE):
         with suppress(OSError):
-            if (size := path.stat().st_size) <= room:
+            is_of_run = (path.parent / LOCK_NAME).exists()
+            if not is_of_run and (size := path.stat().st_size) <= room:
                 digest = hashlib.sha256(read_file(path)).hexdigest()
-                found[path.relative_to(root).as_posix()] = digest
+                name = path.relative_to(root).as_posix().encode(errors="backslashreplace")
+                found[name.decode()] = digest
                 room -= size
     return found
 

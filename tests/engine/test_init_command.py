@@ -105,7 +105,7 @@ def test_nothing_found_is_said_with_what_to_do(init, tmp_path):
 
 def test_server_that_names_its_model_by_a_path_is_in_the_pool(init, monkeypatch):
     with ScriptedServer() as server:
-        server.served = ["/models/a.gguf", "odd@name"]
+        server.served = ["two words", "a\x1b[31m\n", "/models/a.gguf", "odd@name", "x" * 999]
         monkeypatch.setenv("VLLM_BASE_URL", server.base_url)
         assert init()[0] == 0
     (model,) = read().providers[0].models

@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from pytest_ultrapar.cli import main
 from tests.plugin.conftest import said_by
 
 BODY = """
@@ -92,6 +93,27 @@ def test_nothing_to_ask_again_says_so(project):
     project.run(*FIRST, "-k", "right")
     said = said_by(project.run(*FIRST, "--ultrapar-only=infra,error"), 5)
     assert "0 cases" in said
+
+
+def test_whole_run_is_not_resumed_as_one_of_some_cases(project):
+    project.suite(BODY)
+    asked(project)
+    said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
+    assert "--ultrapar-only: the run that is resumed was begun without it; leave out one of" in said
+
+
+def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project, capsys):
+    project.suite(BODY)
+    asked(project, "--ultrapar-out=whole")
+    asked(project, "--ultrapar-out=again", "--ultrapar-only=unsolved,partial",
+          "--ultrapar-only-of=whole")  # fmt: skip
+    note = "the new run has only cases that ended unsolved,partial in an earlier run"
+    for command in (["compare", "whole", "again"], ["gate", "again", "--baseline", "whole"]):
+        capsys.readouterr()
+        main(command)
+        assert note in " ".join(capsys.readouterr().out.split())
+    main(["gate", "again", "--rule", "solved_rate>=0"])
+    assert note.replace("new ", "") in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

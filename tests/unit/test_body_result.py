@@ -72,3 +72,18 @@ def test_class_that_is_not_there_any_more_is_known_by_its_name():
     again = raised.again()
     assert type(again).__qualname__ == GoneError.__qualname__
     assert str(again) == "no more"
+
+
+async def raises_in_odd_code():
+    def odd():
+        raise LookupError
+
+    odd.__code__ = odd.__code__.replace(co_filename="/\udcff.py", co_linetable=b"")
+    odd()
+
+
+def test_place_without_a_line_in_a_file_whose_name_is_no_text_is_said():
+    raised = said_by(raises_in_odd_code).raised
+    assert raised is not None
+    assert (raised.frames[-1].function, raised.frames[-1].line > 0) == ("odd", True)
+    assert isinstance(raised.again(), LookupError)

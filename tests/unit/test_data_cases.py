@@ -98,6 +98,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("empty.csv", "a,b\n", {}, ":1: there are no rows"),
         ("broken.jsonl", '{"a": 1}\n{"a": \n', {}, ":2: Input data was truncated"),
         ("list.jsonl", "\n[1]\n", {}, ":2: Expected `object`, got `array`"),
+        ("deep.jsonl", '{"a": ' + "[" * 5_000, {}, ":1: maximum recursion depth"),
         ("latin.jsonl", b'{"a": "\xe4"}', {}, ":1: Invalid UTF-8"),
         ("latin.csv", b"a\n1\n\xe4\n", {}, ":3: 'utf-8' codec can't decode byte 0xe4"),
         ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, and the first line names 2"),
@@ -105,6 +106,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("quote.csv", 'a,b\n1,2\n"3,4\n', {}, ":3: unexpected end of data"),
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
         ("no.jsonl", '{"w": 1}', {"id": "name"}, ":1: there is no column 'name'; there is w"),
+        ("c.csv", "\x1b[31m\n1\n", {"id": "w"}, ":2: there is no column 'w'; there is \\x1b[31m"),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("null.jsonl", '{"w": null}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("ids.csv", "w\na\nb\na\n", {"id": "w"}, ":4: the id 'a' is that of line 2, too"),
@@ -117,6 +119,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("mark.jsonl", '{"w": "a b-c"}', {"marks": "w"}, ":1: marks must be names"),
         ("mark.jsonl", '{"w": "hard"}', {"marks": "w"}, ":1: 'hard' not found in `markers`"),
         ("mark.jsonl", '{"w": 3}', {"marks": "w"}, ":1: marks must be names such"),
+        ("long.jsonl", f'{{"w": "{"-" * 9_000}"}}', {"marks": "w"}, ":1: marks must be names such"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name, text, how, said):
@@ -128,6 +131,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name
     [sentence] = refusal.value.args
     assert sentence.startswith(f"{path}{said}")
     assert "\n" not in sentence
+    assert len(sentence) < 2_000
 
 
 def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):

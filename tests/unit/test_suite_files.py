@@ -32,3 +32,20 @@ def test_what_cannot_be_read_or_is_large_has_none(tmp_path, monkeypatch):
     assert describe_files(tmp_path, ["test_a.py::test", "not/there.py::test"]) == {
         "test_a.py": digest("four")
     }
+
+
+def test_name_that_is_no_text_is_kept_as_one(tmp_path):
+    (tmp_path / "test_a.py").write_text("a")
+    (tmp_path / "\udcff.py").write_text("b")
+    assert describe_files(tmp_path, ["test_a.py::test"]) == {
+        "test_a.py": digest("a"), "\\udcff.py": digest("b"),
+    }  # fmt: skip
+
+
+def test_directories_of_runs_are_no_part_of_a_suite(tmp_path):
+    (tmp_path / "test_a.py").write_text("a")
+    for name in ("data/manifest.json", "run/manifest.json", "run/cases.json", "run/run.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    found = describe_files(tmp_path, ["test_a.py::test"])
+    assert found.keys() == {"test_a.py", "data/manifest.json"}

@@ -120,6 +120,10 @@ REFUSED = {
     f"http://localhost:1/v1?k={CANARY}": "must not hold a query or fragment",
     "https://example.com/v1#m": 'needs no key (got host "example.com"); for another one set OPENAI',
     "ftp://localhost/v1": "must begin with https://",
+    f"http://localhost:1/{CANARY}": "what looks like a secret, which is not shown",
+    "http://localhost:1/<b>/v1": 'must be made of letters, digits and . _ : - (got "<b>")',
+    "https://localhost:1/v1": "must name its model, #NAME",
+    "HTTP://localhost:1/v1": "must name its model, #NAME",
 }
 
 
