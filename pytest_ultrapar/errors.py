@@ -6,6 +6,8 @@ secret.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 EXIT_UNUSABLE = 4
 """The exit code where input, results or files cannot be used, as pytest has it for wrong usage:
 never 1, which says that a test, a rule or a lane failed."""
@@ -20,6 +22,16 @@ class ConfigError(UltraparError):
 
     The plugin turns it into `pytest.UsageError` (exit code 4, no traceback).
     """
+
+
+def refuse(message: str) -> NoReturn:
+    """Say why what the user gave cannot be used.
+
+    Raises:
+        ConfigError: Always.
+    """
+    # From None: what led here is the user's text, which a chained traceback would show.
+    raise ConfigError(message) from None
 
 
 class BrokerGoneError(UltraparError, ConnectionError):

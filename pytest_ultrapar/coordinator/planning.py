@@ -33,7 +33,7 @@ from pytest_ultrapar.coordinator.header import (
 )
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import ConfigError, UltraparError, refuse
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, PHASE, Mode
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
@@ -78,8 +78,7 @@ class Planning(collection.CollectOnly):
         self._gate = gate
         self._lines: list[str] = []
         if self._options.resume is not None:
-            msg = "--ultrapar-plan plans a whole run; leave out --ultrapar-resume"
-            raise ConfigError(msg)
+            refuse("--ultrapar-plan plans a whole run; leave out --ultrapar-resume")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -20,7 +20,7 @@ from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
-from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
 from pytest_ultrapar.pool.served import unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
@@ -189,11 +189,10 @@ class Run:
         if (directory / FILE_NAME).exists():
             self.resumed = read_manifest(directory)
             if self.resumed.shard != shard:
-                msg = (
+                refuse(
                     f"--ultrapar-resume: {directory} cannot be finished by this run: "
                     f"{shards_differ(self.resumed.shard, shard)}"
                 )
-                raise ConfigError(msg)
             if self.resumed.drawn_from and self.options.sample is None:
                 was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
                 self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
@@ -235,11 +234,10 @@ class Run:
             mode=self.options.mode,
         )
         if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
-            msg = (
+            refuse(
                 f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
                 f"{len(cases)} cases: name the suite, the selection and the models that it had"
             )
-            raise ConfigError(msg)
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
             # Stored answers come in no order and at no rate: which episodes run together says
@@ -284,8 +282,7 @@ class Run:
                     "answers to the earlier data"
                 )
         if said is not None:
-            msg = f"--ultrapar-resume: {run} cannot be finished by this run: {said}"
-            raise ConfigError(msg)
+            refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
         """Say where the data of a case changed, as a request may have that is looked for.
@@ -297,11 +294,10 @@ class Run:
         assert found is not None
         origins = Origins(found.origins)
         if cases and all(isinstance(origins.find(case), str) for case in cases):
-            msg = (
+            refuse(
                 f"--ultrapar-replay: run {replayed.run_id} has none of these {len(cases)} cases: "
                 "name the suite, the selection and the models that it had"
             )
-            raise ConfigError(msg)
         answered = [one.case for one in found.origins if one.position is not None]
         if changed := changed_message(answered, cases):
             self.notes.append(
@@ -407,11 +403,10 @@ class Run:
             return manifest
         differences = resume_differences(earlier, manifest)
         if differences:
-            msg = (
+            refuse(
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-            raise ConfigError(msg)
         # It stands until this session has measured something, if it is about the same limits.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,

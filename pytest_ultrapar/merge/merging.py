@@ -25,7 +25,7 @@ from pytest_ultrapar.analysis.requests import RequestLog, audit
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.joining import (
     Standing,
@@ -131,11 +131,10 @@ def merge(
         for source in sources:
             stack.enter_context(held(source.directory, OPTION))
             if out.resolve().is_relative_to(source.directory.resolve()):
-                msg = (
+                refuse(
                     f"--out: {out} is or lies in one of the runs to merge, which are only read; "
                     "name an empty or a new directory elsewhere"
                 )
-                raise ConfigError(msg)
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
         with cannot(f"write the merged run in {out}"):
@@ -152,8 +151,7 @@ def _staged(out: Path) -> Iterator[Path]:
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            msg = f"--out: {out} is not empty; name an empty or a new directory"
-            raise ConfigError(msg)
+            refuse(f"--out: {out} is not empty; name an empty or a new directory")
         shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
         stage.mkdir(mode=0o700)
     try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
@@ -147,11 +147,10 @@ class WhichLog(_Written):
             ConfigError: There are fewer.
         """
         if self.number is not None and self.number > n_workers:
-            msg = (
+            refuse(
                 f"{origin} must be between 1 and {n_workers}, the number of worker processes "
                 f"(got {self.number})"
             )
-            raise ConfigError(msg)
 
 
 class Ports(tuple[int, ...]):

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.again import again_command
@@ -75,8 +75,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
-        msg = f"{run_dir} has no results yet"
-        raise ConfigError(msg)
+        refuse(f"{run_dir} has no results yet")
     figures, statistics = read_figures(tables, manifest), summary.statistics
     drawn = (
         passes_plot(figures.passes),
