@@ -6,7 +6,11 @@ secret.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXIT_UNUSABLE = 4
 """The exit code where input, results or files cannot be used, as pytest has it for wrong usage:
@@ -99,3 +103,19 @@ class ReplayMissError(BadRequestError):
 
 class ResultsError(UltraparError):
     """A journal, table or manifest cannot be read, written or trusted."""
+
+
+@contextmanager
+def unusable(where: str = "") -> Iterator[None]:
+    """Refuse what the user named where it cannot be read.
+
+    Args:
+        where: What named it, to stand before the message.
+
+    Raises:
+        ConfigError: The block raised it, or `ResultsError`.
+    """
+    try:
+        yield
+    except (ConfigError, ResultsError) as error:
+        refuse(f"{where}{error}")

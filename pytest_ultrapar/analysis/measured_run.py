@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
 from pytest_ultrapar.records import GRADED, Case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -138,7 +138,7 @@ def find_measured_run(name: str) -> MeasuredRun:
         bench = _find_bench(name)
         directory = bench.run if bench is not None else resolve_run(name)
     directory = directory.resolve()
-    try:
+    with unusable():
         manifest = read_manifest(directory)
         run = MeasuredRun(
             directory,
@@ -148,8 +148,6 @@ def find_measured_run(name: str) -> MeasuredRun:
             _speeds(directory, manifest.run_id),
             bench,
         )
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
     _check(run)
     return run
 
@@ -195,10 +193,8 @@ def _find_bench(name: str) -> Bench | None:
         path = place / BENCHMARK_FILE
         if (place / MANIFEST_NAME).is_file() or not path.is_file():
             continue
-        try:
+        with unusable():
             runs = read_speeds(path)
-        except ResultsError as error:
-            raise ConfigError(str(error)) from error
         if not runs:
             continue
         directory = place / judged_run(runs).mode

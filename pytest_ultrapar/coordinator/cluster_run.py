@@ -100,7 +100,8 @@ class ClusterRun:
         assert options.cluster_run is not None
         self.name = options.cluster_run
         self.shard = options.shard
-        self.host = options.cluster_host or _machine_name()
+        machine = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100]
+        self.host = options.cluster_host or machine or "host"
         if self.shard is not None:
             # Hosts of different shards never have the same name.
             self.host += f"-{self.shard.host}"
@@ -367,10 +368,6 @@ class ClusterRun:
                 "ultrapar merge keeps one"
             )
         return lines
-
-
-def _machine_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100] or "host"
 
 
 def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
 from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
@@ -226,17 +226,12 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
         ConfigError: There is no such run, it has no results, or it asked something else.
     """
     directory = resolve_run(name)
-    try:
+    with unusable("--ultrapar-reuse: "):
         manifest = read_manifest(directory)
         found = differences(manifest, seed=seed, data=data, pool=pool)
         if found:
-            refuse(
-                f"--ultrapar-reuse: {directory} cannot be reused by this run: {'; '.join(found)}"
-            )
+            refuse(f"{directory} cannot be reused by this run: {'; '.join(found)}")
         ids = graded_in_subprocess(directory)
-    except ResultsError as error:
-        msg = f"--ultrapar-reuse: {error}"
-        raise ConfigError(msg) from error
     found_ids: dict[Question, str] = {}
     for case in read_cases(directory):
         if case.case_id in ids:
@@ -276,12 +271,9 @@ def again(options: Options) -> Again:
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
-    try:
+    with unusable(f"{option}: "):
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
-    except (ConfigError, ResultsError) as error:
-        msg = f"{option}: {error}"
-        raise ConfigError(msg) from error
     ids = (
         one.case.case_id
         for one in run.cases

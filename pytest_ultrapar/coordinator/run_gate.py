@@ -17,7 +17,7 @@ from pytest_ultrapar.compare.rules import (
     check_scores,
     parse_rule,
 )
-from pytest_ultrapar.errors import ConfigError, refuse
+from pytest_ultrapar.errors import refuse, unusable
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.report.sections import text_lines
 from pytest_ultrapar.session.source import PoolLanes, Regrade
@@ -117,11 +117,8 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     if options.gate_baseline is None:
         check_baseline(rules)
         return RunGate(rules, None, options.seed, options.gate_undecided)
-    try:
+    with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
-    except ConfigError as error:
-        msg = f"--ultrapar-gate-baseline: {error}"
-        raise ConfigError(msg) from error
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
         refuse(f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed")
     check_scores(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
+from pytest_ultrapar.errors import ConfigError, refuse, unusable
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
@@ -156,11 +156,8 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
             f"{given} and --ultrapar-out name the same run, {run}; leave out --ultrapar-out, or "
             "name a directory that does not exist yet"
         )
-    try:
+    with unusable(f"{given}: "):
         earlier = read_manifest(run)
-    except ResultsError as error:
-        msg = f"{given}: {error}"
-        raise ConfigError(msg) from error
     _settle_earlier_shard(options, given, run.name, earlier.shard)
     said = {value.name: value.value for value in earlier.effective}
     taken: dict[str, object] = {"seed": earlier.seed}
