@@ -28,16 +28,7 @@ from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
 from pytest_ultrapar.session.runtime import write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store.cases_file import (
-    cases_digest,
-    changed_message,
-    missing_message,
-    read_generated,
-    read_plan,
-    read_tables,
-    settle_cases,
-    suite_digest,
-)
+from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
@@ -196,7 +187,7 @@ class Run:
             if self.resumed.drawn_from and self.options.sample is None:
                 was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
                 self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
-        settle_cases(directory)
+        cases_file.settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
@@ -271,10 +262,10 @@ class Run:
         if self.regraded is None and self.resumed is None:
             return
         run = resolve_run(self.options.regrade) if self.options.regrade else self.directory.path
-        then = read_plan(run)
+        then = cases_file.read_plan(run)
         answered = [case for case in cases if case.case_id in self.recovered]
-        said = None if self.resumed is None else missing_message(then, cases)
-        if said is None and (changed := changed_message(then, answered)):
+        said = None if self.resumed is None else cases_file.missing_message(then, cases)
+        if said is None and (changed := cases_file.changed_message(then, answered)):
             self.notes.append(f"{changed}; the answers to the earlier data are kept")
             if self.resumed is not None and not self.options.keep_changed:
                 said = (
@@ -299,7 +290,7 @@ class Run:
                 "name the suite, the selection and the models that it had"
             )
         answered = [one.case for one in found.origins if one.position is not None]
-        if changed := changed_message(answered, cases):
+        if changed := cases_file.changed_message(answered, cases):
             self.notes.append(
                 f"{changed}; the answers to the earlier data are replayed, and a request that is "
                 "another now is a miss"
@@ -327,7 +318,7 @@ class Run:
             if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
-        settle_cases(self.directory.path)
+        cases_file.settle_cases(self.directory.path)
         try:
             self.directory.point_latest()
         except ResultsError as error:
@@ -370,8 +361,8 @@ class Run:
             repeats=options.repeats.n,
             n_planned=len(cases),
             collected_s=boot_s() - self.collecting_since_s,
-            suite_digest=suite_digest(cases),
-            cases_digest=cases_digest(directory.path),
+            suite_digest=cases_file.suite_digest(cases),
+            cases_digest=cases_file.cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
             effective=(*pool.effective, *effective(options)),
             versions=describe_versions(),
@@ -383,7 +374,7 @@ class Run:
             files=describe_files(self.config.rootpath, (case.nodeid for case in cases)),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
-            summary_by=_summary_by(read_tables(directory.path).values()),
+            summary_by=_summary_by(cases_file.read_tables(directory.path).values()),
             resumed=resumed,
             measured_from=self.started_at if resumed else None,
             restricted=self._restricted,
@@ -392,7 +383,7 @@ class Run:
             shard=str(options.shard) if options.shard is not None else None,
             host=self._host(),
             cluster_run=options.cluster_run,
-            generated=read_generated(directory.path),
+            generated=cases_file.read_generated(directory.path),
             currency=pool.currency,
             prices=pool.prices,
             pool_lanes=lanes,
@@ -526,7 +517,7 @@ class Run:
             shard.n,
             self.options.seed,
             self.pool.digest,
-            read_generated(self.directory.path),
+            cases_file.read_generated(self.directory.path),
             [limit for name, limit in self.pool.undivided.items() if name in on_path],
         )
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
@@ -579,7 +570,7 @@ class Run:
             self.keys.give_back_unused()
         options = self.options
         with suppress(ResultsError):
-            settle_cases(self.directory.path)
+            cases_file.settle_cases(self.directory.path)
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()
