@@ -84,16 +84,13 @@ class ShardCut:
     ) -> None:
         """Cut what pytest does not generate, such as doctests; say what all shards are cut from."""
         seed = run_config.settings(config)[0].seed
-        kept: list[pytest.Item] = []
-        left_out: list[pytest.Item] = []
-        for item in items:
-            is_ours = internals.test_identity(item) in self._cut or is_in(
-                self._shard, collection.case_id_of(item, seed)
-            )
-            (kept if is_ours else left_out).append(item)
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = kept
+        kept = [
+            item
+            for item in items
+            if internals.test_identity(item) in self._cut
+            or is_in(self._shard, collection.case_id_of(item, seed))
+        ]
+        collection.keep(items, kept)
         digest = f"{self._sum % _IDS:016x}"
         config.stash[selection.generated_key] = Generated(self._n_cases, digest)
         for suite, source in self._shares.items():
