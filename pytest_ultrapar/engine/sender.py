@@ -52,13 +52,7 @@ from pytest_ultrapar.engine.lane_check import send_check
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.errors import (
-    BadRequestError,
-    InfraError,
-    NoLaneError,
-    PromptRefused,
-    refuse,
-)
+from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt

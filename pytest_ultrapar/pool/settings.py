@@ -609,9 +609,7 @@ class Options:
         is_recorded=True,
     )
     debug_process_num: Setting[int | None] = Setting(
-        kind=int,
-        between=PROCESS_NUM,
-        variable="DEBUG_PROCESS_NUM",
+        kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")
