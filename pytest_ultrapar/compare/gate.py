@@ -12,7 +12,16 @@ from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, n_repetitions, repetitions_of
-from pytest_ultrapar.compare import figures
+from pytest_ultrapar.compare.figures import (
+    CELL_FIGURES,
+    SERVICE_MEANS,
+    Figure,
+    NoFigureError,
+    change,
+    client_notes,
+    figure_of_run,
+    speedup_notes,
+)
 from pytest_ultrapar.compare.pairing import pair, sample_notes
 from pytest_ultrapar.compare.rules import (
     DEFAULT_RULE_OF_MODEL,
@@ -63,7 +72,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: Rule
     verdict: Verdict
-    figure: figures.Figure | None = None
+    figure: Figure | None = None
     n: int = 0
     n_to_decide: int | None = None
     note: str = ""
@@ -144,15 +153,13 @@ def judge(
     for rule in rules:
         try:
             if pairing is None or not rule.needs_baseline:
-                figure = figures.figure_of_run(rule, run, rows)
-                judged.append(_judged(rule, figure, figures.client_notes({"the run": run})))
+                figure = figure_of_run(rule, run, rows)
+                judged.append(_judged(rule, figure, client_notes({"the run": run})))
             elif rule.metric == SAME_ANSWERS:
                 judged.append(_same_answers(rule, pairing))
             else:
-                judged.append(
-                    _judged(rule, figures.change(rule, pairing), figures.client_notes(measured))
-                )
-        except figures.NoFigureError as error:
+                judged.append(_judged(rule, change(rule, pairing), client_notes(measured)))
+        except NoFigureError as error:
             judged.append(Judged(rule=rule, verdict="no figure", note=str(error)))
     return GateResult(
         run=run.run_id,
@@ -225,7 +232,7 @@ def check_repetitions(
             )
 
 
-def _judged(rule: Rule, figure: figures.Figure, held_up: Sequence[str]) -> Judged:
+def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
     """Judge a rule by its figure; `held_up` says which runs a client slowed down."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
@@ -246,7 +253,7 @@ def _judged(rule: Rule, figure: figures.Figure, held_up: Sequence[str]) -> Judge
     )
 
 
-def _verdict(rule: Rule, figure: figures.Figure, interval: Interval) -> Verdict:
+def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     low, high = interval
     better_above = rule.side == ">="
     failed = high < rule.bound if better_above else low > rule.bound
@@ -257,7 +264,7 @@ def _verdict(rule: Rule, figure: figures.Figure, interval: Interval) -> Verdict:
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
-def _n_to_decide(figure: figures.Figure, interval: Interval, bound: float) -> int | None:
+def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
     """Cases with which the interval would end at the bound, if the figure stays what it is.
 
     Intervals shrink with the square root of the number of cases.
@@ -278,7 +285,7 @@ def _same_answers(rule: Rule, pairing: Pairing) -> Judged:
     try:
         found = equivalence(base, new)
     except ConfigError as error:
-        raise figures.NoFigureError(str(error)) from error
+        raise NoFigureError(str(error)) from error
     verdicts: dict[str, Verdict] = {"same": "pass", "different": "FAIL", "undecided": "undecided"}
     return Judged(rule=rule, verdict=verdicts[found.verdict], n=found.n, note=found.text)
 
@@ -293,11 +300,11 @@ def _notes(
     if any(each.rule.confidence != CONFIDENCE for each in judged):
         notes.append("the intervals of all models' solved rates hold jointly (Bonferroni)")
     if any(repetitions_of(each.rule.metric) is not None for each in judged):
-        notes.append(figures.CELL_FIGURES)
+        notes.append(CELL_FIGURES)
     if any(each.rule.metric == "speedup" for each in judged):
-        notes += figures.speedup_notes(measured)
+        notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
-        notes.append(figures.SERVICE_MEANS)
+        notes.append(SERVICE_MEANS)
     if pairing is None:
         notes += sample_notes(measured)
     else:

@@ -271,9 +271,12 @@ def again(options: Options) -> Again:
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
-    with unusable(f"{option}: "):
+    try:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
+    except (ConfigError, ResultsError) as error:
+        msg = f"{option}: {error}"
+        raise ConfigError(msg) from error
     ids = (
         one.case.case_id
         for one in run.cases

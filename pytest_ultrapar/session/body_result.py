@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from traceback import walk_tb
-from types import FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,6 +54,11 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     begins: int
     line: int
 
+    @classmethod
+    def of(cls, code: CodeType, line: int) -> Frame:
+        """The place at a line of some code."""
+        return cls(code.co_filename, code.co_name, code.co_firstlineno, line)
+
 
 class Raised(msgspec.Struct, frozen=True):
     """An exception as data.
@@ -73,11 +78,10 @@ class Raised(msgspec.Struct, frozen=True):
         """What an exception says."""
         kind = type(error)
         frames = [
-            Frame(code.co_filename, code.co_name, code.co_firstlineno, line)
+            Frame.of(frame.f_code, line)
             for frame, line in walk_tb(error.__traceback__)
-            for code in [frame.f_code]
             # A frame whose locals are looked at holds on to them (3.12), here to the error itself.
-            if code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
+            if frame.f_code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
         ]
         # The first is the test's own, from which on pytest shows them.
         frames[_MOST_FRAMES:-_MOST_FRAMES] = []
