@@ -94,10 +94,7 @@ def _compact(
     run_dir: Path, written: Callable[[int, int], None], begun: Intake | None
 ) -> RunSummary:
     began_s = time.monotonic()
-    with (
-        closing(_taken_up(run_dir, begun)) as taken,
-        ThreadPoolExecutor(1) as beside,
-    ):
+    with closing(_taken_up(run_dir, begun)) as taken, ThreadPoolExecutor(1) as beside:
         manifest = read_manifest(run_dir)
         history, tables, n_cases = taken.history, taken.tables, taken.n_cases
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))

@@ -42,9 +42,8 @@ class Grid(msgspec.Struct, frozen=True):
 
     def at(self, case: Case) -> list[int | None]:
         """For each parameter, which of its values a case has; None where it has none."""
-        found = {name: _text(case, name) for name in self.values}
         return [
-            values.index(text) if (text := found[name]) is not None else None
+            values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,10 +110,8 @@ def _compare(pairing: Pairing) -> Comparison:
     figures: dict[str, Figure] = {}
     for metric in SPEED:
         form: Form = "difference" if metric == "coverage" else "relative"
-        try:
+        with suppress(NoFigureError):
             figures[metric] = change(Rule(metric, metric, form=form), pairing)
-        except NoFigureError:
-            continue
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     cells = _cells(pairing, graded)
     names = shown_tests(case.test for case in pairing.cases)

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import answer_settings
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, listed
@@ -68,8 +68,9 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
         ConfigError: They are one and the same.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
-        msg = f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
-        raise ConfigError(msg)
+        refuse(
+            f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
+        )
 
 
 def refuse_nothing_common(
@@ -100,8 +101,7 @@ def refuse_nothing_common(
         why = f"the suite was {was} and is {is_now}"
     else:
         why = "models, tests or parameters are not the same"
-    msg = f"{what} has no case in common with {base.directory}: {why}"
-    raise ConfigError(msg)
+    refuse(f"{what} has no case in common with {base.directory}: {why}")
 
 
 def pair(
@@ -119,11 +119,10 @@ def pair(
     refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
     common = [case_id for case_id in base_rows if case_id in new_rows]
     if not any(base_rows[each].graded and new_rows[each].graded for each in common):
-        msg = (
+        refuse(
             f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
             " but none of them was graded in both"
         )
-        raise ConfigError(msg)
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
     known = set(common)

@@ -53,6 +53,8 @@ MOST_LINES = 15
 _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
+_CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
+"""Behind the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -249,27 +251,19 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
 def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
     looks = [look for look in every if every_look or _is_telling(look)]
     n_hidden = len(every) - len(looks)
-    hidden = (
-        f"{counted(n_hidden, 'more figure')} did not change beyond chance; --full lists them",
+    notes = []
+    if n_hidden:
+        hidden = counted(n_hidden, "more figure")
+        notes.append(f"{hidden} did not change beyond chance; --full lists them")
+    if any(repetitions_of(look.figure) is not None for look in looks):
+        notes.append(CELL_FIGURES)
+    notes.append(
+        "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
+        " row alone, the verdict at the top for all rows; there changes of a rate up to"
+        f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
+        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none"
     )
-    return Section(
-        title=title,
-        header=_LOOK,
-        rows=tuple(map(_look_row, looks)),
-        n_names=2,
-        notes=(
-            *(hidden if n_hidden else ()),
-            *(
-                [CELL_FIGURES]
-                if any(repetitions_of(look.figure) is not None for look in looks)
-                else []
-            ),
-            "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
-            " row alone, the verdict at the top for all rows; there changes of a rate up to"
-            f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none",
-        ),
-    )
+    return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
 
 def _look_row(look: Look) -> tuple[str, ...]:
@@ -301,22 +295,9 @@ def _cells(comparison: Comparison) -> Section:
         f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the cells listed "
         "are expected to be chance"
     )
-    return Section(
-        title=f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}",
-        header=(
-            *by,
-            "n",
-            "baseline",
-            "new",
-            "change",
-            "solved in baseline only",
-            "in new only",
-            "p",
-        ),
-        rows=tuple(_cell_row(cell) for cell in shown),
-        n_names=len(by),
-        notes=tuple(notes),
-    )
+    title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
+    rows = tuple(map(_cell_row, shown))
+    return Section(title, (*by, *_CELL), rows, n_names=len(by), notes=tuple(notes))
 
 
 def _cell_row(cell: Cell) -> tuple[str, ...]:
@@ -379,14 +360,9 @@ def gate_section(result: GateResult) -> Section:
     if result.simulated:
         notes.append(SIMULATED)
     header, rows = columns_of([_row(each) for each in result.judged])
-    return Section(
-        title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
-        f" {verdicts}",
-        header=header,
-        rows=tuple(rows),
-        n_names=2,
-        notes=tuple(notes),
-    )
+    named = f"{result.named}, " if result.named else ""
+    title = f"gate: {named}run {result.run}{against}: {verdicts}"
+    return Section(title, header, tuple(rows), n_names=2, notes=tuple(notes))
 
 
 def failure_line(result: GateResult) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
 from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
@@ -82,8 +82,7 @@ def find_history(
         why = "; ".join(found.notes)
         if given is None:
             return History(_NOTHING, (f"not from {directory}: {why}",))
-        msg = f"{_OPTION}: {directory} says nothing about this run: {why}"
-        raise ConfigError(msg)
+        refuse(f"{_OPTION}: {directory} says nothing about this run: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -227,16 +226,12 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
         ConfigError: There is no such run, it has no results, or it asked something else.
     """
     directory = resolve_run(name)
-    try:
+    with unusable("--ultrapar-reuse: "):
         manifest = read_manifest(directory)
         found = differences(manifest, seed=seed, data=data, pool=pool)
         if found:
-            msg = f"--ultrapar-reuse: {directory} cannot be reused by this run: {'; '.join(found)}"
-            raise ConfigError(msg)
+            refuse(f"{directory} cannot be reused by this run: {'; '.join(found)}")
         ids = graded_in_subprocess(directory)
-    except ResultsError as error:
-        msg = f"--ultrapar-reuse: {error}"
-        raise ConfigError(msg) from error
     found_ids: dict[Question, str] = {}
     for case in read_cases(directory):
         if case.case_id in ids:
@@ -271,11 +266,10 @@ def again(options: Options) -> Again:
     option = Options.only.option
     words = {word.strip() for word in str(options.only).split(",")}
     if not words <= {*_ENDS}:
-        msg = (
+        refuse(
             f"{option} takes some of {', '.join(_ENDS)}, with commas between them "
             f"(got {options.only!r})"
         )
-        raise ConfigError(msg)
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
     try:
         directory = resolve_run(earlier)

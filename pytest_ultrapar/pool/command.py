@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import Location
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
-
-    from pytest_ultrapar.pool.vendors import Named
-
 
 NAME = "init"
 SUMMARY = "write a pool.toml of the models that the environment has"
@@ -48,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.pool.config import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
     from pytest_ultrapar.pool.setting_values import Overrides  # noqa: PLC0415
-    from pytest_ultrapar.pool.vendors import named, pool_text, vendors  # noqa: PLC0415
+    from pytest_ultrapar.pool.vendors import named, of_environment, pool_text  # noqa: PLC0415
 
     file, where = arguments.file, Location("--model")
     models = [named(where, word, os.environ) for word in arguments.model]
-    models = models or [one for vendor in vendors() for one in _of(vendor, os.environ)]
+    models = models or [*of_environment(os.environ)]
     if not models:
         where.refuse(
             "is needed, such as openai/gpt-5-mini: no key of a known vendor is set (OPENAI_API_KEY "
@@ -68,21 +62,3 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{file} has {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
     print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
     return 0
-
-
-def _of(vendor: str, environ: Mapping[str, str]) -> Iterator[Named]:
-    """What the environment has of a vendor: its key, or a server that answers."""
-    from pytest_ultrapar.pool.served import served_models  # noqa: PLC0415
-    from pytest_ultrapar.pool.vendors import named, named_of, vendors  # noqa: PLC0415
-
-    one = named_of(vendor, vendors()[vendor].get("model", ""), environ)
-    if one.api_name and environ.get(str(one.variable), "").strip():
-        yield one
-    elif not one.api_name and one.base_url.startswith("http:"):
-        served: list[str] = []
-        with suppress(ConfigError):
-            served = served_models(one.base_url, timeout_s=1.0)
-        for name in served:
-            # One that has other letters can be named by its server's address.
-            with suppress(ConfigError):
-                yield named(Location(NAME), f"{vendor}/{name}", environ)

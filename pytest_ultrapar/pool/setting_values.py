@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.bounds import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
@@ -158,11 +158,10 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
         return None
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser takes whatever follows the option for its word.
-        msg = (
+        refuse(
             f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before the path of a "
             f"suite write {row.option}={row.bare}"
         )
-        raise ConfigError(msg)
     where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):
         text = given if row.kind in {str, Path} else given.strip()

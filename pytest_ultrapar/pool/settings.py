@@ -15,7 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
@@ -147,11 +147,10 @@ class WhichLog(_Written):
             ConfigError: There are fewer.
         """
         if self.number is not None and self.number > n_workers:
-            msg = (
+            refuse(
                 f"{origin} must be between 1 and {n_workers}, the number of worker processes "
                 f"(got {self.number})"
             )
-            raise ConfigError(msg)
 
 
 class Ports(tuple[int, ...]):
@@ -610,9 +609,7 @@ class Options:
         is_recorded=True,
     )
     debug_process_num: Setting[int | None] = Setting(
-        kind=int,
-        between=PROCESS_NUM,
-        variable="DEBUG_PROCESS_NUM",
+        kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")

@@ -9,18 +9,21 @@ from __future__ import annotations
 import functools
 import json
 import re
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.fields import Location, check_name, looks_like_secret, shown
 from pytest_ultrapar.pool.model import SERVED, Pool
 from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
+from pytest_ultrapar.pool.served import served_models
 from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _WAYS = 'VENDOR/NAME such as "openai/gpt-5-mini", or a server such as "http://localhost:8000/v1"'
 
@@ -92,6 +95,29 @@ def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
     if not all(is_local(host_of(url)) for url in (base_url, known["base_url"])):
         variable = variable or known["keys"][0]
     return Named(vendor, f"{vendor}/{name.strip('/')}", name, base_url, variable)
+
+
+def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
+    """What the environment has: of each vendor whose key is set, and of each server that answers.
+
+    Args:
+        environ: As of `named`.
+
+    Raises:
+        ConfigError: As of `named_of`.
+    """
+    for vendor, known in vendors().items():
+        one = named_of(vendor, known.get("model", ""), environ)
+        if one.api_name and environ.get(str(one.variable), "").strip():
+            yield one
+        elif not one.api_name and one.base_url.startswith("http:"):
+            served: list[str] = []
+            with suppress(ConfigError):
+                served = served_models(one.base_url, timeout_s=1.0)
+            for name in served:
+                # One that has other letters can be named by its server's address.
+                with suppress(ConfigError):
+                    yield named(Location(vendor), f"{vendor}/{name}", environ)
 
 
 def _at_server(location: Location, word: str) -> Named:

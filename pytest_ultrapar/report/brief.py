@@ -227,7 +227,8 @@ def _of_table(
     columns = _by_name(table.cells if across is not None else (), across or 0)
     everything = all_of(table.cells)
     scores = [*everything.scores][:_MOST_SCORES]
-    title, *names = [_name(name) for name in (table.test or table.by[at or 0], *order)]
+    first = table.test or table.by[at or 0]
+    title, *names = [shorten(_line(name), _WIDEST_NAME) for name in (first, *order)]
     room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
     above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
     heads = [["", "", "", *above]] if any(above) else []
@@ -261,10 +262,6 @@ def _rate(cell: Cell, none: float = 0.0) -> float:
 
 def _line(name: str) -> str:
     return visible(name).replace("\n", " ")
-
-
-def _name(name: str) -> str:
-    return shorten(_line(name), _WIDEST_NAME)
 
 
 def _heads(values: Sequence[str], room: int) -> tuple[list[str], list[str]]:

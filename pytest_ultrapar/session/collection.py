@@ -219,6 +219,14 @@ def collect_cases(
     return collected
 
 
+def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all items but these, as `-k` leaves out tests; `items` is changed in place."""
+    these = set(map(id, kept))
+    if left_out := [item for item in items if id(item) not in these]:
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
 # -- what tells one case from another --------------------------------------------------------------
 
 

@@ -301,7 +301,8 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    if error is not None and not _is_wrong_answer(error):
+    is_wrong = isinstance(error, prefetch.WRONG_ANSWERS) and not internals.could_not_run(error)
+    if error is not None and not is_wrong:
         return "error"
     if state.graded is not None:
         return state.graded.outcome
@@ -316,10 +317,6 @@ def _kind(state: CaseState) -> str | None:
 
 def _scores(state: CaseState) -> dict[str, float]:
     return state.graded.scores if state.graded is not None else {}
-
-
-def _is_wrong_answer(error: BaseException) -> bool:
-    return isinstance(error, prefetch.WRONG_ANSWERS) and not internals.could_not_run(error)
 
 
 def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:

@@ -26,6 +26,7 @@ from pytest_ultrapar.session.collection import (
     case_id_of,
     collect,
     content_of,
+    keep,
     mark_faults_key,
     marked,
     parameter,
@@ -224,7 +225,6 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
     kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
     for item in items:
         test = internals.test_identity(item)
         if test not in tests:
@@ -239,10 +239,9 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
             unwanted = digests.key(parameter(item, str(counted))) not in values
         if wanted is not None and not unwanted:
             unwanted = not is_case or case_id_of(item, wanted.seed) not in wanted.ids
-        (left_out if unwanted else kept).append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        if not unwanted:
+            kept.append(item)
+    keep(items, kept)
 
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
@@ -325,12 +324,11 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
         for place, cell in enumerate(sorted(lots, key=lots.__getitem__))
         if percent is None or place < math.ceil(round(len(lots) * percent / 100, 6))
     )
-    kept = {None, *((group, cell) for _, group, cell in drawn[: None if percent else int(sample)])}
-    left_out = [item for item in items if cells.get(id(item)) not in kept]
-    if left_out:
+    asked = {None, *((group, cell) for _, group, cell in drawn[: None if percent else int(sample)])}
+    kept = [item for item in items if cells.get(id(item)) in asked]
+    if len(kept) < len(items):
         config.stash[generated_key] = Generated(len(cells))
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if cells.get(id(item)) in kept]
+    keep(items, kept)
 
 
 # -- then: answers that suites share ---------------------------------------------------------------
@@ -374,7 +372,6 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
     # Dictionaries for their keys, each once and in order.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
@@ -386,15 +383,12 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if question is None:
             kept.append(item)
             continue
-        left_out.append(item)
         here, earlier = ids.setdefault(suite_at(item.path), ({}, {}))
         if question in asked:
             here[case_id_of(asked[question], options.seed)] = None
         else:
             earlier[answered[question]] = None
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+    keep(items, kept)
     config.stash[_shared_key] = [
         Shared(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()
     ]

@@ -11,7 +11,7 @@ from pytest_ultrapar.session.mocks import mock_faults
 from pytest_ultrapar.session.prefetch import ATTRIBUTE, is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pytest
 
@@ -37,7 +37,7 @@ def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
         found: What runs ahead for it.
     """
     if not found:
-        return list(_near_misses(item))
+        return [*filter(None, [_near_miss(item)])]
     faults = [fault for prefetched in found if (fault := prefetched.fault())]
     if len(found) > 1:
         faults.append(f"{_test(item)}: {_several(found)}")
@@ -87,29 +87,27 @@ def _test(item: pytest.Item) -> str:
     return item.nodeid.split("[")[0]
 
 
-def _near_misses(item: pytest.Item) -> Iterator[str]:
+def _near_miss(item: pytest.Item) -> str | None:
     """What a test does with our `llm` that looks as if it asked, and does not."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
-        return
+        return None
     for name in internals.fixture_names(item):
         definition = internals.fixture_definition(item, name)
         if name != "llm" and definition is not None and "llm" in definition.argnames:
             own = ", ".join(definition.argnames)
-            yield (
+            return (
                 f"{_test(item)}: fixture {name!r} takes `llm`, which runs ahead of all fixtures; "
                 f"write\n    @prefetch\n    async def {name}({own}) -> str:"
             )
-            return
     test: Any = item.obj  # type: ignore[attr-defined]  # of a `Function`
     own = ", ".join(signature_of(test).parameters)
     name = _test(item).rpartition("::")[2]
     if inspect.iscoroutinefunction(inspect.unwrap(test)):
-        yield (
+        return (
             f"{_test(item)}: an async test that takes `llm` is no static and no class method, and "
             "no decorator hides that it is async"
         )
-        return
-    yield (
+    return (
         f"{_test(item)}: a test that takes `llm` is `async def`, and awaits its answers; write\n"
         f'    async def {name}({own}):\n        reply = await llm.chat("...")'
     )

@@ -255,10 +255,8 @@ def describe_versions() -> dict[str, str]:
     """Versions of the packages that a run's behaviour and speed depend on, those installed."""
     versions = {}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 

@@ -76,7 +76,10 @@ def read_rows(
     seen: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     for batch in table.to_batches(_ROWS_AT_ONCE):
-        values = [_shared(column.to_pylist(), seen) for column in batch.columns]
+        values = [
+            [seen.setdefault(one, one) if type(one) is str else one for one in column.to_pylist()]
+            for column in batch.columns
+        ]
         rows += [
             dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)
         ]
@@ -140,10 +143,6 @@ def _of_parquet(
 
 def _names(columns: Sequence[str], known: Sequence[str], beginning: Beginning) -> list[str]:
     return [*columns, *(one for one in known if beginning and one.startswith(beginning))]
-
-
-def _shared(values: list[Any], seen: dict[str, str]) -> list[Any]:
-    return [seen.setdefault(one, one) if type(one) is str else one for one in values]
 
 
 def _of_json(

@@ -174,7 +174,8 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     """What headers say of limits beside what the pool declares, which is its user's to change."""
-    found = by_key((one.allowance, one.lane) for one in answers if one.allowance is not None)
+    in_order = sorted(answers, key=lambda one: one.lane.lane_id)
+    found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
         rows = [row for name in lanes[0].limits for row in pool.limits[name].rows]
         declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]

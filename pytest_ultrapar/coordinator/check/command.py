@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.settings import WAIT_FOR_SERVERS, Options
 
@@ -94,11 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     timeout_s = arguments.timeout
     if timeout_s is not None and not 0 < timeout_s <= _LONGEST_S:
-        msg = f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})"
-        raise ConfigError(msg)
+        refuse(f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})")
     if arguments.pool is None and not arguments.model:
-        msg = "--pool FILE or --model VENDOR/NAME is needed"
-        raise ConfigError(msg)
+        refuse("--pool FILE or --model VENDOR/NAME is needed")
     WAIT_FOR_SERVERS.check(Location("--wait-for-servers"), arguments.wait_for_servers)
     try:
         from pytest_ultrapar.coordinator.check.pool_check import check_pool  # noqa: PLC0415 - light `--help`

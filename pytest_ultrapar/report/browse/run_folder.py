@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -109,8 +109,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
-        msg = f"{folder} is a run; name the folder in which it stands"
-        raise ConfigError(msg)
+        refuse(f"{folder} is a run; name the folder in which it stands")
     with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 

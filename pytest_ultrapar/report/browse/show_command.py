@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.browse.screen import table_width, write, write_paged
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     if arguments.case is not None and arguments.failed:
-        msg = "--failed lists cases; leave it out to show one"
-        raise ConfigError(msg)
+        refuse("--failed lists cases; leave it out to show one")
     found = read_run_cases(resolve_run(arguments.run))
     with EpisodeReader(found) as reader:
         if arguments.case is not None:

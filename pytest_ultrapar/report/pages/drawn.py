@@ -70,7 +70,8 @@ def interval(scale: Scale, value: float, low: float | None, high: float | None, 
     parts = [_line("zero", scale, 0.0, 0.0, ("0", "100%"))] if scale.low < 0 < scale.high else []
     if low is not None and high is not None:
         parts.append(_line("interval", scale, low, high))
-    return _drawn(tip, *parts, _point(scale, value))
+    point = Markup('<circle cx="{}" cy="50%" r="4"/>').format(scale.at(value))
+    return _drawn(tip, *parts, point)
 
 
 def strip(
@@ -118,10 +119,6 @@ def _line(
     return Markup('<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
         look, scale.at(begin), scale.at(end), *at
     )
-
-
-def _point(scale: Scale, value: float) -> Markup:
-    return Markup('<circle cx="{}" cy="50%" r="4"/>').format(scale.at(value))
 
 
 def _drawn(tip: str, *parts: Markup, **data: str) -> Markup:

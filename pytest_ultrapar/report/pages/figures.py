@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_test
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import function_of
 from pytest_ultrapar.report.pages.case_times import case_times
@@ -158,10 +158,8 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
     Raises:
         ConfigError: A table is missing or damaged.
     """
-    try:
+    with unusable():
         return _figures(run_dir, manifest)
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:

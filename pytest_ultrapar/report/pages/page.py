@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.analysis.run_summary import all_of, read_summary
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.again import again_command
@@ -33,11 +32,10 @@ from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.analysis.statistics import MeanScore
     from pytest_ultrapar.report.pages.figures import Figures
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
@@ -75,8 +73,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
-        msg = f"{run_dir} has no results yet"
-        raise ConfigError(msg)
+        refuse(f"{run_dir} has no results yet")
     figures, statistics = read_figures(tables, manifest), summary.statistics
     drawn = (
         passes_plot(figures.passes),
@@ -177,16 +174,13 @@ def _tiles(
 def _scores(summary: RunSummary) -> Section:
     """Mean scores by the first of what the summary counts by, as a rule the model."""
     names = summary.statistics.scores
-    found = by_key((cell.names[0], cell.scores) for cell in summary.cells)
+    found = by_key((cell.names[0], cell) for cell in summary.cells)
+    means = {group: all_of(own).scores for group, own in found.items()}
     rows = [
-        (group, *(_mean([one[name] for one in own if name in one]) for name in names))
-        for group, own in found.items()
+        (group, *(f"{own[name].mean:.3f}" if name in own else "-" for name in names))
+        for group, own in means.items()
     ]
     return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))
-
-
-def _mean(own: Sequence[MeanScore]) -> str:
-    return f"{fmean([one.mean for one in own], [one.n for one in own]):.3f}" if own else "-"
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
