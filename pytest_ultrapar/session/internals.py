@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest import assertion, runner
 from _pytest import warnings as marked_warnings
-from _pytest.assertion import rewrite, util
+from _pytest.assertion import rewrite
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
@@ -530,7 +530,8 @@ def _bound_differences(patch: pytest.MonkeyPatch) -> None:
 
     pytest 9.2 has what compares them (`_compare_eq_iterable`) in another module than 9.1.
     """
-    place = sys.modules.get("_pytest.assertion._compare_any", util)
+    older = sys.modules.get("_pytest.assertion.util")
+    place = sys.modules.get("_pytest.assertion._compare_any", older)
     if not (compare := getattr(place, "_compare_eq_iterable", None)):
         return
 

@@ -20,7 +20,8 @@ def test_broken_connection_is_tried_again_on_another(project):
     assert played.result.ret == 0
     assert played.outcomes() == {("solved", None): 5 * len(broken)}
     for prompt in broken:
-        assert played.classes(prompt) == ["transport", "ok"]
+        # `closed` where the connection was kept and nothing of the answer came.
+        assert played.classes(prompt) in (["transport", "ok"], ["closed", "ok"])
         assert played.billed(prompt) == [True, False]
         first, second = project.server.log.of(prompt)
         assert first.connection != second.connection

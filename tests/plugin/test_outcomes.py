@@ -272,11 +272,13 @@ def test_it(answer, grade, prompt):
         grade("unsolved", reason=3)
 """)
     project.run_apart("-n0")
-    told = {row["param.prompt"]: row["error"] for row in project.rows()}
+    rows = {row["param.prompt"]: row for row in project.rows()}
+    told = {prompt: row["reason"] for prompt, row in rows.items()}
     assert CANARY not in told["one"]
     assert told["one"].startswith("it told ")
     assert told["two"] == "half of it"
     assert told["three"] == "less than half"
-    assert "assert" in told["four"]
-    assert told["five"].endswith("grade() got reason=3; a reason is a text")
-    assert {row["score.length"] for row in project.rows()} == {3.0, None}
+    assert told["four"] == "wrong"
+    assert "assert" in rows["four"]["error"]
+    assert rows["five"]["error"].endswith("grade() got reason=3; a reason is a text")
+    assert {row["score.length"] for row in rows.values()} == {3.0, None}
