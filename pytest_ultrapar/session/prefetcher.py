@@ -100,6 +100,8 @@ def make_prefetcher(
     garbage.spare_items(config)
     internals.know_once(items[0].session)
     # What sends nothing needs neither keys nor servers.
+    if source.sends:
+        run_config.check_keys(config, asked)
     found = lane_endpoints(asked, base_urls) if source.sends else unsent_endpoints(pool)
     settings = engine_settings(
         pool,
