@@ -227,7 +227,7 @@ def pytest_collection_finish():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["write_manifest", "settle_cases"])
+@pytest.mark.parametrize("step", ["write_manifest", "cases_file.settle_cases"])
 def test_resume_that_is_killed_as_its_plan_takes_the_place_of_the_earlier_one(project, step):
     project.suite(cases(3))
     assert project.run("-n0").ret == 0
@@ -235,7 +235,7 @@ def test_resume_that_is_killed_as_its_plan_takes_the_place_of_the_earlier_one(pr
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(KILLED.format(step=step))
     assert project.run_apart("-n0", "--ultrapar-resume=latest").ret == -signal.SIGKILL
-    is_named = step == "settle_cases"
+    is_named = step == "cases_file.settle_cases"
     assert len(read_cases(project.directory)) == (4 if is_named else 3)
     compact(project.directory.resolve())
     conftest.unlink()
