@@ -527,11 +527,8 @@ def test_plain(): return 1.5
         for when, text in (("stdout", "printed here"), ("log", "logged here")):
             (at,) = [n for n, line in enumerate(lines) if f"- Captured {when} call -" in line]
             assert text in lines[at + 1]
-        warned = [line.rpartition("::")[2] for line in lines if "should return None" in line]
-        assert sorted(warned) == [
-            "test_plain returned <class 'float'>.",
-            "test_returns[m-r0] returned <class 'float'>.",
-        ]
+        for name in ("test_plain", "test_returns[m-r0]"):
+            assert any("Warning: " in line and f"::{name} returned" in line for line in lines)
 
 
 def test_prefetch_before_a_test_says_what_to_write(project):
