@@ -161,7 +161,7 @@ def photograph(page: Path, picture: Path) -> None:
         )
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
         tab.goto(page.as_uri())
-        tab.wait_for_selector(".plot svg")
+        tab.wait_for_selector("#list .case")
         tab.screenshot(path=picture)
         browser.close()
 

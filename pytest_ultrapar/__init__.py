@@ -1,7 +1,7 @@
 """Run LLM evaluations in pytest as fast as a pool of API keys allows, and never faster.
 
-Suites import `prefetch`; conftests that assign workers to lanes themselves import `Assignment` and
-`Group`.
+Suites import `prefetch` and `cases`; conftests that assign workers to lanes themselves import
+`Assignment` and `Group`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply, ToolCall
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.session.data_cases import cases
     from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
 
@@ -36,6 +37,7 @@ __all__ = [
     "Reply",
     "ToolCall",
     "UltraparError",
+    "cases",
     "prefetch",
 ]
 
@@ -49,6 +51,7 @@ _LATE = {
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.apis.reply",
     "ToolCall": "pytest_ultrapar.apis.reply",
+    "cases": "pytest_ultrapar.session.data_cases",
     "prefetch": "pytest_ultrapar.session.prefetch",
 }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SUBCOMMANDS = (
     "pytest_ultrapar.compare.bench.command",
+    "pytest_ultrapar.pool.command",
     "pytest_ultrapar.report.browse.clean_command",
     "pytest_ultrapar.report.browse.runs_command",
     "pytest_ultrapar.report.browse.show_command",

@@ -6,6 +6,12 @@ secret.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 EXIT_UNUSABLE = 4
 """The exit code where input, results or files cannot be used, as pytest has it for wrong usage:
 never 1, which says that a test, a rule or a lane failed."""
@@ -20,6 +26,16 @@ class ConfigError(UltraparError):
 
     The plugin turns it into `pytest.UsageError` (exit code 4, no traceback).
     """
+
+
+def refuse(message: str) -> NoReturn:
+    """Say why what the user gave cannot be used.
+
+    Raises:
+        ConfigError: Always.
+    """
+    # From None: what led here is the user's text, which a chained traceback would show.
+    raise ConfigError(message) from None
 
 
 class BrokerGoneError(UltraparError, ConnectionError):
@@ -87,3 +103,19 @@ class ReplayMissError(BadRequestError):
 
 class ResultsError(UltraparError):
     """A journal, table or manifest cannot be read, written or trusted."""
+
+
+@contextmanager
+def unusable(where: str = "") -> Iterator[None]:
+    """Refuse what the user named where it cannot be read.
+
+    Args:
+        where: What named it, to stand before the message.
+
+    Raises:
+        ConfigError: The block raised it, or `ResultsError`.
+    """
+    try:
+        yield
+    except (ConfigError, ResultsError) as error:
+        refuse(f"{where}{error}")

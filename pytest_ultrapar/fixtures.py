@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.grading import Grader
-from pytest_ultrapar.session.options import pool_path
+from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
@@ -25,18 +25,22 @@ class _OutOfReach:
         raise AttributeError(msg)
 
 
-@pytest.fixture
-def llm(model: str) -> object:
-    """In a prefetched function: the case's client, `await llm.chat(messages) -> Reply`."""
+def _llm(model: str) -> object:
+    """In an async test or a prefetched function: the client, `await llm.chat("...") -> Reply`."""
     return _OutOfReach("llm")
+
+
+# The mark by which ours is known from a suite's own fixture of the same name; so below.
+_llm.__ultrapar__ = "llm"  # type: ignore[attr-defined]
+llm = pytest.fixture(name="llm")(_llm)
 
 
 def _model(request: pytest.FixtureRequest) -> str:
     """The model's name, parametrised over the pool's models (see --ultrapar-model)."""
     param = getattr(request, "param", None)
     if not isinstance(param, str):
-        msg = "the fixture 'model' needs --ultrapar-pool (or ini ultrapar_pool)"
-        if pool_path(request.config) is not None:
+        msg = f"the fixture 'model' needs {NEEDED}"
+        if is_active(request.config):
             msg = (
                 "the fixtures 'llm' and 'model' have a value in cases only: the test or its "
                 "fixtures must name a prefetched fixture, not ask for one with "
@@ -46,7 +50,6 @@ def _model(request: pytest.FixtureRequest) -> str:
     return param
 
 
-# The mark by which ours is known from a suite's own fixture of the same name; so below.
 _model.__ultrapar__ = "model"  # type: ignore[attr-defined]
 model = pytest.fixture(name="model")(_model)
 

@@ -10,8 +10,9 @@ import pytest
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session import loading, options
-from pytest_ultrapar.session.options import INPUT, usage_errors
+from pytest_ultrapar.session import compatibility, loading, options
+from pytest_ultrapar.session.async_tests import AsyncTests
+from pytest_ultrapar.session.options import INPUT, NEEDED, usage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -41,8 +42,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package plainly; called when the command line has been read."""
     loading.load_plainly(early_config)
-    pool = Options.pool
-    if early_config.known_args_namespace.__dict__.get(pool.dest) or early_config.getini(pool.ini):
+    given, pool = vars(early_config.known_args_namespace), Options.pool
+    if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock: what holds times takes the type of the real one before.
         from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
@@ -52,7 +53,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Refuse `-f`: `xdist.looponfail` loops in this very hook, before plugins are configured."""
-    if options.pool_path(config) is None:
+    if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
         msg = (
@@ -70,8 +71,8 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
     """Start no worker for a plan. Called after xdist has read `-n` (its own is tryfirst, 3.8.0)."""
     if not options.plans(config):
         return
-    if options.pool_path(config) is None:
-        msg = "--ultrapar-plan needs --ultrapar-pool FILE (or ini ultrapar_pool)"
+    if not options.is_active(config):
+        msg = f"--ultrapar-plan needs {NEEDED}"
         raise pytest.UsageError(msg)
     if _has_workers(config):
         from pytest_ultrapar.session import required_internals, xdist_options  # noqa: PLC0415 - needed with workers only
@@ -79,7 +80,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
         required_internals.look_up(workers=True)
         with usage_errors():
             xdist_options.refuse(config)
-        config.stash[_planned_workers_key] = xdist_options.n_workers(config)
+        config.stash[_planned_workers_key] = compatibility.n_workers(config)
         config.option.dist, config.option.tx = "no", []
 
 
@@ -95,8 +96,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "values make cases of a repetition depend on each other, and the turns and tokens of an "
         "episode that --ultrapar-plan supposes where no earlier run tells",
     )
+    config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
-    if options.pool_path(config) is None:
+    if not options.is_active(config):
         _without_pool(config, given)
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
@@ -144,8 +146,6 @@ def _coordinate(config: pytest.Config) -> None:
         refuse_options(settled)
     run_config.models(config)
     run_config.fix_source(config)
-    if not settled.plan and run_config.source(config).sends:
-        run_config.check_keys(config)
     if settled.reuse is not None:
         from pytest_ultrapar.coordinator.earlier_run import reusable  # noqa: PLC0415
 
@@ -153,6 +153,10 @@ def _coordinate(config: pytest.Config) -> None:
         config.stash[selection.reused_key] = reusable(
             settled.reuse, seed=settled.seed, data=data, pool=pool
         )
+    if settled.only is not None:
+        from pytest_ultrapar.coordinator.earlier_run import again  # noqa: PLC0415 - as above
+
+        config.stash[selection.again_key] = again(settled)
     n_planned = config.stash.get(_planned_workers_key, 0)
     n_workers = n_planned or _n_workers(config)
     settled.debug_log.check(n_workers, settled.origin["debug_log"])
@@ -222,11 +226,7 @@ def _refuse(config: pytest.Config) -> None:
 
 
 def _n_workers(config: pytest.Config) -> int:
-    if not _has_workers(config):
-        return 1
-    from pytest_ultrapar.session import xdist_options  # noqa: PLC0415 - heavy, needed with workers only
-
-    return xdist_options.n_workers(config)
+    return compatibility.n_workers(config) if _has_workers(config) else 1
 
 
 def _has_workers(config: pytest.Config) -> bool:
@@ -241,7 +241,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
     Called before pytest_configure.
     """
-    if options.pool_path(config) is None:
+    if not options.is_active(config):
         return None
     from pytest_ultrapar.session.xdist_options import suggested_workers  # noqa: PLC0415
 
@@ -252,7 +252,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
-    if options.pool_path(metafunc.config) is None:
+    if not options.is_active(metafunc.config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
 
@@ -268,7 +268,7 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
     """Deselect cases that options leave out or other suites have, after all other plugins."""
-    if options.pool_path(config) is None:
+    if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415
 
@@ -276,6 +276,7 @@ def pytest_collection_modifyitems(
         first = selection.first_values(config, items)
         yield
         selection.deselect(config, items, first)
+        selection.draw_sample(config, items)
         selection.deselect_shared(config, items)
 
 

@@ -6,6 +6,7 @@ their names, types and meanings (`store.tables`). So a field stands once, with w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from typing import Annotated, Literal, TypeVar
 
@@ -35,6 +36,12 @@ that differ."""
 
 Scalar = str | int | float | bool | None
 
+_ALWAYS = ("model", "suite", "repeat")
+CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
+"""By which summaries count beside parameters; of the last ones a parameter of that name goes first.
+"""
+_REPETITION = re.compile(r"-r\d+-$")
+
 
 class Case(msgspec.Struct, frozen=True):
     """One pytest item of the benchmark, as the first worker found it at collection.
@@ -54,6 +61,7 @@ class Case(msgspec.Struct, frozen=True):
             names any: then it depends on the repetitions of its cell alone.
         content: By name, a digest of what each parameter holds that is no plain value. Nothing of
             runs of earlier versions.
+        marks: Names of the test's marks, with commas between them.
     """
 
     index: int
@@ -67,15 +75,34 @@ class Case(msgspec.Struct, frozen=True):
     skipped: str | None = None
     cluster: str | None = None
     content: dict[str, str] = {}
+    marks: str = ""
 
     @property
     def test(self) -> str:
         """Node id of the test function, without the parameters."""
         return function_of(self.nodeid)
 
+    @property
+    def file(self) -> str:
+        """The test file, as pytest names it."""
+        return self.nodeid.partition("::")[0]
+
+    @property
+    def test_name(self) -> str:
+        """Name of the test function, behind that of its class."""
+        return self.test.partition("::")[2]
+
+    @property
+    def param_id(self) -> str:
+        """The id of the suite's own parameters, without model and repetition; perhaps empty."""
+        ids = f"-{self.nodeid[len(self.test) + 1 : -1]}-"
+        # As pytest writes it. Ours is the first, and the repetition the last.
+        model = self.model.encode("unicode_escape").decode()
+        return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
+
     def value_of(self, name: str) -> str:
         """What it has of one of the names that summaries count by, as text; empty: nothing."""
-        if name in {"model", "suite", "repeat"}:
+        if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.params.get(name, ""))
 
@@ -319,9 +346,10 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         kind: One word more: why it is `infra`, why the provider refused it, or the exception of an
             `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
-        error: What went wrong: a message, the beginning of a traceback, or the reason that `grade`
-            was given.
+        error: What went wrong: a message, or the beginning of a traceback. Journals of earlier
+            versions have the reason here.
         host: As of `EpisodeEnded`.
+        reason: The one that `grade` was given.
     """
 
     case_id: str
@@ -333,6 +361,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     scores: dict[str, float] = {}
     error: str | None = None
     host: str | None = None
+    reason: str | None = None
 
 
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
@@ -348,6 +377,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
         n_beats: How often the loop was asked to wake after a fixed time.
         late_s: By how much it woke too late, summed over all beats.
         latest_s: The most of these.
+        stalls: Seconds that it stood still, by the place of the suite's code that kept it.
     """
 
     worker: str
@@ -357,6 +387,7 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     late_s: float
     latest_s: float
     waited_s: float = 0.0
+    stalls: dict[str, float] = {}
 
 
 JournalRecord = EpisodeStarted | EpisodeEnded | Grade | EngineSpent

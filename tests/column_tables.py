@@ -49,7 +49,9 @@ def made(name: str) -> str:
             kind, meaning = _OF_A_SUITE[column.name]
         else:
             kind = f"{column.kind} or null" if column.nullable else column.kind
-            meaning = meanings(column.record)[column.field]
+            own = getattr(column.record, column.field)
+            of_property = own.__doc__.removesuffix(".") if isinstance(own, property) else None
+            meaning = of_property or meanings(column.record)[column.field]
         lines.append(f"| `{column.name}` | {kind} | {meaning} |")
     return "\n".join(lines)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 
 _UNUSED = (
-    "anyio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures", "respx",
-    "allure_pytest", "ctrf", "html", "html_fixtures", "metadata", "pytest_jsonreport", "sugar",
-    "doctest", "pastebin", "valkey", "fakefs", "time_machine",
+    "anyio", "asyncio", "benchmark", "cacheprovider", "hypothesispytest", "repeat", "rerunfailures",
+    "respx", "allure_pytest", "ctrf", "html", "html_fixtures", "metadata", "pytest_jsonreport",
+    "sugar", "doctest", "pastebin", "valkey", "fakefs", "time_machine",
 )  # fmt: skip
 LIGHT = tuple(f"-pno:{name}" for name in _UNUSED)
 PYTEST = (sys.executable, "-m", "pytest", *LIGHT)

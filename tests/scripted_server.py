@@ -35,7 +35,7 @@ from pathlib import Path
 
 from tests.faults.byte_faults import FAULTS, Asked, Fault, completion, leave, refuse, say
 from tests.faults.request_log import RequestLog, Seen, Work, read_request_log
-from tests.raw_server import Peer, RawServer, Request, response
+from tests.raw_server import Peer, RawServer, Request, json_response, response
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,6 +46,7 @@ class ScriptedServer(RawServer):
     Attributes:
         log: What it saw.
         faults: Fault by word; tests may add their own.
+        served: What it says of its models, without a key.
         weather: Asked first at every request: a fault that strikes whatever the prompt says.
         key_names: Name of a key by its token; others are known by their tokens.
     """
@@ -67,6 +68,7 @@ class ScriptedServer(RawServer):
         self.requests.clear()
         self.log = RequestLog(self._log_path)
         self.faults: dict[str, Fault] = FAULTS | WORDS
+        self.served = ["Org/Model-1B"]
         self.weather: Callable[[Asked], Fault | None] = lambda _: None
         self._times: Counter[str] = Counter()
         self._open: dict[Peer, Seen] = {}
@@ -99,6 +101,10 @@ class ScriptedServer(RawServer):
     async def _answered(self, peer: Peer, request: Request) -> None:
         log = self.log
         self._note_who_left()
+        if request.method == "GET":
+            assert "authorization" not in request.headers
+            await peer.send(json_response({"data": [{"id": name} for name in self.served]}))
+            return
         body = request.json()
         prompt = body["messages"][-1]["content"]
         token = request.headers["authorization"].removeprefix("Bearer ")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
@@ -69,6 +69,10 @@ def import_all() -> None:
         *("uvicorn.lifespan.off", "xdist.dsession", "xdist.remote", "xdist.workermanage"),
     ):
         import_module(name)
+    # Older releases of OpenTelemetry import it, and it takes the place of Python's own: what is put
+    # back after a run would else be without both.
+    with suppress(ModuleNotFoundError):
+        import_module("importlib_metadata")
 
 
 class Warm(subprocess.Popen[bytes]):
@@ -102,7 +106,8 @@ def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
         sys.argv = [module, *argv]
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         # pytest's finder, which has rewritten asserts of ours as a plugin's, has no code for runpy.
-        sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]
+        others = [one for one in sys.meta_path if type(one).__module__ == "importlib_metadata"]
+        sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder, *others]
         main = f"{module}.__main__" if f"{module}.__main__" in sys.modules else module
         # As `python -m` finds it: imported by nobody.
         sys.modules.pop(main, None)

@@ -29,6 +29,7 @@ from pytest_ultrapar.analysis.run_summary import (
     make_cell_figures,
     make_cells,
     read_summary,
+    results_of_tests,
 )
 from pytest_ultrapar.analysis.statistics import (
     PACE,
@@ -93,10 +94,7 @@ def _compact(
     run_dir: Path, written: Callable[[int, int], None], begun: Intake | None
 ) -> RunSummary:
     began_s = time.monotonic()
-    with (
-        closing(_taken_up(run_dir, begun)) as taken,
-        ThreadPoolExecutor(1) as beside,
-    ):
+    with closing(_taken_up(run_dir, begun)) as taken, ThreadPoolExecutor(1) as beside:
         manifest = read_manifest(run_dir)
         history, tables, n_cases = taken.history, taken.tables, taken.n_cases
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
@@ -147,11 +145,13 @@ def _compact(
         names = [one.name for one in (*paths, *histories)]
         if path.exists():
             names.append(path.name)
+    tests, n_tests = results_of_tests(measures, taken.layouts)
     summary = RunSummary(
         run_id=manifest.run_id,
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
+        drawn_from=manifest.drawn_from,
         statistics=statistics,
         summary_by=manifest.summary_by,
         cells=make_cells(measures),
@@ -176,6 +176,8 @@ def _compact(
         damage=history.damage,
         files=[*names, SUMMARY_FILE],
         digests={one.name: digest_of(one) for one in (*paths, *histories)},
+        tests=tests,
+        n_tests=n_tests,
         **msgspec.structs.asdict(made),
     )
     with suppress(ResultsError):

@@ -22,7 +22,7 @@ from pytest_ultrapar.analysis.repetitions import (
     clusters_of,
     with_dependence,
 )
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.records import GRADED, by_key
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
     """
     pairs = graded_pairs(base_rows, new_rows)
     if not pairs:
-        msg = "no case was graded in both runs"
-        raise ConfigError(msg)
+        refuse("no case was graded in both runs")
     by_model = by_key((pair[0].model, pair) for pair in pairs)
     parts = dict(sorted(by_model.items())) if len(by_model) > 1 else {}
     groups = {ALL_MODELS: pairs, **parts}

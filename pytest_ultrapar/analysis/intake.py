@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
-from pytest_ultrapar.store.cases_file import claimed_of, read_plan
+from pytest_ultrapar.store.cases_file import claimed_of, read_plan, read_tables
 from pytest_ultrapar.store.journal import Damage, JournalReader
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.recovered import (
@@ -57,6 +58,7 @@ class Intake:
         history: What was taken up, by case.
         unreadable: Records of episodes that are whole and of another version.
         tables: Their rows.
+        layouts: For each test the names by which its results are laid out.
 
     Raises:
         ResultsError: Manifest or cases cannot be read.
@@ -71,6 +73,7 @@ class Intake:
         self._of_number: list[Case] = []
         self._planned: dict[str, int] = {}
         self._alike: list[tuple[Any, ...]] = []
+        self.layouts = {} if slices is None else slices.layouts
         self._part = self._manifest.measured_part
         self._journal = GrowingJournal(run_dir / "journal")
         self._reader = JournalReader(run_dir / "journal")
@@ -143,12 +146,14 @@ class Intake:
         self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
-        by = self._manifest.summary_by
-        names = (tuple([case.value_of(name) for name in by]) for case in self.cases)
-        self._alike = [
-            (case.suite, case.model, own, case.cluster, cells[case.case_id])
-            for case, own in zip(self.cases, names, strict=True)
-        ]
+        by, layouts = self._manifest.summary_by, self.layouts
+        self._alike = []
+        for case in self.cases:
+            test = case.test
+            names = tuple([case.value_of(name) for name in by])
+            own = (test, *[case.value_of(name) for name in layouts[test]])
+            cell = cells[case.case_id]
+            self._alike.append((case.suite, case.model, names, own, case.cluster, cell))
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -161,6 +166,7 @@ class Intake:
         """
         if not self._planned:
             # Here and not at first: then the run begins, and needs the CPU.
+            self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
             self._take(position, record)

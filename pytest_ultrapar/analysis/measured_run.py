@@ -12,7 +12,7 @@ from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
 from pytest_ultrapar.records import GRADED, Case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -133,13 +133,12 @@ def find_measured_run(name: str) -> MeasuredRun:
     """
     directory, bench = Path(name), None
     if directory.is_file():
-        msg = f"{name} is a file; name the directory of a run or of a bench"
-        raise ConfigError(msg)
+        refuse(f"{name} is a file; name the directory of a run or of a bench")
     if not (directory / MANIFEST_NAME).is_file():
         bench = _find_bench(name)
         directory = bench.run if bench is not None else resolve_run(name)
     directory = directory.resolve()
-    try:
+    with unusable():
         manifest = read_manifest(directory)
         run = MeasuredRun(
             directory,
@@ -149,8 +148,6 @@ def find_measured_run(name: str) -> MeasuredRun:
             _speeds(directory, manifest.run_id),
             bench,
         )
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
     _check(run)
     return run
 
@@ -178,12 +175,11 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         msg = f"{where}{error}; {_compaction(run.directory)}"
         raise ConfigError(msg) from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
-        msg = (
+        refuse(
             f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
             f" {len(rows)} cases where {run.summary.statistics.n_final} of run {run.run_id} are"
             f" named there; {_compaction(run.directory)}"
         )
-        raise ConfigError(msg)
     return rows
 
 
@@ -197,16 +193,13 @@ def _find_bench(name: str) -> Bench | None:
         path = place / BENCHMARK_FILE
         if (place / MANIFEST_NAME).is_file() or not path.is_file():
             continue
-        try:
+        with unusable():
             runs = read_speeds(path)
-        except ResultsError as error:
-            raise ConfigError(str(error)) from error
         if not runs:
             continue
         directory = place / judged_run(runs).mode
         if not (directory / MANIFEST_NAME).is_file():
-            msg = f"{directory}, the run that stands for the bench, is no longer there"
-            raise ConfigError(msg)
+            refuse(f"{directory}, the run that stands for the bench, is no longer there")
         return Bench(name, directory, not_measured(runs, where=place))
     return None
 
@@ -240,23 +233,20 @@ def _check(run: MeasuredRun) -> None:
     if run.manifest.ended_at is None:
         raise ConfigError(_not_ended(run.directory))
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
-        msg = (
+        refuse(
             f"{run.directory} holds files of different runs: {MANIFEST_NAME} is of {run.run_id},"
             f" {SUMMARY_FILE} of {run.summary.run_id}; {_compaction(run.directory)}"
         )
-        raise ConfigError(msg)
     if run.summary.n_without_grade:
-        msg = (
+        refuse(
             f"{_unfinished(run.directory)}: {run.summary.n_without_grade} of"
             f" {run.summary.statistics.n_planned} planned cases never ran or were not graded"
         )
-        raise ConfigError(msg)
     if not run.summary.statistics.n_graded:
-        msg = (
+        refuse(
             f"no case of {run.directory} was graded"
             f" ({run.summary.statistics.n_planned} planned): there is nothing to compare"
         )
-        raise ConfigError(msg)
 
 
 def _not_ended(directory: Path) -> str:

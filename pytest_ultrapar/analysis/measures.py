@@ -50,6 +50,7 @@ class Kind(NamedTuple):
 
     Attributes:
         names: The case's values of the names that the summary counts by, as text.
+        own: Its test, and its values of the names by which the results of that are laid out.
         cluster: `Case.cluster`.
         cell: As `repetitions.cells_of` calls it; empty where it shares it with no other case.
         scored: Names of its scores, where it was graded.
@@ -59,6 +60,7 @@ class Kind(NamedTuple):
     suite: str
     model: str
     names: tuple[str, ...]
+    own: tuple[str, ...]
     cluster: str | None
     cell: str
     outcome: Outcome

@@ -6,6 +6,7 @@ on this pool at best. So it says how good the schedule was, and not whether the 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +46,8 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
             not all was one run of one host.
         behind_s: From the end of the last episode to that of the run: tests, and workers that end.
         tables_s: Making of the tables and of all figures, once the run was over.
+        stalls: Seconds that loops of episodes stood still, all together, by the place in the suite
+            that kept one; those longest first.
         stretch: How much longer answers took where more was in flight; None: not known.
     """
 
@@ -60,6 +63,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float | None = None
     behind_s: float | None = None
     tables_s: float | None = None
+    stalls: dict[str, float] = {}
 
     @property
     def alone(self) -> float | None:
@@ -80,11 +84,15 @@ def performance(
         engines: How busy each engine was.
     """
     error_s = None if manifest.merged is None else manifest.merged.clock_error_s
+    stalls: Counter[str] = Counter()
+    for engine in engines:
+        stalls.update(engine.stalls)
     known = Performance(
         peak_in_flight=peak_in_flight(log),
         audit=audit(log, manifest.pool_limits, error_s=error_s or 0.0),
         first_token=latency_of(log.first_token_s),
         stretch=stretch(log),
+        stalls=dict(stalls.most_common()),
     )
     is_one = (
         not (manifest.resumed or manifest.regraded or manifest.asked_by_others)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import fsum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.performance import Performance
 from pytest_ultrapar.analysis.repetitions import (
     cell_share,
@@ -22,7 +24,7 @@ from pytest_ultrapar.analysis.statistics import (
     mean_scores,
 )
 from pytest_ultrapar.errors import bare_kind
-from pytest_ultrapar.records import GRADED, Outcome
+from pytest_ultrapar.records import GRADED, Outcome, by_key
 from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
@@ -31,14 +33,15 @@ from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.analysis.measures import Measures
+    from pytest_ultrapar.analysis.measures import Kind, Measures
     from pytest_ultrapar.analysis.repetitions import Repetition
     from pytest_ultrapar.records import Case
 
 
+MOST_CELLS = 1_000
 MOST_NOTES = 20
 """More than a screenful of single cases is for the tables, not for the end of a run."""
 
@@ -58,6 +61,22 @@ class Cell(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     scores: dict[str, MeanScore]
     interval: tuple[float, float] | None = None
+
+
+class ResultsOfTest(msgspec.Struct, frozen=True):
+    """The cases of one test.
+
+    Attributes:
+        test: What to call it, another name than any other of the run.
+        by: The names by which it is laid out.
+        cells: By these.
+        wholes: By the first of them alone; empty where there is no other.
+    """
+
+    test: str
+    by: tuple[str, ...]
+    cells: list[Cell]
+    wholes: list[Cell] = []
 
 
 class CellFigure(msgspec.Struct, frozen=True):
@@ -116,7 +135,11 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         repetitions: Figures of the cells of each model and of all, where cells have repetitions.
         roles: What was asked of each role.
         merged: What the run was merged of; None where it ran itself.
+        drawn_from: How many cases it is a sample of; 0: it is none.
         digests: SHA-256 (hex) of each table, by its file's name.
+        tests: Results by test, in the order of collection; of as many tests as have `MOST_CELLS`
+            together.
+        n_tests: How many have results.
     """
 
     run_id: str
@@ -147,7 +170,10 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     repetitions: tuple[CellFigure, ...] = ()
     roles: dict[str, RoleUse] = msgspec.field(default_factory=dict)
     merged: Merged | None = None
+    drawn_from: int = 0
     digests: dict[str, str] = msgspec.field(default_factory=dict)
+    tests: list[ResultsOfTest] = msgspec.field(default_factory=list)
+    n_tests: int = 0
 
     @property
     def session(self) -> str:
@@ -183,10 +209,43 @@ def read_summary(run_dir: Path) -> RunSummary | None:
     return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
 
 
-def make_cells(measures: Measures) -> list[Cell]:
+def results_of_tests(
+    measures: Measures, layouts: Mapping[str, tuple[str, ...]]
+) -> tuple[list[ResultsOfTest], int]:
+    """The results of each test, as `RunSummary` has them, and of how many tests there are any."""
+    parts = measures.grouped(lambda kind: kind.own[0])
+    names = shown_tests(layouts)
+    found: list[ResultsOfTest] = []
+    room = MOST_CELLS
+    for test, by in layouts.items():
+        if test in parts and room > 0:
+            cells = make_cells(parts[test], lambda kind: kind.own[1:])
+            wholes = make_cells(parts[test], lambda kind: kind.own[1:2]) if len(by) > 1 else []
+            found.append(ResultsOfTest(names[test], by, cells, wholes))
+            room -= len(cells) + len(wholes)
+    return found, len(parts)
+
+
+def all_of(cells: Sequence[Cell], *names: str) -> Cell:
+    """Cells together, without an interval: they may share tasks."""
+    counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
+    for cell in cells:
+        counts.update(cell.counts)
+    scores = {
+        name: MeanScore(fsum(one.mean * (one.n / n) for one in own), n)
+        for name, own in sums.items()
+        if (n := sum(one.n for one in own))
+    }
+    n, n_graded = sum(cell.n for cell in cells), sum(cell.n_graded for cell in cells)
+    return Cell(names, n, n_graded, dict(counts), scores)
+
+
+def make_cells(
+    measures: Measures, key: Callable[[Kind], tuple[str, ...]] = lambda kind: kind.names
+) -> list[Cell]:
     """One cell for each combination of names that occurs, sorted by names."""
     cells = []
-    for names, part in sorted(measures.grouped(lambda kind: kind.names).items()):
+    for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
         n = sum(counts[outcome] for outcome in GRADED)
         share = share_of_alone(counts["solved"], n)

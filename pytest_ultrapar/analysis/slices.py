@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import question_of
 from pytest_ultrapar.records import EngineSpent, Grade
-from pytest_ultrapar.store.cases_file import iter_claimed
+from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
 from pytest_ultrapar.store.recovered import decode_head
 from pytest_ultrapar.store.tables import parameter_columns
@@ -39,6 +40,7 @@ class Slices:
         n_cases: All planned ones.
         n_planned: The same by suite and model.
         params: The columns that parameters are.
+        layouts: As of `Intake`.
         scores: Names of all scores that any grade has.
         damage: What of the journal is no record.
         engines: How busy each engine was.
@@ -60,9 +62,12 @@ class Slices:
                 hashes.append(hash(case.case_id))
                 questions.append(hash(question_of(case)))
                 self.n_planned[case.suite, case.model] += 1
+                uses.add(case)
                 yield case
 
+        uses = Uses(read_tables(run_dir))
         self.params = parameter_columns(noted())
+        self.layouts = uses.layouts()
         self.n_cases = len(hashes)
         self._order = np.argsort(np.array(hashes), kind="stable")
         self._hashes = np.array(hashes)[self._order]

@@ -394,6 +394,11 @@ class RunStatistics(msgspec.Struct, frozen=True):
     cost: float | None = None
 
     @property
+    def n_answered(self) -> int:
+        """Cases with a final grade that a run which is resumed does not ask again."""
+        return self.n_final - self.counts["infra"]
+
+    @property
     def is_at_most(self) -> bool:
         """Whether the real speed-up may be any amount below `speedup`."""
         return self.basis == "at_most" and not (self.speedup_interval or (0.0,))[0]

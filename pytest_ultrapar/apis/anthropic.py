@@ -115,9 +115,6 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     longest = MAX_TOKENS if most is None else most
     body: dict[str, Any] = {"model": name, "max_tokens": longest, "messages": turns}
     if system:
-        if "system" in parameters:
-            msg = "llm.chat() got system beside messages of the system: give only one of them"
-            raise TypeError(msg)
         one_text = len(system) == 1 and system[0].keys() == {"type", "text"}
         body["system"] = system[0]["text"] if one_text else system
     if (stop := parameters.pop("stop", None)) is not None:

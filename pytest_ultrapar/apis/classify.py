@@ -189,10 +189,7 @@ _NO_PARAMETER = re.compile(
 
 
 def classify_status(
-    status: int,
-    body: bytes,
-    retry_after_s: float | None,
-    headers: Mapping[str, str] = _NO_HEADERS,
+    status: int, body: bytes, retry_after_s: float | None, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Failure:
     """The failure that a response other than 200 stands for.
 

@@ -11,7 +11,7 @@ import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +75,7 @@ def _brought(name: str) -> Api:
     points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
-        msg = f'is "{name}", which several packages bring ({", ".join(packages)}): uninstall one'
-        raise ConfigError(msg)
+        refuse(f'is "{name}", which several packages bring ({", ".join(packages)}): uninstall one')
     (point,) = points
     where = f'is "{name}", which {" ".join(packages)} brings as {point.value}: '
     try:
@@ -86,8 +85,7 @@ def _brought(name: str) -> Api:
         raise ConfigError(msg) from error
     missing = sorted(field for field in _wanted() if not hasattr(api, field))
     if missing:
-        msg = f"{where}it lacks {', '.join(missing)}, which every API has"
-        raise ConfigError(msg)
+        refuse(f"{where}it lacks {', '.join(missing)}, which every API has")
     return cast("Api", api)
 
 

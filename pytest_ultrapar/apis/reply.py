@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
@@ -81,6 +81,12 @@ class Reply:
     body: str = field(default="", compare=False, repr=False)
     native: Mapping[str, Any] | None = None
     cache_write_tokens: int | None = None
+
+    def __repr__(self) -> str:
+        """What there is of it: a failed assert shows it."""
+        shown = [(one.name, getattr(self, one.name)) for one in fields(self) if one.repr]
+        said = ", ".join(f"{name}={value!r}" for name, value in shown if value not in (None, ()))
+        return f"Reply({said})"
 
     @property
     def choices(self) -> tuple[Reply, ...]:

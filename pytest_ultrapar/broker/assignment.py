@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import LaneId
 
 if TYPE_CHECKING:
@@ -84,54 +84,46 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
     for group in assignment.groups:
         _check_group(group, lanes)
         if group.name in groups:
-            msg = f"assignment: two groups are named {group.name!r}; names must be unique"
-            raise ConfigError(msg)
+            refuse(f"assignment: two groups are named {group.name!r}; names must be unique")
         groups[group.name] = group
         for case_id in group.cases:
             if owner.setdefault(case_id, group.name) != group.name:
-                msg = (
+                refuse(
                     f"assignment: case {case_id} is in the groups {owner[case_id]!r} and "
                     f"{group.name!r}; a case belongs to at most one"
                 )
-                raise ConfigError(msg)
     _check_order(groups)
 
 
 def _check_group(group: Group, lanes: Collection[str]) -> None:
     where = f"assignment: group {group.name!r}"
     if not group.name:
-        msg = "assignment: a group has an empty name; every group needs one"
-        raise ConfigError(msg)
+        refuse("assignment: a group has an empty name; every group needs one")
     if group.lanes is not None:
         _check_lanes(f"group {group.name!r}", group.lanes, lanes)
     if not (math.isfinite(group.start_after_s) and group.start_after_s >= 0):
-        msg = f"{where}: start_after_s must be finite and >= 0 (got {group.start_after_s!r})"
-        raise ConfigError(msg)
+        refuse(f"{where}: start_after_s must be finite and >= 0 (got {group.start_after_s!r})")
     if group.at_once is not None and group.at_once < 1:
-        msg = f"{where}: at_once must be >= 1 or None (got {group.at_once!r})"
-        raise ConfigError(msg)
+        refuse(f"{where}: at_once must be >= 1 or None (got {group.at_once!r})")
 
 
 def _check_lanes(where: str, named: Iterable[str], lanes: Collection[str]) -> None:
     unknown = [lane for lane in named if lane not in lanes]
     if unknown:
         shown = ", ".join(sorted(lanes)[:8]) + (", ..." if len(lanes) > 8 else "")  # noqa: PLR2004
-        msg = f"assignment: {where} names the unknown lane {unknown[0]!r}; the pool has {shown}"
-        raise ConfigError(msg)
+        refuse(f"assignment: {where} names the unknown lane {unknown[0]!r}; the pool has {shown}")
 
 
 def _check_order(groups: dict[str, Group]) -> None:
     for group in groups.values():
         for name in group.after:
             if name not in groups:
-                msg = (
+                refuse(
                     f"assignment: group {group.name!r} comes after {name!r}, which is no group; "
                     f"there are {', '.join(map(repr, list(groups)[:8]))}"
                 )
-                raise ConfigError(msg)
     try:
         TopologicalSorter({group.name: group.after for group in groups.values()}).prepare()
     except CycleError as error:
         stuck = ", ".join(name for name in groups if name in error.args[1])
-        msg = f"assignment: these groups wait for each other and never start: {stuck}"
-        raise ConfigError(msg) from None
+        refuse(f"assignment: these groups wait for each other and never start: {stuck}")

@@ -257,12 +257,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def release(
-        self,
-        worker: str,
-        lease_id: int,
-        outcome: LeaseOutcome,
-        feedback: Feedback,
-        now_s: float,
+        self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
         """Give a lease back; nothing happens when the worker does not hold it (any more).
 

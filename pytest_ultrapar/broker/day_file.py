@@ -20,7 +20,7 @@ from zlib import crc32
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import cannot, check_private, replace_content, sync_path
 
@@ -224,11 +224,10 @@ class DayMemory:
         return self._refuse("is damaged: restore it, or")
 
     def _refuse(self, why: str) -> NoReturn:
-        msg = (
+        refuse(
             f"{self.path}, which counts {self.shown}, {why} delete it after 24 h without requests; "
             "the count then restarts at zero"
         )
-        raise ConfigError(msg)
 
 
 def _make(directory: Path) -> None:

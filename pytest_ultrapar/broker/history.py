@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -78,9 +79,7 @@ def read_history(path: Path, record: type[R]) -> list[R]:
         return []
     records = []
     for line in lines:
-        try:
+        # Torn by a crash: what happened then is not worth a table.
+        with suppress(*NOT_THAT_JSON):
             records.append(msgspec.json.decode(line, type=record))
-        except NOT_THAT_JSON:
-            # Torn by a crash: what happened then is not worth a table.
-            continue
     return records

@@ -10,17 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from pytest_ultrapar.broker import protocol
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.broker.protocol import (
-    NO_FEEDBACK,
-    BrokerStatus,
-    Feedback,
-    Grant,
-    LeaseOutcome,
-    LeaseRequest,
-    Most,
-    Refusal,
-)
 
 Role = Literal["worker", "controller"]
 
@@ -45,7 +36,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A wish for a lease."""
 
-    request: LeaseRequest
+    request: protocol.LeaseRequest
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -58,8 +49,8 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A lease comes back."""
 
     lease_id: int
-    outcome: LeaseOutcome
-    feedback: Feedback = NO_FEEDBACK
+    outcome: protocol.LeaseOutcome
+    feedback: protocol.Feedback = protocol.NO_FEEDBACK
 
 
 class EpisodesOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -97,7 +88,7 @@ class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """A wish to have the money for the request of a lease reserved."""
 
     lease_id: int
-    most: Most
+    most: protocol.Most
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -121,7 +112,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The snapshot asked for."""
 
-    status: BrokerStatus
+    status: protocol.BrokerStatus
 
 
 class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -152,7 +143,7 @@ ClientMessage = (
 )
 Answer = Assigned | StatusNow | Signs | Paid
 """Of a client that asks; answers come in the order in which it asked."""
-ServerMessage = Welcome | Grant | Refusal | Answer
+ServerMessage = Welcome | protocol.Grant | protocol.Refusal | Answer
 
 MAY_SAY = {
     "worker": (Acquire, Withdraw, Release, EpisodesOver, AskStatus, Alive, SentLate, Pay),

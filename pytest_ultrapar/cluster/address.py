@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.pool.network import is_local
 from pytest_ultrapar.pool.secret import Secret
 from pytest_ultrapar.report.text import one_line
@@ -128,11 +128,10 @@ def read_address(
         return _parse(given, option, is_public=True)
     named = environ.get(VARIABLE, "").strip()
     if not named:
-        msg = (
+        refuse(
             f"no server of a cluster is named: set the environment variable {VARIABLE}, or give "
             f"{option} URL"
         )
-        raise ConfigError(msg)
     return _parse(named, VARIABLE, is_public=False)
 
 
@@ -147,11 +146,10 @@ def check_name(name: str, option: str) -> None:
         ConfigError: It is empty, too long or has other characters.
     """
     if not _NAME.fullmatch(name):
-        msg = (
+        refuse(
             f"{option} must be 1 to 100 letters, digits, '.', '_' or '-' "
             f"(got {one_line(name):.120})"
         )
-        raise ConfigError(msg)
 
 
 def check_installed(what: str) -> None:
@@ -164,8 +162,7 @@ def check_installed(what: str) -> None:
         ConfigError: redis-py is not installed.
     """
     if find_spec("redis") is None:
-        msg = f"{what} needs redis-py: pip install 'pytest-ultrapar[cluster]'"
-        raise ConfigError(msg)
+        refuse(f"{what} needs redis-py: pip install 'pytest-ultrapar[cluster]'")
 
 
 def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
@@ -182,11 +179,10 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         raise _refused(where, why)
     password = unquote(url.password) if url.password else None
     if password is not None and is_public:
-        msg = (
+        refuse(
             f"{where} holds a password, and everybody on this machine can read command lines; put "
             f"the URL into the environment variable {VARIABLE} instead"
         )
-        raise ConfigError(msg)
     said = _parameters(url, where)
     is_socket = url.scheme == "unix"
     if is_socket and (not url.path or url.hostname):
@@ -206,12 +202,11 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
         trusted=said.get("trusted", "no") == "yes",
     )
     if password is None and not (is_socket or is_local(address.host) or address.trusted):
-        msg = (
+        refuse(
             f"{where}: {address.shown} has no password and is not on this machine: whoever reaches "
             "it could lift every limit; give it a password and put it into the URL, or add "
             "?trusted=yes if nobody else can reach it"
         )
-        raise ConfigError(msg)
     return address
 
 
@@ -273,25 +268,21 @@ def server_facts(
     is_valkey = "valkey_version" in server
     version = str(server.get("valkey_version" if is_valkey else "redis_version", ""))
     if not version:
-        msg = "the server does not say its version in INFO, as Redis and Valkey do: it is neither"
-        raise ConfigError(msg)
+        refuse("the server does not say its version in INFO, as Redis and Valkey do: it is neither")
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))
-        msg = f"the server is {name} {version}, and {needed} or later is needed"
-        raise ConfigError(msg)
+        refuse(f"the server is {name} {version}, and {needed} or later is needed")
     run_id = server.get("run_id")
     if not run_id:
-        msg = (
+        refuse(
             "the server does not say its run_id in INFO, by which it is seen that it forgot "
             "something: name the server itself and not a proxy before it"
         )
-        raise ConfigError(msg)
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":
-        msg = (
+        refuse(
             f"the server has maxmemory-policy {one_line(str(policy))}: when its memory is full it "
             "would remove what hosts hold of limits; set it to noeviction"
         )
-        raise ConfigError(msg)
     return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

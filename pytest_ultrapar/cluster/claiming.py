@@ -31,7 +31,7 @@ from pytest_ultrapar.cluster.claims import (
 from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.identity import NumberedCases, refuse_other
 from pytest_ultrapar.cluster.server import ClusterServer, ask_patiently
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
@@ -280,11 +280,10 @@ class Claiming:
                 raise refuse_other(self.run, identity, said.identity)
             assert isinstance(said, SameName)
             if silent_ms >= 0 and said.silent_ms < silent_ms + IDLE_S * 500:
-                msg = (
+                refuse(
                     f'--ultrapar-cluster-host: a host named "{self.name}" is at work in run '
                     f'"{self.run}"; give each host a name of its own'
                 )
-                raise ConfigError(msg)
             silent_ms = said.silent_ms
             waiting(
                 f'the host "{visible(self.name)}" to be taken for dead',

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.cluster.shards import whole_of, with_shards
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.report.text import counted, visible
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
     names = [each.name for each in state.hosts]
     if host not in names:
         there = ", ".join(names) or "none"
-        msg = f'run {state.name} has no host "{host}"; it has {there}'
-        raise ConfigError(msg)
+        refuse(f'run {state.name} has no host "{host}"; it has {there}')
     server.drain(state.name, host)
     yield visible(f"{host} begins nothing more of run {state.name}")
 
@@ -157,8 +156,7 @@ def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
     """
     living = [host.name for host in hosts if host.is_alive]
     if living:
-        msg = f"run {run} goes on: {', '.join(living)}; end or drain its hosts first"
-        raise ConfigError(msg)
+        refuse(f"run {run} goes on: {', '.join(living)}; end or drain its hosts first")
 
 
 def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
@@ -181,8 +179,7 @@ def _find(server: ClusterServer, name: str) -> RunState:
     state = server.run(name)
     if state is None:
         there = ", ".join(server.runs()[:20]) or "none"
-        msg = f'{server.address.shown} knows no run "{name}"; it knows {there}'
-        raise ConfigError(msg)
+        refuse(f'{server.address.shown} knows no run "{name}"; it knows {there}')
     return state
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import parse_shard
 from pytest_ultrapar.pool.shard import is_in
@@ -39,8 +39,7 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     try:
         identity = msgspec.json.decode(state.identity, type=RunIdentity)
     except NOT_THAT_JSON:
-        msg = f"what the server has of run {state.name} was not written by this version"
-        raise ConfigError(msg) from None
+        refuse(f"what the server has of run {state.name} was not written by this version")
     assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is no assignment")
     cases = read_plan(directory)
     if identity.shard:
@@ -48,11 +47,10 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
         cases = [case for case in cases if is_in(shard, case.case_id)]
     numbered = NumberedCases(cases, identity.models, assignment.groups)
     if numbered.numbers != identity.numbers:
-        msg = (
+        refuse(
             f"{directory} does not hold the cases of run {state.name}, or its {_ASSIGNMENT} does "
             "not hold the run's groups: name the directory that ultrapar merge made of its hosts"
         )
-        raise ConfigError(msg)
     history = read_history(directory / JOURNAL_NAME)
     return [
         number

@@ -57,10 +57,7 @@ class SharedRows(msgspec.Struct, frozen=True):
 
 
 def shared_rows(
-    pool: Pool,
-    lanes: Sequence[Lane],
-    identities: Mapping[LaneId, str],
-    run: str,
+    pool: Pool, lanes: Sequence[Lane], identities: Mapping[LaneId, str], run: str
 ) -> SharedRows:
     """The rows of the limits on these lanes.
 

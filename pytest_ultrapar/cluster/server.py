@@ -19,25 +19,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from pytest_ultrapar.cluster import claims, ledger_view
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
-from pytest_ultrapar.cluster.claims import (
-    KEEP_MS,
-    KEY_NAMES,
-    SILENT_MS,
-    Call,
-    ClaimAnswer,
-    ReopenCall,
-    Reopened,
-    read_answer,
-)
 from pytest_ultrapar.cluster.identity import RunIdentity
-from pytest_ultrapar.cluster.ledger_view import (
-    NOT_THAT_LEDGER,
-    LedgerKeys,
-    LedgerView,
-    names_of,
-    view_of,
-)
 from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.system.clock import boot_s
@@ -158,7 +142,7 @@ class ClusterServer:
         before = self.facts
         return before is None or self.look().run_id != before.run_id
 
-    def claim(self, run: str, call: Call) -> ClaimAnswer | None:
+    def claim(self, run: str, call: claims.Call) -> claims.ClaimAnswer | None:
         """Make a call about the cases of a run (`claims`).
 
         Raises:
@@ -166,10 +150,10 @@ class ClusterServer:
             ConfigError: The server refuses it.
         """
         prefix = run_prefix(self.address, run)
-        keys = [prefix + name for name in KEY_NAMES]
+        keys = [prefix + name for name in claims.KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         with self._ours():
-            return read_answer(said)
+            return claims.read_answer(said)
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (`ledger`).
@@ -205,7 +189,7 @@ class ClusterServer:
             if names:
                 texts = {row: msgspec.json.encode(name) for row, name in names.items()}
                 pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
-                pipeline.pexpire(key, KEEP_MS)
+                pipeline.pexpire(key, claims.KEEP_MS)
 
         self._many(add)
 
@@ -225,7 +209,7 @@ class ClusterServer:
         def add(pipeline: redis.client.Pipeline) -> None:
             for field, value in fresh.items():
                 pipeline.hsetnx(key, field, value)
-            pipeline.pexpire(key, KEEP_MS)
+            pipeline.pexpire(key, claims.KEEP_MS)
             pipeline.hget(key, "identity")
 
         found: bytes = self._many(add)[-1]
@@ -237,8 +221,8 @@ class ClusterServer:
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
-        answer = self.claim(run, ReopenCall(cases=cases))
-        assert isinstance(answer, Reopened)
+        answer = self.claim(run, claims.ReopenCall(cases=cases))
+        assert isinstance(answer, claims.Reopened)
         return answer.n
 
     def runs(self) -> list[str]:
@@ -274,7 +258,7 @@ class ClusterServer:
         with self._ours():
             return _run_state(name, found)
 
-    def ledger(self) -> LedgerView:
+    def ledger(self) -> ledger_view.LedgerView:
         """What it knows of limits that hosts share, whatever their run.
 
         Raises:
@@ -303,8 +287,8 @@ class ClusterServer:
             lambda pipeline, one: pipeline.hmget(f"{prefix}host:".encode() + one, "host", "run"),
         )
         with self._ours():
-            return view_of(
-                LedgerKeys(
+            return ledger_view.view_of(
+                ledger_view.LedgerKeys(
                     ledger=ledger,
                     seen=dict(seen),
                     rows=rows,
@@ -314,7 +298,7 @@ class ClusterServer:
                         for one, (host, run) in zip(sorted(incarnations), hosts, strict=True)
                         if host is not None and run is not None
                     },
-                    names=names_of(names),
+                    names=ledger_view.names_of(names),
                     news=news,
                     server_ms=time[0] * 1000 + time[1] // 1000,
                 )
@@ -336,7 +320,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         prefix = run_prefix(self.address, run)
-        names = (*KEY_NAMES, ROW_NAMES)
+        names = (*claims.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
         # What it has spent of its budget, too.
         of_ledger = self.address.key_prefix
@@ -400,7 +384,7 @@ class ClusterServer:
         """Reads what scripts of this version have written."""
         try:
             yield
-        except NOT_THAT_LEDGER as error:
+        except ledger_view.NOT_THAT_LEDGER as error:
             raise self.strange(error) from None
 
     def strange(self, error: object) -> ConfigError:
@@ -437,7 +421,7 @@ class HostState:
     @property
     def is_alive(self) -> bool:
         """Whether it is not taken for dead."""
-        return self.seen_s * 1000 < SILENT_MS
+        return self.seen_s * 1000 < claims.SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
+from pytest_ultrapar.analysis.layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
 
 if TYPE_CHECKING:
     from pytest_ultrapar.compare.pairing import Pairing
+    from pytest_ultrapar.records import Scalar
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -20,7 +23,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     Attributes:
         values: Those of each parameter with 2 to `MOST_VALUES` of them, in order; of the parameter
-            without a name, which is last, all cases have the same.
+            without a name, which is first, all cases have the same.
     """
 
     models: list[str]
@@ -39,9 +42,8 @@ class Grid(msgspec.Struct, frozen=True):
 
     def at(self, case: Case) -> list[int | None]:
         """For each parameter, which of its values a case has; None where it has none."""
-        found = {name: _text(case, name) for name in self.values}
         return [
-            values.index(text) if (text := found[name]) is not None else None
+            values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
         ]
 
@@ -62,12 +64,11 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
 def grid_of(pairing: Pairing) -> Grid:
     """The grid of the cases that two runs have in common."""
-    known = (
-        [(name, value) for name, value in case.params.items() if value is not None]
-        for case in pairing.cases
-    )
+    cases = pairing.cases
+    names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
+    known = ((name, [_value(case, name) for case in cases]) for name in names)
     values = {name: [str(one) for one in those] for name, those in compared_values(known).items()}
-    return Grid(sorted({case.model for case in pairing.cases}), values)
+    return Grid(sorted({case.model for case in cases}), values)
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
@@ -97,8 +98,36 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     return found
 
 
+def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
+    """The changes by test, all models and repetitions together, the most certain first.
+
+    Args:
+        pairing: The two runs.
+        by_id: Whether by what varies of a test's parameters, too.
+    """
+    values = defaultdict(set)
+    for case in pairing.cases:
+        for name, value in case.params.items():
+            values[case.test, name].add(str(value))
+    names = {}
+    for case in pairing.cases:
+        told = [str(one) for name, one in case.params.items() if len(values[case.test, name]) > 1]
+        names[case.case_id] = case.test, f"[{', '.join(told)}]" if by_id else ""
+    graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
+    found = by_key((names[both[0].case_id], both) for both in graded)
+    looks = [
+        (f"{test.rpartition('/')[2]}{own_id}", rate_look(ALL_MODELS, pairs))
+        for (test, own_id), pairs in found.items()
+    ]
+    return sorted(looks, key=lambda one: (one[1].chance, -abs(one[1].new - one[1].base), one[0]))
+
+
 def _text(case: Case, name: str) -> str | None:
     if not name:
         return ""
-    value = case.params.get(name)
+    value = _value(case, name)
     return None if value is None else str(value)
+
+
+def _value(case: Case, name: str) -> Scalar:
+    return case.params.get(name, case.test_name if name == TEST else None)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 NAME = "compare"
 SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
-Show finished runs beside the first of them, paired by case: speed, latency, coverage, scores of
-each model, and which cells changed. The verdict comes first. Cases that only one run has are left
-out; these and all other differences between the runs are listed. Only scores that changed beyond
-chance are shown; --all shows every score. A run is named by its directory, its id, or latest.
+Show finished runs beside the first of them, paired by case: the verdict, the solved rate of each
+model, and what else differs between the runs. --full has speed, latency, coverage, every score and
+the cells that changed, too. Cases that only one run has are left out, which is said. A run is named
+by its directory, its id, or latest.
 
     ultrapar compare runs/main latest
     ultrapar compare runs/main runs/a runs/b --markdown
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("new", metavar="NEW", nargs="+", help="a run to compare with it")
     parser.add_argument(
-        "--all", action="store_true", help="list every score of every model, changed or not"
+        "--full", "--all", action="store_true", help="print all of it, every score of every model"
     )
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")
@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Structs of a whole run and the tables' reader are needed to run only, not for `--help`.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
-    from pytest_ultrapar.compare.report import comparison_sections  # noqa: PLC0415
+    from pytest_ultrapar.compare.report import brief_lines, comparison_sections  # noqa: PLC0415
+    from pytest_ultrapar.report.browse.screen import table_width  # noqa: PLC0415
     from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
 
     path = None if arguments.html is None else out_file(arguments.html, "--html")
@@ -66,9 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
         write_whole(path, render(base, comparisons))
         sys.stdout.write(f"{arguments.html}\n")
         return 0
-    sections = comparison_sections(base, comparisons, every_look=arguments.all)
+    sections = comparison_sections(base, comparisons, every_look=arguments.full)
     if arguments.markdown:
         sys.stdout.write(markdown_within(sections, MOST_OF_A_COMMENT))
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in text_lines(sections)))
+        return 0
+    width = min(table_width(), 100)
+    lines = text_lines(sections) if arguments.full else brief_lines(base, comparisons, width)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

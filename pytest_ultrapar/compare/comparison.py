@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from pytest_ultrapar.analysis.equivalence import (
     rate_look,
     score_look,
 )
+from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.measured_run import read_rows
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
@@ -78,6 +80,7 @@ class Comparison:
             together and of each, with plain 95 % intervals.
         cells: Those with a solved rate that is not the baseline's, most certain first.
         n_cells: All that have a graded pair.
+        tests: By test what `looks` has of all cases; nothing where there is one test.
     """
 
     pairing: Pairing
@@ -86,6 +89,7 @@ class Comparison:
     answers: Equivalence
     cells: tuple[Cell, ...]
     n_cells: int
+    tests: dict[str, list[Look]]
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
@@ -106,16 +110,19 @@ def _compare(pairing: Pairing) -> Comparison:
     figures: dict[str, Figure] = {}
     for metric in SPEED:
         form: Form = "difference" if metric == "coverage" else "relative"
-        try:
+        with suppress(NoFigureError):
             figures[metric] = change(Rule(metric, metric, form=form), pairing)
-        except NoFigureError:
-            continue
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     cells = _cells(pairing, graded)
+    names = shown_tests(case.test for case in pairing.cases)
+    by_test = by_key(
+        (names[case.test], (pairing.base_rows[case.case_id], pairing.new_rows[case.case_id]))
+        for case in pairing.cases
+    )
     return Comparison(
         pairing=pairing,
         figures=figures,
-        looks=tuple(_looks(pairing)),
+        looks=tuple(_looks([pair for own in by_test.values() for pair in own])),
         answers=equivalence(pairing.base_rows.values(), pairing.new_rows.values()),
         cells=tuple(
             sorted(
@@ -124,11 +131,11 @@ def _compare(pairing: Pairing) -> Comparison:
             )
         ),
         n_cells=len(cells),
+        tests={test: _looks(own) for test, own in by_test.items() if len(by_test) > 1},
     )
 
 
-def _looks(pairing: Pairing) -> list[Look]:
-    everything = [(base, pairing.new_rows[key]) for key, base in pairing.base_rows.items()]
+def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
     groups = by_key((both[0].model, both) for both in everything)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.report.pages.transcripts import Packed, pack
 from pytest_ultrapar.report.text import shortened, visible
 from pytest_ultrapar.store.table_rows import read_rows
@@ -130,11 +130,12 @@ def _ends(
 ) -> tuple[Packed, dict[str, Side]]:
     """Conversations of cases in a run, and how each ended; their first part is number `first`."""
     columns = ("case_id", "kind", "error")
-    try:
+    with unusable():
         packed = pack(run.directory, case_ids, n_runs=2)
-        ends = read_rows(run.directory, "results", columns, of_cases=set(case_ids))
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
+        # Runs of earlier versions have no reasons.
+        ends = read_rows(
+            run.directory, "results", columns, beginning="reason", of_cases=set(case_ids)
+        )
     sides = {}
     for end in ends:
         row = rows[end["case_id"]]
@@ -142,7 +143,7 @@ def _ends(
         sides[row.case_id] = Side(
             row.outcome,
             shortened(end["kind"] or "", _LONGEST_NAME),
-            shortened(end["error"] or "", _LONGEST_ERROR),
+            shortened(end["error"] or end.get("reason") or "", _LONGEST_ERROR),
             row.duration_s,
             None if shard is None else first + shard,
         )

@@ -22,7 +22,7 @@ from pytest_ultrapar.compare.figures import (
     figure_of_run,
     speedup_notes,
 )
-from pytest_ultrapar.compare.pairing import pair
+from pytest_ultrapar.compare.pairing import pair, part_notes
 from pytest_ultrapar.compare.rules import (
     DEFAULT_RULE_OF_MODEL,
     DEFAULT_RULES,
@@ -305,7 +305,9 @@ def _notes(
         notes += speedup_notes(measured)
     if any(each.rule.metric == "service" and each.rule.form == "relative" for each in judged):
         notes.append(SERVICE_MEANS)
-    if pairing is not None:
+    if pairing is None:
+        notes += part_notes(measured)
+    else:
         notes += [f"left out: {each}" for each in pairing.left_out]
         notes += [f"different: {each}" for each in (*pairing.questions, *pairing.conditions)]
     speed = [each for each in judged if each.rule.metric in {"throughput", "makespan"}]

@@ -12,7 +12,7 @@ from pytest_ultrapar.compare.rules import (
     METRICS,
     parse_rule,
 )
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within, text_lines
 
@@ -79,8 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     rules = [parse_rule(text) for text in arguments.rule]
     if not rules and arguments.baseline is None:
-        msg = "no rule is given: add --rule RULE, or --baseline RUN for the default rules"
-        raise ConfigError(msg)
+        refuse("no rule is given: add --rule RULE, or --baseline RUN for the default rules")
 
     # msgspec's structs of a whole run: 60 ms that `--help` need not take.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
@@ -95,11 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
         manifest = one.manifest
         if manifest.shard is not None or manifest.cluster_run is not None:
             is_part = f"shard {manifest.shard}" if manifest.shard else f"host {manifest.host}"
-            msg = (
+            refuse(
                 f"{one.directory} is {is_part} of a run, and a gate judges whole runs: join "
                 "its parts (ultrapar merge) and gate the merge"
             )
-            raise ConfigError(msg)
     result = judge(rules, run, baseline, undecided=arguments.undecided)
     sections = [gate_section(result)]
     if arguments.markdown:

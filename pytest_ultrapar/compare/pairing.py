@@ -9,9 +9,9 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import answer_settings
-from pytest_ultrapar.records import Case
+from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.store.manifest import answers_differ, settings_differ
 
@@ -34,7 +34,7 @@ class Pairing:
         questions: What may make the same case another question, a sentence each.
         conditions: What may make the same case faster or slower, a sentence each.
         n_kept: Cases of the baseline, skipped ones apart, that the other run has and did not skip.
-        n_base: All of these cases of the baseline.
+        n_base: All of these cases of the baseline; beside a sample, those that were drawn.
         same_timed: Whether exactly the same cases count in both runs' makespan.
     """
 
@@ -68,8 +68,9 @@ def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
         ConfigError: They are one and the same.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
-        msg = f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
-        raise ConfigError(msg)
+        refuse(
+            f"cannot compare a run with itself: {base.directory} and {new.directory} are the same"
+        )
 
 
 def refuse_nothing_common(
@@ -100,8 +101,7 @@ def refuse_nothing_common(
         why = f"the suite was {was} and is {is_now}"
     else:
         why = "models, tests or parameters are not the same"
-    msg = f"{what} has no case in common with {base.directory}: {why}"
-    raise ConfigError(msg)
+    refuse(f"{what} has no case in common with {base.directory}: {why}")
 
 
 def pair(
@@ -119,15 +119,16 @@ def pair(
     refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
     common = [case_id for case_id in base_rows if case_id in new_rows]
     if not any(base_rows[each].graded and new_rows[each].graded for each in common):
-        msg = (
+        refuse(
             f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
             " but none of them was graded in both"
         )
-        raise ConfigError(msg)
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
     known = set(common)
     had, has = _not_skipped(base, base_rows), _not_skipped(new, new_rows)
+    if new.manifest.drawn_from:
+        had &= {case.case_id for case in new.cases}
     return Pairing(
         base=base,
         new=new,
@@ -147,6 +148,18 @@ def pair(
     )
 
 
+def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
+    """A sentence for each run that is a sample, or of cases that were chosen by how they ended."""
+    for word, run in runs.items():
+        if run.manifest.drawn_from:
+            yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
+        if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
+            yield (
+                f"{word} has only cases that ended {ends[0]} in an earlier run: beside that one "
+                "its figures differ by this choice alone"
+            )
+
+
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
     skipped = {key for key, row in rows.items() if row.outcome == "skipped"}
     return {case.case_id for case in run.cases} - skipped
@@ -155,6 +168,7 @@ def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
 def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator[str]:
     for (word, one, rows), (_, other, _) in permutations(runs):
         theirs = {case.case_id for case in other.cases}
+        yield from part_notes({f"the {word} run": one})
         alone = Counter(case.suite for case in one.cases if case.case_id not in theirs)
         if alone:
             suites = listed([f"{n} of {suite}" for suite, n in alone.most_common()], _MOST_NAMED)
@@ -183,6 +197,7 @@ def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
         yield f"{said}: the same case may ask something else"
+    yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
         yield f"the answers were {kind[base.simulated]} and are {kind[new.simulated]}"
@@ -218,10 +233,26 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
     then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
-    said = [*_each_was("the limit of {}", then, now)]
+    yield from _first(_each_was("the limit of {}", then, now), "limits")
+
+
+def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """What became of the suite's files, as far as both runs know and have some in common."""
+    differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
+    kinds = by_key(
+        ("new" if name not in base else "gone" if name not in new else "changed", name)
+        for name in (differ if base.keys() & new.keys() else ())
+    )
+    for what, names in kinds.items():
+        files = f"{what} file{'s' if len(names) > 1 else ''}"
+        yield f"{files} of the suite: {listed(names)}: the same case may ask something else"
+
+
+def _first(sentences: Iterable[str], noun: str) -> Iterator[str]:
+    said = [*sentences]
     yield from said[:_MOST_NAMED]
     if len(said) > _MOST_NAMED:
-        yield f"{len(said) - _MOST_NAMED} more limits differ"
+        yield f"{len(said) - _MOST_NAMED} more {noun} differ"
 
 
 def _numbers(limit: Limit) -> str:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.equivalence import RATE_MARGIN, SCORE_MARGIN_LEAST, SCORE_MARGIN_SD
+from pytest_ultrapar.analysis.equivalence import (
+    ALL_MODELS,
+    RATE_MARGIN,
+    SCORE_MARGIN_LEAST,
+    SCORE_MARGIN_SD,
+)
 from pytest_ultrapar.analysis.repetitions import repetitions_of
 from pytest_ultrapar.compare.comparison import CHANCE, SPEED
 from pytest_ultrapar.compare.figures import (
@@ -16,9 +23,19 @@ from pytest_ultrapar.compare.figures import (
     interval_text,
     speedup_notes,
 )
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
-from pytest_ultrapar.report.text import columns_of, counted
+from pytest_ultrapar.report.text import (
+    columns_of,
+    counted,
+    duration,
+    or_dash,
+    percent,
+    rate,
+    text_table,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +49,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.compare.rules import Form, Rule
 
 
+MOST_LINES = 15
+_MOST_RATES = 5
 MOST_CELLS = 50
+_LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
+_CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
+"""Behind the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -61,9 +83,42 @@ def comparison_sections(
     yield _runs(base, comparisons)
     yield _speed(comparisons)
     for comparison in comparisons:
-        looks = [look for look in comparison.looks if every_look or _is_telling(look)]
-        yield _answers(comparison, looks)
+        yield _answers(f"answers{_of(comparison)}", comparison.looks, every_look=every_look)
+        for test, looks in comparison.tests.items():
+            section = _answers(f"answers of {test}{_of(comparison)}", looks, every_look=every_look)
+            yield replace(section, notes=())
         yield _cells(comparison)
+
+
+def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
+    """At most `MOST_LINES` lines for a terminal: the verdict, solved rates, and what differs.
+
+    Args:
+        base: The baseline.
+        comparisons: Each other run beside it, at least one; rates are those of the last.
+        width: Of a line, in characters.
+    """
+    verdict, last = _verdict(base, comparisons), comparisons[-1]
+    simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
+    rates = [one for one in last.looks if one.figure == "solved_rate"]
+    rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
+    rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
+    answers, *others = verdict.notes
+    said = (verdict.title, *[SIMULATED] * simulated, answers, *differences(last.pairing), *others)
+    parts = [
+        textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
+        for one in said
+    ]
+    # Behind the verdict on the answers.
+    parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
+    lines: list[str] = []
+    n_more = max(0, len(rates) - _MOST_RATES)
+    for part in parts:
+        fits = len(lines) + len(part) < MOST_LINES
+        lines += part if fits else []
+        n_more += not fits
+    more = f"{counted(n_more, 'more line')}, " if n_more else ""
+    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: a page"]
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
@@ -94,26 +149,36 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         notes.append(
             f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
             f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
+            f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
+    """Each run, as it says itself."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
-    rows = tuple(
-        (
-            "baseline" if number == 0 else f"new {number}" if len(runs) > 2 else "new",  # noqa: PLR2004
-            run.run_id,
-            str(run.directory),
-            run.summary.mode,
-            f"{run.summary.statistics.n_planned:,}",
-            f"{run.summary.statistics.n_graded:,}",
-            figure_text("coverage", run.summary.statistics.coverage),
-            NONE if number == 0 else f"{len(comparisons[number - 1].pairing.base_rows):,}",
-        )
-        for number, run in enumerate(runs)
-    )
+    named = ["baseline", *(name for name, _ in _named(comparisons))]
+    common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
+    rows = []
+    for name, run, n_common in zip(named, runs, common, strict=True):
+        statistics = run.summary.statistics
+        row = {
+            "": name,
+            "run": run.run_id,
+            "started, UTC": f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
+            "mode": run.summary.mode,
+            "graded": f"{statistics.n_graded:,}",
+            "solved": percent(statistics.counts["solved"] / statistics.n_graded),
+            "speed": or_dash(statistics.throughput, rate),
+            "time": or_dash(statistics.makespan_s, duration),
+            "efficiency": or_dash(run.summary.efficiency, percent),
+            "cost": _cost(run),
+            "planned": f"{statistics.n_planned:,}",
+            "in common": n_common,
+            "directory": str(run.directory),
+        }
+        rows.append(row)
     notes: list[str] = []
     for name, comparison in _named(comparisons):
         prefix = f"{name}: " if len(comparisons) > 1 else ""
@@ -125,13 +190,16 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
     ]
     if any(run.manifest.simulated for run in runs):
         notes.append(SIMULATED)
-    return Section(
-        title="runs",
-        header=("", "run", "directory", "mode", "planned", "graded", "coverage", "in common"),
-        rows=rows,
-        n_names=4,
-        notes=tuple(notes),
-    )
+    header, cells = columns_of(rows)
+    return Section("runs", header, tuple(cells), n_names=4, notes=tuple(notes))
+
+
+def _cost(run: MeasuredRun) -> str:
+    """`1.25 USD`; at least so much where some requests' cost is not known."""
+    cost = run.summary.cost
+    if cost is None:
+        return NONE
+    return f"{'at least ' if cost.n_unknown else ''}{money(cost.total, cost.currency)}"
 
 
 def _speed(comparisons: Sequence[Comparison]) -> Section:
@@ -180,27 +248,22 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
-def _answers(comparison: Comparison, looks: Sequence[Look]) -> Section:
-    n_hidden = len(comparison.looks) - len(looks)
-    hidden = (f"{counted(n_hidden, 'more figure')} did not change beyond chance; --all lists them",)
-    return Section(
-        title=f"answers{_of(comparison)}",
-        header=("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p"),
-        rows=tuple(map(_look_row, looks)),
-        n_names=2,
-        notes=(
-            *(hidden if n_hidden else ()),
-            *(
-                [CELL_FIGURES]
-                if any(repetitions_of(look.figure) is not None for look in looks)
-                else []
-            ),
-            "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
-            " row alone, the verdict at the top for all rows; there changes of a rate up to"
-            f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-            f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none",
-        ),
+def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
+    looks = [look for look in every if every_look or _is_telling(look)]
+    n_hidden = len(every) - len(looks)
+    notes = []
+    if n_hidden:
+        hidden = counted(n_hidden, "more figure")
+        notes.append(f"{hidden} did not change beyond chance; --full lists them")
+    if any(repetitions_of(look.figure) is not None for look in looks):
+        notes.append(CELL_FIGURES)
+    notes.append(
+        "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
+        " row alone, the verdict at the top for all rows; there changes of a rate up to"
+        f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
+        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none"
     )
+    return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
 
 def _look_row(look: Look) -> tuple[str, ...]:
@@ -232,22 +295,9 @@ def _cells(comparison: Comparison) -> Section:
         f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the cells listed "
         "are expected to be chance"
     )
-    return Section(
-        title=f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}",
-        header=(
-            *by,
-            "n",
-            "baseline",
-            "new",
-            "change",
-            "solved in baseline only",
-            "in new only",
-            "p",
-        ),
-        rows=tuple(_cell_row(cell) for cell in shown),
-        n_names=len(by),
-        notes=tuple(notes),
-    )
+    title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
+    rows = tuple(map(_cell_row, shown))
+    return Section(title, (*by, *_CELL), rows, n_names=len(by), notes=tuple(notes))
 
 
 def _cell_row(cell: Cell) -> tuple[str, ...]:
@@ -310,14 +360,9 @@ def gate_section(result: GateResult) -> Section:
     if result.simulated:
         notes.append(SIMULATED)
     header, rows = columns_of([_row(each) for each in result.judged])
-    return Section(
-        title=f"gate: {f'{result.named}, ' if result.named else ''}run {result.run}{against}:"
-        f" {verdicts}",
-        header=header,
-        rows=tuple(rows),
-        n_names=2,
-        notes=tuple(notes),
-    )
+    named = f"{result.named}, " if result.named else ""
+    title = f"gate: {named}run {result.run}{against}: {verdicts}"
+    return Section(title, header, tuple(rows), n_names=2, notes=tuple(notes))
 
 
 def failure_line(result: GateResult) -> str:

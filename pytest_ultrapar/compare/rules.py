@@ -56,11 +56,7 @@ _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 METRICS = (
     Metric(
-        "throughput",
-        "per second",
-        "cases per second of the makespan",
-        filters=(),
-        of_speed=True,
+        "throughput", "per second", "cases per second of the makespan", filters=(), of_speed=True
     ),
     Metric(
         "makespan",
@@ -438,13 +434,7 @@ def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> No
         refuse(rule.text, f"no case has {name} {text!r}{pattern}{near}")
 
 
-DEFAULT_RULES = (
-    "throughput>=-7%",
-    "service<=+7%",
-    "kept>=0.98",
-    "coverage>=-0.02",
-    "same_answers",
-)
+DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")
 """Besides `DEFAULT_RULE_OF_MODEL` for each model.
 
 7 % is half way between nothing and a server that takes 15 % longer, by their ratios: on two shared

@@ -14,7 +14,7 @@ from pytest_ultrapar.cluster.address import check_installed, check_name, read_ad
 from pytest_ultrapar.coordinator.claims.day_left import run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
 from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
@@ -63,8 +63,7 @@ def refuse_options(options: Options) -> None:
     if options.cluster_run is None:
         for name in ("cluster", "cluster_host"):
             if getattr(options, name) is not None:
-                msg = f"{getattr(Options, name).option} needs --ultrapar-cluster-run NAME"
-                raise ConfigError(msg)
+                refuse(f"{getattr(Options, name).option} needs --ultrapar-cluster-run NAME")
         return
     given = "--ultrapar-cluster-run"
     for name in ("cluster_run", "cluster_host"):
@@ -73,17 +72,15 @@ def refuse_options(options: Options) -> None:
             check_name(value, getattr(Options, name).option)
     for name, why in _ALONE.items():
         if getattr(options, name):
-            msg = (
+            refuse(
                 f"{getattr(Options, name).option} cannot be used together with {given}: {why}; "
                 "leave one of them out"
             )
-            raise ConfigError(msg)
     if options.mode not in _MODES:
-        msg = (
+        refuse(
             f"{given} makes no sense in mode {options.mode} ({options.origin['mode']}), which is "
             f"one host's; use mode {', '.join(_MODES)}"
         )
-        raise ConfigError(msg)
     check_installed(given)
 
 
@@ -103,7 +100,8 @@ class ClusterRun:
         assert options.cluster_run is not None
         self.name = options.cluster_run
         self.shard = options.shard
-        self.host = options.cluster_host or _machine_name()
+        machine = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100]
+        self.host = options.cluster_host or machine or "host"
         if self.shard is not None:
             # Hosts of different shards never have the same name.
             self.host += f"-{self.shard.host}"
@@ -372,10 +370,6 @@ class ClusterRun:
         return lines
 
 
-def _machine_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100] or "host"
-
-
 def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
     """Make sure that no host of this name is at work; looks for as long as it takes to know.
 
@@ -388,12 +382,11 @@ def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
     before_s = None
     while (silent_s := _silent_s(server, run, host)) is not None and silent_s <= _DEAD_S:
         if before_s is not None and silent_s < before_s + _SPEAKS_S / 2:
-            msg = (
+            refuse(
                 f'--ultrapar-cluster-host: a host named "{visible(host)}" is at work in run '
                 f'"{visible(run)}"; give this one a name of its own with '
                 "--ultrapar-cluster-host NAME"
             )
-            raise ConfigError(msg)
         before_s = silent_s
         sleep(_SPEAKS_S)
 

@@ -8,7 +8,6 @@ from operator import sub
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from xdist.workermanage import parse_tx_spec_config
 
 from pytest_ultrapar.broker.blocking_client import BlockingBrokerClient
 from pytest_ultrapar.broker.protocol import TAKEN
@@ -24,7 +23,8 @@ from pytest_ultrapar.coordinator.dispatch import (
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.session import garbage, run_config
+from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session.compatibility import n_workers
 from pytest_ultrapar.session.options import INPUT, usage_errors
 from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
@@ -112,7 +112,9 @@ class ControllerSession:
         with usage_errors():
             broker = run.services.broker_directory
             base_urls = dict(run.services.base_urls)
+        again = selection.again(run.config)
         node.workerinput[INPUT] = {
+            "again": again and tuple(again),
             "worker": worker,
             "directory": str(run.directory.path),
             "pool_digest": run.pool.digest,
@@ -128,7 +130,7 @@ class ControllerSession:
         """Be the scheduler. Called once."""
         # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
         # first has not come up.
-        self._n_workers = len(parse_tx_spec_config(config))
+        self._n_workers = n_workers(config)
         return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:

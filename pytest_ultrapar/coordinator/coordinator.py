@@ -17,7 +17,7 @@ from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import garbage, internals, reports
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
-from pytest_ultrapar.session.other_plugins import use_words_of_pytest
+from pytest_ultrapar.session.other_plugins import note_last_failed, use_words_of_pytest
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Coordinator:
         if self._gate is not None:
             self._gate.check_cases(cases)
         assignment = self.run.assign(workers, cases)
-        self.run.keep_keys(WaitingLine(self._reporter))
+        self.run.keep_keys(cases, WaitingLine(self._reporter))
         self._say(self.run.check_lanes(cases, WaitingLine(self._reporter)))
         self.run.write_plan(cases)
         if self._reporter is None:
@@ -184,6 +184,11 @@ class Coordinator:
             self._live.count(outcome, report)
         if outcome is not None and self.run.cluster is not None:
             self.run.cluster.finished(report.nodeid, outcome)
+
+    @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
+    def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
+        """Have --lf and --ff know a case without a good end; called after pytest's own plugin."""
+        note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to whoever debugs."""

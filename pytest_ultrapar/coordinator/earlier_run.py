@@ -10,11 +10,12 @@ import msgspec
 from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
 from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session.selection import Question, question_of_case
+from pytest_ultrapar.report.browse.run_cases import read_run_cases
+from pytest_ultrapar.session.selection import Again, Question, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
@@ -81,8 +82,7 @@ def find_history(
         why = "; ".join(found.notes)
         if given is None:
             return History(_NOTHING, (f"not from {directory}: {why}",))
-        msg = f"{_OPTION}: {directory} says nothing about this run: {why}"
-        raise ConfigError(msg)
+        refuse(f"{_OPTION}: {directory} says nothing about this run: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -226,16 +226,12 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
         ConfigError: There is no such run, it has no results, or it asked something else.
     """
     directory = resolve_run(name)
-    try:
+    with unusable("--ultrapar-reuse: "):
         manifest = read_manifest(directory)
         found = differences(manifest, seed=seed, data=data, pool=pool)
         if found:
-            msg = f"--ultrapar-reuse: {directory} cannot be reused by this run: {'; '.join(found)}"
-            raise ConfigError(msg)
+            refuse(f"{directory} cannot be reused by this run: {'; '.join(found)}")
         ids = graded_in_subprocess(directory)
-    except ResultsError as error:
-        msg = f"--ultrapar-reuse: {error}"
-        raise ConfigError(msg) from error
     found_ids: dict[Question, str] = {}
     for case in read_cases(directory):
         if case.case_id in ids:
@@ -256,6 +252,40 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
     for name in sorted({*earlier.data, *data}):
         then[name], now[name] = earlier.data.get(name, "none"), data.get(name, "none")
     return found + settings_differ(then, now)
+
+
+_ENDS = ("unsolved", "partial", "infra", "error", "failed")
+
+
+def again(options: Options) -> Again:
+    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it has.
+
+    Raises:
+        ConfigError: A word is none of the allowed ones, or there is no such run.
+    """
+    option = Options.only.option
+    words = {word.strip() for word in str(options.only).split(",")}
+    if not words <= {*_ENDS}:
+        refuse(
+            f"{option} takes some of {', '.join(_ENDS)}, with commas between them "
+            f"(got {options.only!r})"
+        )
+    earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
+    try:
+        directory = resolve_run(earlier)
+        run, manifest = read_run_cases(directory), read_manifest(directory)
+    except (ConfigError, ResultsError) as error:
+        msg = f"{option}: {error}"
+        raise ConfigError(msg) from error
+    if options.resume and all(one.name != "only" for one in manifest.effective):
+        msg = f"{option}: the run that is resumed was begun without it; leave out one of the two"
+        raise ConfigError(msg)
+    ids = (
+        one.case.case_id
+        for one in run.cases
+        if options.resume or one.state in words or ("failed" in words and one.test_failed)
+    )
+    return Again(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

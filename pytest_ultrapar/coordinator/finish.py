@@ -238,7 +238,7 @@ def stopped_early(summary: RunSummary) -> str:
     """What there is of a run that was stopped, and what resuming it will do."""
     statistics = summary.statistics
     said = [
-        f"stopped early: {statistics.n_final} of {counted(statistics.n_planned, 'case')} have a "
+        f"stopped early: {statistics.n_answered} of {counted(statistics.n_planned, 'case')} have a "
         "result"
     ]
     if summary.n_ungraded:

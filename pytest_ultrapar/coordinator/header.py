@@ -12,13 +12,13 @@ from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
 from pytest_ultrapar.engine.descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
-from pytest_ultrapar.pool.model import Latency
+from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.setting_values import effective
-from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
+from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
-from pytest_ultrapar.session import collection, run_config
+from pytest_ultrapar.session import collection, required_internals, run_config, selection
 from pytest_ultrapar.session.source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
@@ -41,12 +41,16 @@ _SHOWN = 3
 _SHOWN_KEYS = 8
 _NOT_OF_THE_FILE = ("command line ", "environment ", "prompt types")
 """What the origin of a value contains that nobody sees by reading the pool file."""
+_PLAIN = [f"(environment {row.variable}" for row in SETTINGS if len(row.variables) > 1]
+"""What the origin of a value begins with whose variable other programs may have, too."""
 
 
 def lines(run: Run) -> Iterator[str]:
-    """The header of a run: what it runs on, and where its results will be."""
+    """The header of a run: what it runs on."""
     yield from settings_lines(run.options, run.pool, run.lanes)
-    yield f"results in {run.directory.path}"
+    yield from required_internals.untested()
+    if (again := selection.again(run.config)) is not None:
+        yield f"only {run.options.only} of run {again.run_id}: {counted(len(again.ids), 'case')}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} says"
     if run.regraded is not None:
@@ -74,27 +78,31 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
         pool: The pool.
         lanes: Those that serve a selected model or one in a role.
     """
-    simulated = " SIMULATED," if pool.is_simulated else ""
-    models = {lane.model for lane in lanes}
-    n_beside = len(models & pool.caseless)
-    beside = f" and {n_beside} in roles only" if n_beside else ""
-    roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
-    yield (
-        f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
-        f"{pool.rate_mode} limits, seed {options.seed}"
-    )
-    yield (
-        f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
-        f"{_seats(pool.seats(lanes))}, {_repeats(options)}{roles}"
-    )
     said = [
         f"{value.name} = {value.value} ({value.origin})"
         for value in (*pool.effective, *effective(options))
         if any(words in value.origin for words in _NOT_OF_THE_FILE)
         and ", shard " not in value.origin
     ]
-    if said:
-        yield ", ".join(said)
+    plain = [text for text in said if any(one in text for one in _PLAIN)]
+    if plain:
+        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... goes before"
+    simulated = " SIMULATED," if pool.is_simulated else ""
+    sample = "" if options.sample is None else f", sample {options.sample}"
+    models = {lane.model for lane in lanes}
+    n_beside = len(models & pool.caseless)
+    beside = f" and {n_beside} in roles only" if n_beside else ""
+    roles = "".join(f", role {role} is {model}" for role, model in pool.roles.items())
+    yield (
+        f"pool {pool.path},{simulated} mode {options.mode}, policy {options.policy}, "
+        f"{pool.rate_mode} limits, seed {options.seed}{sample}"
+    )
+    yield (
+        f"{counted(len(models) - n_beside, 'model')}{beside}, {counted(len(lanes), 'lane')}, "
+        f"{_seats(pool.seats(lanes))}, {_repeats(options)}{roles}"
+    )
+    if others := [text for text in said if text not in plain]:
+        yield ", ".join(others)
     yield from shard_lines(options, pool)
     if not source_of(options).sends:
         return
@@ -120,13 +128,14 @@ def shard_lines(options: Options, pool: Pool) -> Iterator[str]:
         yield f"{listed(parts, _SHOWN_KEYS)}{elsewhere}"
 
 
-def shard_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
-    """How many of all cases a shard has."""
-    if options.shard is not None and generated is not None:
-        yield (
-            f"shard {options.shard}: {n_cases:,} of {generated.n_cases:,} cases, "
-            f"{_limits_of(options)}"
-        )
+def part_size(options: Options, n_cases: int, generated: Generated | None) -> Iterator[str]:
+    """How many of all cases a shard or a sample has."""
+    if generated is not None:
+        size = f"{n_cases:,} of {generated.n_cases:,} cases"
+        if options.shard is not None:
+            yield f"shard {options.shard}: {size}, {_limits_of(options)}"
+        else:
+            yield f"sample {options.sample}: {size}"
 
 
 def _limits_of(options: Options) -> str:
@@ -153,7 +162,12 @@ def _seats(n: int | None) -> str:
 def assignment_lines(
     run: Run, assignment: Assignment, workers: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[str]:
-    """Who is at home where, workers with the same home together, and what a run begins with."""
+    """Where results will be, who is at home where, and what a run begins with."""
+    yield f"results in {run.directory.path}"
+    declared = answered_by(run_config.settings(run.config)[1])
+    for model, who in answered_by(run.pool).items():
+        if who != declared[model]:
+            yield f"{model} is {who}, as its server says"
     if run.keys is not None and run.keys.waited_for:
         yield f"waited {duration(run.keys.waited_s)} for {run.keys.waited_for}"
     by_home = by_key((assignment.home.get(worker, ()), worker) for worker in workers)
@@ -161,7 +175,7 @@ def assignment_lines(
     if (n_more := len(parts) - _SHOWN) > 1 and run.config.option.verbose < 1:
         parts[_SHOWN:] = [f"{n_more} more in assignment.json (all with -v)"]
     yield f"{counted(run.planned, 'case')}; " + "; ".join(parts)
-    yield from shard_size(run.options, run.planned, read_generated(run.directory.path))
+    yield from part_size(run.options, run.planned, read_generated(run.directory.path))
     yield from not_asked(read_shared(run.directory.path))
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
@@ -197,7 +211,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
         return
     yield from _short_days(run, cases)
     seats = run.pool.seats(run.lanes)
-    if run.options.mode not in ONE_AT_A_TIME:
+    if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
         # As a plan does, with the pool's own service times: no earlier run is read here.
         services = known_services(pool_hints(run.pool), ())
         n_cases = Counter(case.model for case in cases if case.skipped is None)
@@ -289,6 +303,12 @@ class Looking(collection.CollectOnly):
 
 
 # -- what a pool wastes ----------------------------------------------------------------------------
+
+
+def is_by_hand(config: pytest.Config) -> bool:
+    """Whether somebody picked tests, for which nobody would change a pool."""
+    picked = (config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "deselect"))
+    return any(picked) or selection.again(config) is not None or any("::" in x for x in config.args)
 
 
 def idle_workers(n_workers: int, most: int) -> Iterator[str]:

@@ -14,27 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estimate
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
-from pytest_ultrapar.report.live_view import (
-    MOST_FAILURES,
-    Failure,
-    LiveView,
-    Spent,
-    lane_rows,
-    lately,
-    model_rows,
-    projected,
-)
-from pytest_ultrapar.report.progress import (
-    LINE_S,
-    ProgressState,
-    awaited,
-    collecting_line,
-    next_line_s,
-    observe,
-    observe_whole,
-    progress_line,
-    tables_line,
-)
+from pytest_ultrapar.report import live_view, progress
 from pytest_ultrapar.report.whole_run import WholeRun, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
@@ -93,7 +73,7 @@ class LiveProgress:
         self._line: Callable[[float, int], str | None] = lambda _now_s, _width: None
         # Whether what it sees should be said at once.
         self._look: Callable[[float], bool] = lambda _now_s: False
-        self._view: Callable[[float], LiveView | None] | None = None
+        self._view: Callable[[float], live_view.LiveView | None] | None = None
         self._screen: LiveScreen | None = None
         self._tables = (0, 0)
 
@@ -110,7 +90,9 @@ class LiveProgress:
         """
         self._began_s = began_s = boot_s()
         if not (self._on_terminal and self._counts_items):
-            self._line = lambda now_s, width: collecting_line(now_s - began_s, before, width)
+            self._line = lambda now_s, width: progress.collecting_line(
+                now_s - began_s, before, width
+            )
         self._thread.start()
 
     def asking(
@@ -143,7 +125,7 @@ class LiveProgress:
         began_s = boot_s()
         self._look, self._view = lambda _now_s: False, None
         self._line = lambda now_s, width: (
-            tables_line(*self._tables, now_s - began_s, width) if self._tables[1] else None
+            progress.tables_line(*self._tables, now_s - began_s, width) if self._tables[1] else None
         )
 
     def tables_written(self, done: int, total: int) -> None:
@@ -175,7 +157,7 @@ class LiveProgress:
                 self._view, self._has_view = None, False
 
     def _show(self) -> None:
-        next_s = 0.0 if self._on_terminal else boot_s() + next_line_s(0.0)
+        next_s = 0.0 if self._on_terminal else boot_s() + progress.next_line_s(0.0)
         while not self._stopped.wait(min(_LOOK_S, max(0.0, next_s - boot_s()))):
             now_s = boot_s()
             if not self._look(now_s) and now_s < next_s:
@@ -184,7 +166,7 @@ class LiveProgress:
                 next_s = now_s + _LOOK_S
                 self._terminal.draw(self._drawn(now_s))
                 continue
-            next_s = now_s + next_line_s(now_s - self._began_s)
+            next_s = now_s + progress.next_line_s(now_s - self._began_s)
             line = self._line(now_s, _WIDE)
             if line is not None:
                 self._terminal.line(line)
@@ -235,7 +217,7 @@ class Tally:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.by_model: Counter[tuple[str, str]] = Counter()
-        self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self.failures: deque[live_view.Failure] = deque(maxlen=live_view.MOST_FAILURES)
         self._costs: defaultdict[str, float] = defaultdict(float)
         self._currency: str | None = None
 
@@ -251,9 +233,9 @@ class Tally:
             self._currency = str(own.get("ultrapar.currency", ""))
         if report.failed or outcome in {"infra", "error"}:
             shown = outcome if outcome in {"infra", "error"} else "failed"
-            self.failures.appendleft(Failure(report.nodeid, shown, _reason(report)))
+            self.failures.appendleft(live_view.Failure(report.nodeid, shown, _reason(report)))
 
-    def spent(self, planned: Mapping[str, int]) -> Spent | None:
+    def spent(self, planned: Mapping[str, int]) -> live_view.Spent | None:
         """What the cases so far have cost; None where no price is known."""
         if self._currency is None:
             return None
@@ -261,8 +243,8 @@ class Tally:
         done: Counter[str] = Counter()
         for (model, _), n in self.by_model.copy().items():
             done[model] += n
-        whole = projected(costs, done, planned)
-        return Spent(sum(costs.values()), whole, self._currency)
+        whole = live_view.projected(costs, done, planned)
+        return live_view.Spent(sum(costs.values()), whole, self._currency)
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -288,7 +270,7 @@ class _Asking:
         self._limits = {limit.name: limit for limit in self.to_ask.limits}
         self._kept: Sequence[BrokerStatus] = ()
         self._n_to_answer = sum(self.to_ask.cases.values()) + self.to_ask.n_recovered
-        self._state = ProgressState(sum(self.planned.values()))
+        self._state = progress.ProgressState(sum(self.planned.values()))
         self._looks = Looks.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
@@ -302,10 +284,10 @@ class _Asking:
         if status is None:
             return False
         before = self._state.waits
-        waits = awaited(status)
+        waits = progress.awaited(status)
         self._looks = self._looks.then(status)
-        self._kept = lately(self._kept, status)
-        self._state = observe(
+        self._kept = live_view.lately(self._kept, status)
+        self._state = progress.observe(
             self._state,
             answered=status.ended_episodes,
             counts=self.tally.counts.copy(),
@@ -316,7 +298,7 @@ class _Asking:
         )
         whole = self.whole()
         if whole is not None:
-            self._state = observe_whole(
+            self._state = progress.observe_whole(
                 self._state,
                 whole,
                 share=share_words(status.shares, self._limits),
@@ -325,7 +307,7 @@ class _Asking:
             )
         if not waits or waits == before or now_s < self._next_word_s:
             return False
-        self._next_word_s = now_s + LINE_S
+        self._next_word_s = now_s + progress.LINE_S
         return True
 
     def line(self, now_s: float, width: int) -> str | None:
@@ -333,21 +315,21 @@ class _Asking:
         if self._seen is None:
             return None
         self._estimate(self._seen, now_s)
-        return progress_line(self._state, now_s, width)
+        return progress.progress_line(self._state, now_s, width)
 
-    def view(self, now_s: float) -> LiveView | None:
+    def view(self, now_s: float) -> live_view.LiveView | None:
         """The same with lanes, models and failures."""
         status = self._seen
         if status is None:
             return None
         self._estimate(status, now_s)
-        return LiveView(
+        return live_view.LiveView(
             self._state,
             self._interval,
             now_s,
             status.waiting,
-            lane_rows(self.to_ask.lanes, self._limits, self._kept, status),
-            model_rows(self.planned, self.tally.by_model.copy()),
+            live_view.lane_rows(self.to_ask.lanes, self._limits, self._kept, status),
+            live_view.model_rows(self.planned, self.tally.by_model.copy()),
             [*self.tally.failures],
             self.tally.spent(self.planned),
             self.is_simulated,

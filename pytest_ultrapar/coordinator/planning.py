@@ -13,27 +13,12 @@ import pytest
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
 from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
 from pytest_ultrapar.analysis.plan.waste import Service, waste
-from pytest_ultrapar.coordinator.claims.day_left import (
-    begun_days,
-    day_lines,
-    days_left,
-    run_days,
-    too_few,
-)
+from pytest_ultrapar.coordinator import header
+from pytest_ultrapar.coordinator.claims import day_left
 from pytest_ultrapar.coordinator.earlier_run import find_history
-from pytest_ultrapar.coordinator.header import (
-    ASSUMED_S,
-    idle_workers,
-    known_services,
-    not_asked,
-    pool_hints,
-    process_loads,
-    shard_lines,
-    shard_size,
-)
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import ConfigError, UltraparError, refuse
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, PHASE, Mode
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.plan_report import plan_lines, short_of_money
@@ -78,8 +63,7 @@ class Planning(collection.CollectOnly):
         self._gate = gate
         self._lines: list[str] = []
         if self._options.resume is not None:
-            msg = "--ultrapar-plan plans a whole run; leave out --ultrapar-resume"
-            raise ConfigError(msg)
+            refuse("--ultrapar-plan plans a whole run; leave out --ultrapar-resume")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -122,7 +106,7 @@ class Planning(collection.CollectOnly):
             return ["nothing to plan: no selected test asks a model"]
         given = self._options.plan_from
         history = find_history(given, pool, run_config.data(config), cases)
-        hints = pool_hints(pool)
+        hints = header.pool_hints(pool)
         said = {case.case_id: said_of(items[case.index], hints[case.model]) for case in cases}
         expected = expect(
             cases,
@@ -131,7 +115,7 @@ class Planning(collection.CollectOnly):
             roles={role: (model, hints[model]) for role, model in pool.roles.items()},
             known=history.run.roles,
         )
-        services = known_services(hints, expected)
+        services = header.known_services(hints, expected)
         lanes = run_config.lanes(config)
         refused = contradictions(
             pool, lanes, expected, services, episode_timeout_s=self._options.episode_timeout_s
@@ -157,10 +141,10 @@ class Planning(collection.CollectOnly):
                 *self._settings(),
                 *self._shard(len(collected)),
                 *skipped,
-                *not_asked(selection.shared(config)),
+                *header.not_asked(selection.shared(config)),
             ],
             warnings=[
-                *self._not_ready(),
+                *self._not_ready(cases),
                 *self._pool_waste(lanes, expected, services),
                 *short_days,
                 *unjudged(pool, lanes, expected),
@@ -177,19 +161,19 @@ class Planning(collection.CollectOnly):
         """What limits per day have left, and where the cases need more."""
         try:
             simulator, shard = self._options.simulator, str(self._options.divided_by or "")
-            counted = run_days(self._pool, lanes, os.environ, simulator, shard)
+            counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the memory of a day goes by them.
             return [], [f"cannot tell what is left of the daily limits: {error}"]
-        left = days_left(self._pool, counted, MonotonicClock(), claim=False)
+        left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for one in expected:
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        short = too_few(self._pool, lanes, left, needed, how="about")
-        return [*day_lines(left), *begun_days(left)], [*short]
+        short = day_left.too_few(self._pool, lanes, left, needed, how="about")
+        return [*day_left.day_lines(left), *day_left.begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
         """What a mode would make of the cases; the mode in force may not fail."""
@@ -205,7 +189,7 @@ class Planning(collection.CollectOnly):
                 policy=policy,
                 mode=mode,
             )
-            loads = process_loads(
+            loads = header.process_loads(
                 self._config, lanes=lanes, cases=cases, assignment=made, mode=mode
             )
             n_sample = self._options.baseline
@@ -252,13 +236,13 @@ class Planning(collection.CollectOnly):
     def _shard(self, n_cases: int) -> Iterator[str]:
         """Which part of a run is planned."""
         generated = self._config.stash.get(selection.generated_key, None)
-        yield from shard_size(self._options, n_cases, generated)
-        yield from (*shard_lines(self._options, self._pool),)[1:]
+        yield from header.part_size(self._options, n_cases, generated)
+        yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
-    def _not_ready(self) -> Iterator[str]:
+    def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
         """What would end a run at its start, and does not matter to a plan."""
         try:
-            run_config.check_keys(self._config)
+            run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
             yield f"a run would end at once: {error}"
 
@@ -275,7 +259,7 @@ class Planning(collection.CollectOnly):
         if forecast is None:
             return
         if plan.mode not in ONE_AT_A_TIME:
-            yield from idle_workers(self._n_workers, forecast.peak_in_flight)
+            yield from header.idle_workers(self._n_workers, forecast.peak_in_flight)
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
@@ -330,7 +314,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
+            f"{header.ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
             + ", ".join(silent)
         )
     return tuple(notes)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE
 from pytest_ultrapar.records import Case, by_key
@@ -297,14 +297,13 @@ def find_policy(word: str, mode: str) -> Policy:
         ConfigError: None is shipped under that name, its argument is not allowed, or the mode's
             rules are not the plugin's.
     """
-    for name in shipped(mode):
-        if is_called(word, name):
-            return partial(batch, n_models=batch_size(word)) if name == _BATCH else POLICIES[name]
-    msg = (
-        f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
-        "pytest_ultrapar_assign gave an assignment for it"
-    )
-    raise ConfigError(msg)
+    name = next((one for one in shipped(mode) if is_called(word, one)), None)
+    if name is None:
+        refuse(
+            f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
+            "pytest_ultrapar_assign gave an assignment for it"
+        )
+    return partial(batch, n_models=batch_size(word)) if name == _BATCH else POLICIES[name]
 
 
 def batch_size(word: str) -> int:
@@ -315,8 +314,9 @@ def batch_size(word: str) -> int:
     """
     text = word.partition(":")[2]
     if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) >= 1):  # noqa: PLR2004 - a million models
-        msg = f"--ultrapar-policy {word!r}: batch:N needs how many models run at once, 1 to 999999"
-        raise ConfigError(msg)
+        refuse(
+            f"--ultrapar-policy {word!r}: batch:N needs how many models run at once, 1 to 999999"
+        )
     return int(text)
 
 
@@ -366,13 +366,12 @@ def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose
     shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
-            msg = (
+            refuse(
                 f"{whose} makes groups of cases that wait for each other (such as {group.name!r}), "
                 f"and shard {shard} knows nothing of the cases of other shards; use a policy "
                 "without such groups (even, by-key, by-model, round-robin), or leave out "
                 "--ultrapar-shard"
             )
-            raise ConfigError(msg)
 
 
 def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
@@ -382,13 +381,13 @@ def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case])
         ConfigError: It cannot.
     """
     if not isinstance(assignment, Assignment):
-        msg = f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
-        raise ConfigError(msg)
+        refuse(
+            f"pytest_ultrapar_assign must return an Assignment (got {type(assignment).__name__})"
+        )
     known = {lane.lane_id for lane in lanes}
     fault = next(_faults(assignment, known, {case.case_id for case in cases}), None)
     if fault is not None:
-        msg = f"pytest_ultrapar_assign: {fault}"
-        raise ConfigError(msg)
+        refuse(f"pytest_ultrapar_assign: {fault}")
     check_assignment(assignment, known)
     return assignment
 

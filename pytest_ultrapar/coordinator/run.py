@@ -20,26 +20,20 @@ from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
-from pytest_ultrapar.errors import ConfigError, ResultsError, UltraparError
+from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
+from pytest_ultrapar.pool.served import unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
-from pytest_ultrapar.session.runtime import read_tables, write_assignment
+from pytest_ultrapar.session.runtime import write_assignment
 from pytest_ultrapar.session.source import Regrade, Replay
-from pytest_ultrapar.store.cases_file import (
-    cases_digest,
-    changed_message,
-    missing_message,
-    read_generated,
-    read_plan,
-    settle_cases,
-    suite_digest,
-)
+from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
     Manifest,
+    describe_files,
     describe_machine,
     describe_python,
     describe_versions,
@@ -79,15 +73,12 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_SUMMARY = ("model",)
-_SEVERAL_SUITES = ("suite", "model")
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all suites ask for; where they differ none of them fits the others."""
-    distinct = set(tables)
-    if len(distinct) > 1:
-        return _SEVERAL_SUITES
-    return next(iter(distinct), _DEFAULT_SUMMARY)
+    """The layout that all tests ask for; where they differ none of them fits the others."""
+    asked = set(tables)
+    return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
@@ -189,12 +180,14 @@ class Run:
         if (directory / FILE_NAME).exists():
             self.resumed = read_manifest(directory)
             if self.resumed.shard != shard:
-                msg = (
+                refuse(
                     f"--ultrapar-resume: {directory} cannot be finished by this run: "
                     f"{shards_differ(self.resumed.shard, shard)}"
                 )
-                raise ConfigError(msg)
-        settle_cases(directory)
+            if self.resumed.drawn_from and self.options.sample is None:
+                was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
+                self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
+        cases_file.settle_cases(directory)
         finished, lost, damaged = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
@@ -232,11 +225,10 @@ class Run:
             mode=self.options.mode,
         )
         if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
-            msg = (
+            refuse(
                 f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
                 f"{len(cases)} cases: name the suite, the selection and the models that it had"
             )
-            raise ConfigError(msg)
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
             # Stored answers come in no order and at no rate: which episodes run together says
@@ -270,10 +262,10 @@ class Run:
         if self.regraded is None and self.resumed is None:
             return
         run = resolve_run(self.options.regrade) if self.options.regrade else self.directory.path
-        then = read_plan(run)
+        then = cases_file.read_plan(run)
         answered = [case for case in cases if case.case_id in self.recovered]
-        said = None if self.resumed is None else missing_message(then, cases)
-        if said is None and (changed := changed_message(then, answered)):
+        said = None if self.resumed is None else cases_file.missing_message(then, cases)
+        if said is None and (changed := cases_file.changed_message(then, answered)):
             self.notes.append(f"{changed}; the answers to the earlier data are kept")
             if self.resumed is not None and not self.options.keep_changed:
                 said = (
@@ -281,8 +273,7 @@ class Run:
                     "answers to the earlier data"
                 )
         if said is not None:
-            msg = f"--ultrapar-resume: {run} cannot be finished by this run: {said}"
-            raise ConfigError(msg)
+            refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
         """Say where the data of a case changed, as a request may have that is looked for.
@@ -294,13 +285,12 @@ class Run:
         assert found is not None
         origins = Origins(found.origins)
         if cases and all(isinstance(origins.find(case), str) for case in cases):
-            msg = (
+            refuse(
                 f"--ultrapar-replay: run {replayed.run_id} has none of these {len(cases)} cases: "
                 "name the suite, the selection and the models that it had"
             )
-            raise ConfigError(msg)
         answered = [one.case for one in found.origins if one.position is not None]
-        if changed := changed_message(answered, cases):
+        if changed := cases_file.changed_message(answered, cases):
             self.notes.append(
                 f"{changed}; the answers to the earlier data are replayed, and a request that is "
                 "another now is a miss"
@@ -328,7 +318,7 @@ class Run:
             if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)
         write_manifest(self.directory.path, self.manifest)
-        settle_cases(self.directory.path)
+        cases_file.settle_cases(self.directory.path)
         try:
             self.directory.point_latest()
         except ResultsError as error:
@@ -349,6 +339,10 @@ class Run:
         resumed = options.resume is not None
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
+        if self.resumed is not None:
+            # A server that has nothing to answer now was not asked what it has.
+            then = self.resumed.answered_by
+            answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
             answers = {name: replayed.answered_by.get(name, who) for name, who in answers.items()}
             is_simulated = replayed.simulated or (self.source.sends and is_simulated)
@@ -367,8 +361,8 @@ class Run:
             repeats=options.repeats.n,
             n_planned=len(cases),
             collected_s=boot_s() - self.collecting_since_s,
-            suite_digest=suite_digest(cases),
-            cases_digest=cases_digest(directory.path),
+            suite_digest=cases_file.suite_digest(cases),
+            cases_digest=cases_file.cases_digest(directory.path),
             arguments=tuple(map(self.redactor.text, map(str, self.config.invocation_params.args))),
             effective=(*pool.effective, *effective(options)),
             versions=describe_versions(),
@@ -377,9 +371,10 @@ class Run:
             storage_format=options.storage,
             record=options.record,
             data=run_config.data(self.config),
+            files=describe_files(self.config.rootpath, (case.nodeid for case in cases)),
             reused=resolve_run(options.reuse).name if options.reuse else None,
             replayed=None if replayed is None else replayed.run_id,
-            summary_by=_summary_by(read_tables(directory.path).values()),
+            summary_by=_summary_by(cases_file.read_tables(directory.path).values()),
             resumed=resumed,
             measured_from=self.started_at if resumed else None,
             restricted=self._restricted,
@@ -388,7 +383,7 @@ class Run:
             shard=str(options.shard) if options.shard is not None else None,
             host=self._host(),
             cluster_run=options.cluster_run,
-            generated=read_generated(directory.path) if options.shard is not None else None,
+            generated=cases_file.read_generated(directory.path),
             currency=pool.currency,
             prices=pool.prices,
             pool_lanes=lanes,
@@ -399,11 +394,10 @@ class Run:
             return manifest
         differences = resume_differences(earlier, manifest)
         if differences:
-            msg = (
+            refuse(
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-            raise ConfigError(msg)
         # It stands until this session has measured something, if it is about the same limits.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,
@@ -482,19 +476,23 @@ class Run:
             wait_s=self.options.wait_for_servers_s,
         )
 
-    def keep_keys(self, line: WaitingLine) -> None:
-        """Have the keys that the run may use for itself on this host; may wait for another run.
+    def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
+        """Have the keys that cases may use for the run on this host; may wait for another run.
 
         What limits per day have left is known then.
 
         Raises:
-            ConfigError: Another run has one and waiting is not wanted, or they cannot be locked, or
-                the memory of a day cannot be used.
+            ConfigError: What the ways to the servers need is not there, another run has a key and
+                waiting is not wanted, or they cannot be locked, or the memory of a day cannot be
+                used.
         """
         options = self.options
         if not self.source.sends:
             return
-        keys = locked_keys(self.pool, self.lanes, os.environ, options.simulator)
+        pool = run_config.asked_pool(self.config, self._unanswered(cases))
+        run_config.check_keys(self.config, pool)
+        self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
+        keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")
         if self.cluster is not None:
@@ -503,8 +501,8 @@ class Run:
             keys, path, options.key_lock, line, clock=MonotonicClock(), group=group
         )
         self.services.inherited = self.keys.fds
-        counted = run_days(self.pool, self.lanes, os.environ, options.simulator, shard)
-        self.days = days_left(self.pool, counted, MonotonicClock(), claim=True)
+        counted = run_days(pool, pool.lanes, os.environ, options.simulator, shard)
+        self.days = days_left(pool, counted, MonotonicClock(), claim=True)
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:
@@ -519,7 +517,7 @@ class Run:
             shard.n,
             self.options.seed,
             self.pool.digest,
-            read_generated(self.directory.path),
+            cases_file.read_generated(self.directory.path),
             [limit for name, limit in self.pool.undivided.items() if name in on_path],
         )
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
@@ -572,7 +570,7 @@ class Run:
             self.keys.give_back_unused()
         options = self.options
         with suppress(ResultsError):
-            settle_cases(self.directory.path)
+            cases_file.settle_cases(self.directory.path)
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()

@@ -17,7 +17,7 @@ from pytest_ultrapar.compare.rules import (
     check_scores,
     parse_rule,
 )
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse, unusable
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.report.sections import text_lines
 from pytest_ultrapar.session.source import PoolLanes, Regrade
@@ -110,22 +110,17 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     timed = next((rule for rule in rules if rule.of_speed), None)
     if not isinstance(source, PoolLanes) and timed is not None:
         how = "grading it anew" if isinstance(source, Regrade) else "replaying it"
-        msg = (
+        refuse(
             f"--ultrapar-gate {timed.text}: how fast a run was cannot be judged by {how} "
             f"({source.option})"
         )
-        raise ConfigError(msg)
     if options.gate_baseline is None:
         check_baseline(rules)
         return RunGate(rules, None, options.seed, options.gate_undecided)
-    try:
+    with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
-    except ConfigError as error:
-        msg = f"--ultrapar-gate-baseline: {error}"
-        raise ConfigError(msg) from error
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        msg = f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed"
-        raise ConfigError(msg)
+        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed")
     check_scores(
         [rule for rule in rules if rule.needs_baseline],
         base.summary.statistics.scores,

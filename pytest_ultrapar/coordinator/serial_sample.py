@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import one_at_a_time
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import counted
 
 if TYPE_CHECKING:
@@ -40,12 +40,11 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         ConfigError: As many cases or fewer are going to run: none would be left to be compared.
     """
     if n >= len(cases):
-        msg = (
+        refuse(
             f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, and the "
             "sample is compared with others; take fewer, leave the option out, or run all cases "
             "both ways with `ultrapar bench --modes serial,ultra`"
         )
-        raise ConfigError(msg)
     ids = sorted(
         (case.case_id for case in cases),
         key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),

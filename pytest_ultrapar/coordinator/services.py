@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.compactor_process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.simulator.address import running_simulator
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
@@ -84,19 +84,17 @@ class Services:
         if not names:
             for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
-                    msg = (
+                    refuse(
                         f"{name} is given, but no selected model of {self._pool.path} is of a "
                         'provider with api = "simulated"'
                     )
-                    raise ConfigError(msg)
             return
         if running_at is not None:
             if faults is not None:
-                msg = (
+                refuse(
                     "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
                     "that runs already takes its faults from `ultrapar simulate --faults FILE`"
                 )
-                raise ConfigError(msg)
             self._running = running_simulator(running_at, names, option)
             return
         log_path = self._directory / SERVER_LOG

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.budget import spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.spending_file import SpendingFile, look_at_spending, read_spending
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ResultsError, refuse, unusable
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
@@ -45,14 +45,13 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
         ConfigError: What was spent cannot be read or written, or is not known.
     """
     path = directory / SPENDING_FILE
-    try:
+    with unusable():
         found = look_at_spending(path)
         if found is not None and found.run_id not in {"", manifest.run_id}:
-            msg = (
+            refuse(
                 f"{path} is of run {found.run_id}, and this is run {manifest.run_id}: put back its "
                 "own"
             )
-            raise ConfigError(msg)
         had_budget = earlier is not None and any(
             limit.budget is not None for limit in earlier.pool_limits
         )
@@ -60,18 +59,15 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
             SpendingFile(path, run_id=manifest.run_id).close()
             return "" if found is None else found.trouble
         if had_budget and earlier.regraded is None and earlier.merged is None:
-            msg = (
+            refuse(
                 f"{path} is missing: what the run has spent of its budget cannot be known; put it "
                 "back, or ask what is missing in a new run that replays this one "
                 "(--ultrapar-replay)"
             )
-            raise ConfigError(msg)
         spent, n_unknown = _by_journal(directory, Prices(manifest))
         for lane_id, units in ({} if found is None else found.spent).items():
             spent[lane_id] = max(units, spent.get(lane_id, 0))
         SpendingFile(path, spent, manifest.run_id).close()
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
     if not n_unknown:
         return "" if found is None else found.trouble
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 
 RESERVE = 32
 """Descriptors left to the journal, to pytest and to the suite's own tests."""
@@ -47,11 +47,10 @@ def check_descriptors(n_workers: int) -> None:
     allowed = _raise_soft_limit(needed)
     if allowed < needed:
         workers = "1 process that runs" if n_workers == 1 else f"{n_workers} processes that run"
-        msg = (
+        refuse(
             f"the limit on open files (ulimit -n) is {allowed}; a run with {workers} cases needs "
             f"{needed} at least: raise it, for example with ulimit -n 1024"
         )
-        raise ConfigError(msg)
 
 
 def _raise_soft_limit(needed: int) -> int:

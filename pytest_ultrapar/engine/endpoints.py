@@ -168,11 +168,36 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
     return value
 
 
-def check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
+def conversation_of(said: Messages | str, system: str | None) -> Messages:
+    """The messages of a conversation, of which a text is the only one of the user.
+
+    Args:
+        said: As a suite has it.
+        system: What goes before it, as a message of the system.
+
+    Raises:
+        TypeError: It is neither text nor list of dicts, or has a message of the system, too.
+    """
+    # What a suite hands over is not what its type checker saw.
+    given: object = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        msg = (
+            'llm.chat() takes a text, or a list of messages such as {"role": "user", "content": '
+            f'"..."}} (got {type(said).__name__})'
+        )
+        raise TypeError(msg)
+    if system is None:
+        return given
+    if any(one.get("role") in {"system", "developer"} for one in given):
+        msg = "llm.chat() got system= beside a message of the system: give only one of them"
+        raise TypeError(msg)
+    return [{"role": "system", "content": system}, *given]
+
+
+def check_request(parameters: Mapping[str, Any]) -> None:
     """Refuse what cannot be sent, or would be sent as something else.
 
     Raises:
-        TypeError: The messages are no list of dicts.
         ValueError: A parameter is no finite number.
     """
     # JSON has no NaN: it would be sent as null, which is to ask for something else.
@@ -180,14 +205,6 @@ def check_request(messages: Messages, parameters: Mapping[str, Any]) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             msg = f"llm.chat() got {name}={value}; a number must be finite"
             raise ValueError(msg)
-    # What a suite hands over is not what its type checker saw.
-    given: object = messages
-    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
-        msg = (
-            'llm.chat() takes a list of messages such as {"role": "user", "content": "..."} '
-            f"(got {type(messages).__name__})"
-        )
-        raise TypeError(msg)
 
 
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:

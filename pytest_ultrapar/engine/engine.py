@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
@@ -25,6 +27,7 @@ from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.loop import EngineTask, engine_context, new_loop, run_to_end
 from pytest_ultrapar.engine.sender import ClientSettings, EngineParts
+from pytest_ultrapar.engine.stalls import watch_stalls
 from pytest_ultrapar.errors import InfraError
 from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeStarted, JournalRecord
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
@@ -60,6 +63,10 @@ class LoopLag:
     def lag_s(self) -> float:
         """Seconds by which the next beat is overdue now, >= 0; 0 where none is due."""
         return max(0.0, self._now_s() - self._due_s)
+
+    def overdue(self) -> tuple[float, float]:
+        """When the next beat is due, infinity for never, and by how many seconds it is late."""
+        return self._due_s, self.lag_s
 
     def beat(self, *, busy: bool) -> None:
         """Count a beat; the next one is due after `HEARTBEAT_S`.
@@ -150,6 +157,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runs = threading.Event()
         self._connected = threading.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(
             target=engine_context().run, args=(self._main,), name="ultrapar-engine", daemon=True
         )
@@ -251,15 +259,18 @@ class Engine:
             **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
         self._connected.set()
+        stalls = watch_stalls(self._loop_lag.overdue, self._ended)
         own = [asyncio.ensure_future(one) for one in (self._sync_always(), self._stopped())]
         try:
             done, _ = await asyncio.wait(own, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._ended.set()
             for task in own:
                 task.cancel()
         for task in done:
             task.result()
-        self._record([self._loop_lag.spent(settings.worker)])
+        spent = self._loop_lag.spent(settings.worker)
+        self._record([msgspec.structs.replace(spent, stalls=dict(stalls))])
 
     async def _connect(self) -> BrokerPort | None:
         """The broker's port; None when the engine is stopped before there is one."""

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
-_encoder = msgspec.json.Encoder()
+
+
+def _fields(value: Any) -> Any:  # noqa: ANN401 - what msgspec does not know
+    """A model of pydantic as plain data."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    msg = f"a {type(value).__name__} has no form in JSON"
+    raise TypeError(msg)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
 """An episode that is cancelled has so long to clean up; then the engine goes on without it."""
 
@@ -166,13 +176,13 @@ async def _outcome(work: Work, llm: Llm) -> _End:
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         # Otherwise something was cancelled that the episode waited for.
-        return _raised(error, llm)
+        return end_of_fault(error, llm) or _error(error)
 
 
-def _raised(error: BaseException, llm: Llm) -> _End:
-    """What became of an episode that raised."""
+def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
+    """How an episode ends whose request had a fault, which is behind what it raised; else None."""
     wrong = fault_behind(error) or llm.refused
-    return _failed(llm.conversation.failure) or _failed(wrong) or _error(error)
+    return _failed(llm.conversation.failure) or _failed(wrong)
 
 
 def _failed(failure: BaseException | None) -> _End | None:

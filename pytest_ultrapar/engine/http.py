@@ -14,6 +14,7 @@ import re
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
     from aiohttp.client_proto import ResponseHandler
-    from aiohttp.client_reqrep import ConnectionKey
-    from aiohttp.connector import AddrInfoType
 
     from pytest_ultrapar.apis.failure_classes import FailedOutcome
     from pytest_ultrapar.apis.registry import Stream
@@ -139,7 +138,7 @@ class HttpClient:
         self._contexts = {trust: tls_context(trust, _default_tls) for trust in set(of_https)}
         self._default = self._contexts.get(DEFAULT_TRUST) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._max_connections = max_connections
-        self._new_socket = None if unheard_s is None else _giving_up(unheard_s)
+        self._unheard_s = unheard_s
         self._kept: aiohttp.ClientSession | None = None
         self._unkept: aiohttp.ClientSession | None = None
         self._stale: dict[str, float] = {}
@@ -241,7 +240,7 @@ class HttpClient:
             connector=_Connector(
                 limit=self._max_connections,
                 ssl=self._default,
-                socket_factory=self._new_socket,
+                unheard_s=self._unheard_s,
                 **how,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -338,19 +337,23 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
     """
     content = answer.content
     protocol = answer.connection.protocol if answer.connection is not None else None
-    closed = protocol.closed if protocol is not None else None
-    if content.is_eof() or protocol is None or closed is None:
+    if content.is_eof() or protocol is None:
         return lambda: None
+    call_soon, tell = asyncio.get_running_loop().call_soon, protocol.set_exception
 
-    def wake(done: asyncio.Future[None]) -> None:
-        if not done.cancelled():
-            done.exception()  # else asyncio would complain that nobody asked for it
-        broken = isinstance(protocol.exception(), HttpProcessingError)
-        if broken and not content.is_eof() and content.exception() is None:
+    def wake() -> None:
+        if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError("the body's chunks cannot be read"))
 
-    closed.add_done_callback(wake)
-    return lambda: closed.remove_done_callback(wake)
+    def told(error: BaseException, *cause: BaseException) -> None:
+        tell(error, *cause)
+        if isinstance(error, HttpProcessingError):
+            call_soon(wake)  # who waits for the body reads first what came before
+
+    if isinstance(protocol.exception(), HttpProcessingError):
+        call_soon(wake)
+    vars(protocol)["set_exception"] = told
+    return lambda: vars(protocol).pop("set_exception", None)
 
 
 # -- making a connection ---------------------------------------------------------------------------
@@ -362,7 +365,7 @@ class _Sending:
 
     Attributes:
         may_send: As in `HttpClient.exchange`.
-        kept_since_s: When it took a kept connection; None: it did not, or its answer began.
+        kept_since_s: When it took a kept connection; None: it made one, or its answer began.
     """
 
     may_send: Callable[[], bool] | None
@@ -390,31 +393,52 @@ class _Connector(aiohttp.TCPConnector):
     by the second must know.
     """
 
+    def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - aiohttp's
+        super().__init__(**how)
+        self._unheard_s = unheard_s
+
     async def connect(
         self,
         req: aiohttp.ClientRequest,
         traces: list[aiohttp.tracing.Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
     ) -> aiohttp.connector.Connection:
-        connection = await super().connect(req, traces, timeout)
-        may_send = _SENDING.get().may_send
-        if may_send is not None and not may_send():
+        sending = _SENDING.get()
+        while True:
+            sending.kept_since_s = boot_s()
+            kept: Any = self._conns.get(req.connection_key)
+            if isinstance(kept, deque):
+                # The one that was used last, not first, as aiohttp takes of a list (before 3.11):
+                # what is more than needed is left to expire.
+                kept.rotate(1)
+            connection = await super().connect(req, traces, timeout)
+            if not sending.kept_since_s:
+                break
+            sending.kept_since_s = boot_s()
+            if connection.protocol is None or not _has_closed(connection.protocol):
+                break
+            connection.close()
+        if sending.may_send is not None and not sending.may_send():
             connection.release()
             raise TooLateError
         return connection
 
-    async def _get(
-        self, key: ConnectionKey, traces: list[aiohttp.tracing.Trace]
-    ) -> aiohttp.connector.Connection | None:
-        while kept := self._conns.get(key):
-            # The one that was used last, not first: what is more than needed is left to expire.
-            kept.rotate(1)
-            if not _has_closed(kept[0][0]):
-                break
-            kept.popleft()[0].close()
-        connection = await super()._get(key, traces)
-        _SENDING.get().kept_since_s = boot_s() if connection is not None else None
-        return connection
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[aiohttp.tracing.Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - its signature
+    ) -> ResponseHandler:
+        _SENDING.get().kept_since_s = None
+        protocol = await super()._create_connection(req, traces, timeout)
+        if self._unheard_s is not None and protocol.transport is not None:
+            # The system sends bytes anew for so long only, then never again, not even when the
+            # socket is closed meanwhile: else what was given up at a request's deadline would still
+            # be delivered when a link is back. Source: tcp(7).
+            its_socket = protocol.transport.get_extra_info("socket")
+            most_ms = round(self._unheard_s * 1000)
+            its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
+        return protocol
 
 
 def _has_closed(protocol: ResponseHandler) -> bool:
@@ -428,21 +452,6 @@ def _has_closed(protocol: ResponseHandler) -> bool:
     look = select.poll()
     look.register(transport.get_extra_info("socket"), select.POLLIN)
     return bool(look.poll(0))
-
-
-def _giving_up(unheard_s: float) -> Callable[[AddrInfoType], socket.socket]:
-    """What makes sockets whose bytes the system sends anew for so long only, then never again.
-
-    Not even when the socket is closed meanwhile: else what was given up at a request's deadline
-    would still be delivered when a link is back. Source: tcp(7), TCP_USER_TIMEOUT.
-    """
-
-    def new_socket(address: AddrInfoType) -> socket.socket:
-        made = socket.socket(*address[:3])
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(unheard_s * 1000))
-        return made
-
-    return new_socket
 
 
 def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
@@ -474,10 +483,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
             said = beginning(getattr(error.certificate_error, "verify_message", said))
             return Failure("tls", f"certificate not trusted: {said}")
         case aiohttp.ClientConnectorError():
-            if (
-                isinstance(error, aiohttp.ClientConnectorDNSError)
-                and error.os_error.errno in _UNKNOWN
-            ):
+            if _is_of_name(error) and error.os_error.errno in _UNKNOWN:
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
             if isinstance(error.os_error, ssl.SSLError):
                 return Failure("tls", f"cannot connect: {_no_connection(error)}")
@@ -514,6 +520,12 @@ def _named(error: Exception, said: str) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
+def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
+    """Whether a host's name was not found; before aiohttp 3.11 only the system's error says so."""
+    own = getattr(aiohttp, "ClientConnectorDNSError", socket.gaierror)
+    return isinstance(error, own) or isinstance(error.os_error, socket.gaierror)
+
+
 def _no_connection(error: aiohttp.ClientConnectorError) -> str:
     """Why there is no connection; aiohttp's own words contain the names of its objects."""
     host = f"[{error.host}]" if ":" in error.host else error.host
@@ -521,7 +533,7 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         host, place = f"{host} (the proxy)", f"{place} (the proxy)"
     cause = error.os_error
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    if _is_of_name(error):
         return f"the host {host} cannot be found"
     if error.errno == errno.ECONNREFUSED:
         return f"nothing listens on {place}"

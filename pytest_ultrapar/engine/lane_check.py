@@ -17,6 +17,9 @@ from pytest_ultrapar.engine.answers import (
 from pytest_ultrapar.engine.endpoints import request_body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ultrapar.apis.outcome import Allowance
     from pytest_ultrapar.apis.registry import Api
     from pytest_ultrapar.broker.port import BrokerPort
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
@@ -55,10 +58,15 @@ def _is_own(failure: Failure) -> bool:
     return failure.outcome == "bad_request" and "tokens" in failure.said
 
 
-async def send_check(
-    port: BrokerPort, http: HttpClient, clock: Clock, endpoint: Endpoint, lease: Lease
+async def send_check(  # noqa: PLR0917
+    port: BrokerPort,
+    http: HttpClient,
+    clock: Clock,
+    endpoint: Endpoint,
+    lease: Lease,
+    told: Callable[[Allowance | None], None] = lambda _: None,
 ) -> Failure | None:
-    """Send it on a lease, and give that back.
+    """Send it on a lease, and give that back; `told` gets what headers say of limits.
 
     Returns:
         What is wrong with the lane; None when nothing is.
@@ -81,6 +89,8 @@ async def send_check(
         answer = await http.exchange(
             endpoint, body, timeout_s=timeout_s, may_send=is_in_time, is_fresh=True
         )
+        if isinstance(answer, Answer):
+            told(endpoint.api.allowance(answer.headers))
         failure = what_is_wrong(answer, endpoint, clock.now_s() - sent_s)
         failure = failure and as_awaited(failure, lease)
         outcome = "ok" if failure is None or _is_own(failure) else failure.outcome

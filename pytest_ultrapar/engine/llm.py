@@ -9,7 +9,7 @@ import msgspec
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.protocol import Most
-from pytest_ultrapar.engine.endpoints import Endpoint, check_request, request_body
+from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
 from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
@@ -86,15 +86,23 @@ class Llm:
             self._roles[name] = Llm(self._sender.in_role(name), self)
         return self._roles[name]
 
-    async def chat(self, messages: Messages, **parameters: Any) -> Reply:  # noqa: ANN401
+    async def chat(
+        self,
+        messages: Messages | str,
+        *,
+        system: str | None = None,
+        **parameters: Any,  # noqa: ANN401
+    ) -> Reply:
         """The model's answer to a conversation.
 
         Waits as long as the pool's limits ask, tries again where that may help, and always on the
         same model.
 
         Args:
-            messages: The whole conversation so far, as the chat-completions API has it. Lone
-                surrogates, which no request can hold, are sent as text that shows them.
+            messages: The whole conversation so far, as the chat-completions API has it; a text is
+                one message of the user. Lone surrogates, which no request can hold, are sent as
+                text that shows them.
+            system: A message of the system that goes before them.
             parameters: Further parameters of the API, such as `temperature`, passed on as they are.
 
         Raises:
@@ -103,8 +111,8 @@ class Llm:
             PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
-                is there twice under two names, or cannot be sent as JSON, or the messages are no
-                list of dicts.
+                is there twice under two names, or cannot be sent as JSON, the messages are neither
+                text nor list of dicts, or have a message of the system beside `system`.
             ValueError: A parameter is no finite number.
         """
         conversation = self.conversation
@@ -117,7 +125,8 @@ class Llm:
                 "passed on"
             )
             raise TypeError(msg)
-        check_request(messages, parameters)
+        messages = conversation_of(messages, system)
+        check_request(parameters)
         turn = self._sender.next_turn(messages)
         estimates, tokens, most = self._sender.parts.tokens, 0, None
         if estimates is not None:

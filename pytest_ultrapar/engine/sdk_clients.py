@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.answers import Pump
 from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -91,8 +91,9 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        msg = f"{whose} needs the package {package}, which is not installed: pip install {package}"
-        raise ConfigError(msg) from None
+        refuse(
+            f"{whose} needs the package {package}, which is not installed: pip install {package}"
+        )
 
 
 @functools.cache

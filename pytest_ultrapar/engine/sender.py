@@ -52,13 +52,7 @@ from pytest_ultrapar.engine.lane_check import send_check
 from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.errors import (
-    BadRequestError,
-    ConfigError,
-    InfraError,
-    NoLaneError,
-    PromptRefused,
-)
+from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt
@@ -216,8 +210,7 @@ class Sender:
         if role not in models:
             has = f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
             meant = did_you_mean(role, models)
-            msg = f"llm.role({role!r}): the pool has no such role; {has}{meant}"
-            raise ConfigError(msg)
+            refuse(f"llm.role({role!r}): the pool has no such role; {has}{meant}")
         return Sender(
             self.parts,
             model=models[role],

@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _coverage(text: str | None) -> float:
-    from pytest_ultrapar.errors import ConfigError  # noqa: PLC0415
+    from pytest_ultrapar.errors import refuse  # noqa: PLC0415
     from pytest_ultrapar.pool.settings import Options  # noqa: PLC0415
 
     if text is None:
@@ -109,8 +109,7 @@ def _coverage(text: str | None) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        msg = f"--coverage must be a number from 0 to 1 (got {text})"
-        raise ConfigError(msg)
+        refuse(f"--coverage must be a number from 0 to 1 (got {text})")
     return share
 
 

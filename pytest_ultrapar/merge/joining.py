@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import LIMIT_KINDS, addresses, answer_settings
 from pytest_ultrapar.pool.roles import roles_of
 from pytest_ultrapar.records import GRADED, by_key
@@ -77,27 +77,23 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         ConfigError: Says in one sentence what keeps them apart.
     """
     if not parts:
-        msg = "no run is named: name the runs to merge, each by its directory or its id"
-        raise ConfigError(msg)
+        refuse("no run is named: name the runs to merge, each by its directory or its id")
     known: dict[str, str] = {}
     for part in parts:
         run_id = part.manifest.run_id
         if run_id in known:
             where = known[run_id]
             twice = "twice" if where == part.name else f"in {where} and in {part.name}"
-            msg = f"the run {run_id} is named {twice}; name each run once"
-            raise ConfigError(msg)
+            refuse(f"the run {run_id} is named {twice}; name each run once")
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])
-            msg = f"{part.name} is merged itself: name the runs that it was merged of ({its})"
-            raise ConfigError(msg)
+            refuse(f"{part.name} is merged itself: name the runs that it was merged of ({its})")
         if part.manifest.regraded is not None:
-            msg = (
+            refuse(
                 f"{part.name} graded the run {part.manifest.regraded} anew: merge the runs that "
                 "asked, then grade the merged one (--ultrapar-regrade)"
             )
-            raise ConfigError(msg)
     _check_shards(parts)
     first = parts[0]
     allowed: list[str] = []
@@ -108,8 +104,7 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         if found or (settings and not allow):
             said = "; ".join(found + settings)
             hint = "" if found else f"; {ALLOW} merges them all the same, and says so"
-            msg = f"{first.name} and {part.name} are not parts of one run: {said}{hint}"
-            raise ConfigError(msg)
+            refuse(f"{first.name} and {part.name} are not parts of one run: {said}{hint}")
     return tuple(dict.fromkeys(allowed))
 
 
@@ -123,22 +118,19 @@ def _check_shards(parts: Sequence[Part]) -> None:
             continue
         counts.setdefault(_shard(shard)[1], part.name)
         if shard in of and not part.is_host:
-            msg = f"{of[shard]} and {part.name} are both shard {shard}; name one of them"
-            raise ConfigError(msg)
+            refuse(f"{of[shard]} and {part.name} are both shard {shard}; name one of them")
         of[shard] = part.name
     if len(counts) > 1:
         said = [
             f"{name} is {f'one of {n} shards' if n else 'no shard'}" for n, name in counts.items()
         ]
-        msg = f"the runs are not parts of one run: {', '.join(said)}"
-        raise ConfigError(msg)
+        refuse(f"the runs are not parts of one run: {', '.join(said)}")
 
 
 def _shard(text: str) -> tuple[int, str]:
     found = _SHARD.fullmatch(text)
     if found is None or int(found["k"]) > int(found["n"]):
-        msg = f"a manifest names the shard {text!r}; a shard is K/N, with K from 1 to N"
-        raise ConfigError(msg)
+        refuse(f"a manifest names the shard {text!r}; a shard is K/N, with K from 1 to N")
     return int(found["k"]), found["n"]
 
 

@@ -25,31 +25,14 @@ from pytest_ultrapar.analysis.requests import RequestLog, audit
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.history import read_history
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
+from pytest_ultrapar.merge import joining
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
-from pytest_ultrapar.merge.joining import (
-    Standing,
-    check,
-    covered_by_others,
-    in_order,
-    joined_manifest,
-    missing_shards,
-    n_missing,
-)
 from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standings
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
-from pytest_ultrapar.session.runtime import read_tables, write_tables
-from pytest_ultrapar.store.cases_file import (
-    CASES_NAME,
-    Shared,
-    cases_digest,
-    digest_of_ids,
-    iter_plan,
-    read_shared,
-    write_shared,
-)
+from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -121,20 +104,19 @@ def merge(
     """
     out = out.absolute()
     sources = find_sources(names)
-    covered = covered_by_others([source.part for source in sources])
+    covered = joining.covered_by_others([source.part for source in sources])
     sources = [source for source in sources if source.part not in covered]
-    otherwise = check([source.part for source in sources], allow=allow_differences)
-    order = in_order([source.part for source in sources])
+    otherwise = joining.check([source.part for source in sources], allow=allow_differences)
+    order = joining.in_order([source.part for source in sources])
     sources.sort(key=lambda source: order.index(source.part))
     with ExitStack() as stack:
         for source in sources:
             stack.enter_context(held(source.directory, OPTION))
             if out.resolve().is_relative_to(source.directory.resolve()):
-                msg = (
+                refuse(
                     f"--out: {out} is or lies in one of the runs to merge, which are only read; "
                     "name an empty or a new directory elsewhere"
                 )
-                raise ConfigError(msg)
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
         with cannot(f"write the merged run in {out}"):
@@ -151,8 +133,7 @@ def _staged(out: Path) -> Iterator[Path]:
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            msg = f"--out: {out} is not empty; name an empty or a new directory"
-            raise ConfigError(msg)
+            refuse(f"--out: {out} is not empty; name an empty or a new directory")
         shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
         stage.mkdir(mode=0o700)
     try:
@@ -195,16 +176,16 @@ def _make(
     _join_small_files(sources, stage)
     manifests = [source.part.manifest for source in sources]
     manifest = msgspec.structs.replace(
-        joined_manifest(manifests),
+        joining.joined_manifest(manifests),
         run_id=run_id,
         n_planned=planned.n,
         suite_digest=planned.digest,
-        cases_digest=cases_digest(stage),
+        cases_digest=cases_file.cases_digest(stage),
         segments=sizes,
         merged=Merged(
             parts=tuple(parts),
-            missing=missing_shards(parts),
-            n_missing=n_missing(manifests[0], parts),
+            missing=joining.missing_shards(parts),
+            n_missing=joining.n_missing(manifests[0], parts),
             n_repeated=n_repeated,
             n_clocks=clocks.n,
             clock_error_s=clocks.error_s,
@@ -251,10 +232,10 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
         all(part.is_host for part in parts) and len({part.manifest.shard for part in parts}) == 1
     )
     encode = msgspec.json.Encoder().encode
-    with (stage / CASES_NAME).open("xb") as file:
+    with (stage / cases_file.CASES_NAME).open("xb") as file:
         file.write(b"[")
         for source in sources:
-            for case in iter_plan(source.directory):
+            for case in cases_file.iter_plan(source.directory):
                 if case.case_id in known:
                     shared.add(case.case_id)
                     continue
@@ -263,7 +244,7 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
                 file.write(encode(msgspec.structs.replace(case, index=at)))
                 known.add(case.case_id)
         file.write(b"]")
-    return _Planned(len(known), digest_of_ids(known), shared)
+    return _Planned(len(known), cases_file.digest_of_ids(known), shared)
 
 
 # -- journals --------------------------------------------------------------------------------------
@@ -340,7 +321,7 @@ class _PartWriter:
     stage: Path
     number: int
     clocks: _Clocks
-    best: Mapping[str, Standing]
+    best: Mapping[str, joining.Standing]
 
     def __post_init__(self) -> None:
         self.log = RequestLog(self.source.part.manifest.pool_lanes)
@@ -501,21 +482,21 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
     here: dict[str, set[str]] = defaultdict(set)
     reused: dict[str, set[str]] = defaultdict(set)
     for source in sources:
-        for one in read_shared(source.directory):
+        for one in cases_file.read_shared(source.directory):
             here[one.suite].update(one.here)
             reused[one.suite].update(one.reused)
-    write_shared(
+    cases_file.write_shared(
         stage,
         [
-            Shared(suite, tuple(sorted(own)), tuple(sorted(reused[suite])))
+            cases_file.Shared(suite, tuple(sorted(own)), tuple(sorted(reused[suite])))
             for suite, own in here.items()
         ],
     )
     tables: dict[str, tuple[str, ...]] = {}
     for source in sources:
-        tables = read_tables(source.directory) | tables
+        tables = cases_file.read_tables(source.directory) | tables
     if tables:
-        write_tables(stage, tables)
+        cases_file.write_tables(stage, tables)
     first = sources[0]
     if first.part.manifest.cluster_run is not None:
         # All hosts have the same groups, by which the server of the cluster numbers the cases.

@@ -6,7 +6,7 @@ import statistics
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.merge.joining import INFRA, Part, standing
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
@@ -53,8 +53,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         else:
             empty.append(directory)
     if empty and not (found and all(source.part.manifest.shard for source in found)):
-        msg = f"{empty[0]} ended before its first case: there is nothing to merge"
-        raise ConfigError(msg)
+        refuse(f"{empty[0]} ended before its first case: there is nothing to merge")
     return found
 
 

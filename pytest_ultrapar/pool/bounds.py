@@ -47,6 +47,7 @@ class Bounds(NamedTuple):
 WORKERS = Bounds(at_least=1, at_most=100_000)
 # Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
 RATE = Bounds(at_least=1e-6, at_most=1_000_000)
+PERCENT = Bounds(at_least=1e-4, at_most=100)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)
 MONEY = Bounds(at_least=1e-6, at_most=1_000_000)
 PORT = Bounds(at_least=1, at_most=65_535)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
+from pytest_ultrapar.pool import limits
 from pytest_ultrapar.pool.bounds import MONEY, WORKERS
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
@@ -17,16 +19,6 @@ from pytest_ultrapar.pool.file import (
     parse_toml,
     read_pool_file,
     refuse_forbidden,
-)
-from pytest_ultrapar.pool.limits import (
-    MAX_LANES,
-    Declared,
-    LimitBook,
-    build_lanes,
-    count_prompt_types,
-    keys_of_models,
-    one_keys,
-    read_amounts,
 )
 from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provider
 from pytest_ultrapar.pool.money import USD, ModelPrice
@@ -44,7 +36,9 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 __all__ = ["Overrides", "load_pool"]
 
 
-def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overrides) -> Pool:
+def load_pool(
+    path: Path | str, *, environ: Mapping[str, str], overrides: Overrides, text: str | None = None
+) -> Pool:
     """The pool of a file, as the environment and the command line change it.
 
     Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
@@ -54,13 +48,17 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
         path: The pool file.
         environ: The environment's variables, usually `os.environ`.
         overrides: What the command line says.
+        text: What stands for a file that is not there; None reads it.
 
     Raises:
         ConfigError: Anything is not allowed; one message that names file, field, what was found
             and what is allowed, without any secret.
     """
     location = Location(str(path))
-    text, digest = read_pool_file(Path(path), location)
+    if text is None:
+        text, digest = read_pool_file(Path(path), location)
+    else:
+        digest = sha256(text.encode()).hexdigest()
     tables = parse_toml(text, location)
     refuse_forbidden(tables, location)
     file = decode_as(PoolFile, tables, location)
@@ -70,7 +68,9 @@ def load_pool(path: Path | str, *, environ: Mapping[str, str], overrides: Overri
     currency, price_book = _money(location.at("pool"), whole)
     if not file.provider:
         location.at("provider").refuse("is empty: a pool needs at least one [[provider]]")
-    book = LimitBook(sources, prompt_types=count_prompt_types(location, file, sources))
+    book = limits.LimitBook(
+        sources, prompt_types=limits.count_prompt_types(location, file, sources)
+    )
     providers, lanes = _build(location, file, modes, book)
     roles = build_roles(location, file, sources)
     return Pool(
@@ -122,32 +122,32 @@ def _price(provider: str, model: Model, origin: str) -> ModelPrice | None:
 
 
 def _build(
-    location: Location, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+    location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> tuple[list[Provider], list[Lane]]:
     """All providers and lanes, with the limits of their modes added to `book`."""
     whole = file.pool or WholePoolTable()
     # One bound for all: adaptive providers are a reason for the larger one.
     _add_pool_limit(location.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
-    declared: list[Declared] = []
+    declared: list[limits.Declared] = []
     n_lanes = 0
     for index, (table, mode) in enumerate(zip(file.provider, modes, strict=True)):
         where = location.at("provider").item(index)
         provider = replace(build_provider(where, table, book.sources), rate_mode=mode)
-        keys = keys_of_models(where, table, provider)
+        keys = limits.keys_of_models(where, table, provider)
         n_lanes += sum(
             len(model.instances) * len(of) for model, of in zip(provider.models, keys, strict=True)
         )
-        if n_lanes > MAX_LANES:
-            where.refuse(f"brings the pool above {MAX_LANES} lanes (instances times keys)")
-        declared.append(Declared(where, table, provider, keys))
+        if n_lanes > limits.MAX_LANES:
+            where.refuse(f"brings the pool above {limits.MAX_LANES} lanes (instances times keys)")
+        declared.append(limits.Declared(where, table, provider, keys))
     check_different((of.location.at("name"), of.provider.name) for of in declared)
-    one_key = one_keys(declared, book.sources.environ)
-    lanes = [lane for of in declared for lane in build_lanes(of, one_key, book)]
+    one_key = limits.one_keys(declared, book.sources.environ)
+    lanes = [lane for of in declared for lane in limits.build_lanes(of, one_key, book)]
     return [of.provider for of in declared], lanes
 
 
 def _held(
-    location: Location, file: PoolFile, modes: Sequence[RateMode], book: LimitBook
+    location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> dict[str, Limit]:
     """The limits that a simulated provider holds: those of fixed mode, which others look for."""
     held_modes: list[RateMode] = [
@@ -157,7 +157,7 @@ def _held(
     if held_modes == list(modes):
         return {}
     silent = replace(book.sources, effective=[])
-    held = LimitBook(silent, prompt_types=book.prompt_types)
+    held = limits.LimitBook(silent, prompt_types=book.prompt_types)
     _build(location, file, held_modes, held)
     return dict(held.limits)
 
@@ -179,9 +179,9 @@ def _rate_modes(
 
 
 def _add_pool_limit(
-    location: Location, table: WholePoolTable, book: LimitBook, mode: RateMode
+    location: Location, table: WholePoolTable, book: limits.LimitBook, mode: RateMode
 ) -> None:
-    amounts = read_amounts(location, table, mode)
+    amounts = limits.read_amounts(location, table, mode)
     workers = amounts.get("workers")
     found, origin, place = book.sources.resolve(
         Options.max_workers, None if workers is None else int(workers), location.at("workers")

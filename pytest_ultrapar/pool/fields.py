@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -48,8 +48,7 @@ class Location:
         Raises:
             ConfigError: Always, saying `<source>: <path> <what>`.
         """
-        # From None: what led here is the user's text, which a chained traceback would show.
-        raise ConfigError(f"{self}: {what}" if not self.path else f"{self} {what}") from None
+        refuse(f"{self}: {what}" if not self.path else f"{self} {what}")
 
     def __str__(self) -> str:
         return f"{self.source}: {self.path}" if self.path else self.source

@@ -17,6 +17,8 @@ from pytest_ultrapar.records import by_key
 # At run time too, for msgspec reads the annotations of what goes to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
+SERVED = "*"
+"""As a name at the API: the only model of a server of this machine, whatever it calls it."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 LatencyKind = Literal["fixed", "log-normal", "knee"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -171,7 +173,7 @@ class Instance:
 
     Attributes:
         name: Unique within its provider; part of the lane's id.
-        api_name: The model or deployment name sent to the API.
+        api_name: The model or deployment name sent to the API; `SERVED` until it is known.
         base_url: Where requests go; empty for the simulated provider, whose port is known at run
             time.
         metrics_url: Where a server tells how busy it is, if that may be asked.
@@ -313,7 +315,7 @@ class Pool:
     """Everything there is to run on.
 
     Attributes:
-        path: The file it was read from, as given.
+        path: The file it was read from, as given; without one the option that names models.
         digest: SHA-256 (hex) of the file's bytes; holds no secret since the file holds none.
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
@@ -349,6 +351,11 @@ class Pool:
     def models(self) -> tuple[str, ...]:
         """Names of all models, in the order of the file, each once."""
         return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
+
+    @property
+    def has_file(self) -> bool:
+        """Whether it was read from a file, and not made of names on the command line."""
+        return not self.path.startswith("--")
 
     @property
     def subjects(self) -> tuple[str, ...]:

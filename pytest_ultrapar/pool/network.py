@@ -275,14 +275,17 @@ def tls_context(trust: Trust, default: Callable[[], ssl.SSLContext]) -> ssl.SSLC
 
 
 def check_routes(pool: Pool, environ: Mapping[str, str]) -> None:
-    """Make sure that every address can be reached as the pool says: files and variables.
+    """Make sure that providers with lanes can be reached as the pool says: files and variables.
 
     Raises:
         ConfigError: A file is missing, cannot be read or is not what it should be, or a variable
             that names a proxy is unset or holds none.
     """
     checked = {DEFAULT_TRUST}
+    asked = {lane.provider for lane in pool.lanes}
     for index, provider in enumerate(pool.providers):
+        if provider.name not in asked:
+            continue
         location = place_of(pool, index)
         for url in _addresses(provider.base_url, provider.models):
             trust = route_to(provider.network, url, environ, location).trust

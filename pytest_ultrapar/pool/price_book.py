@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.pool.model import PRICES
 from pytest_ultrapar.pool.money import GENAI_PRICES, ModelPrice, Tier
 
@@ -109,10 +109,9 @@ def check_budgets(pool: Pool) -> None:
         limits = [name for name in lane.limits if pool.limits[name].budget is not None]
         if limits and place not in priced:
             fields = " and ".join(models[place].unpriced)
-            msg = (
+            refuse(
                 f"{pool.path}: the budget of {limits[0]} needs the price of the model "
                 f'"{lane.model}" of provider "{lane.provider}": its [[provider.model]] has no '
                 f"{fields}; write it there, or, if {GENAI_PRICES} knows the API, "
                 f'prices = "{GENAI_PRICES}" in [pool]'
             )
-            raise ConfigError(msg)

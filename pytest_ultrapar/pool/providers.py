@@ -31,6 +31,7 @@ from pytest_ultrapar.pool.keys import build_keys
 from pytest_ultrapar.pool.model import (
     ADDRESS,
     PRICES,
+    SERVED,
     Instance,
     Key,
     Latency,
@@ -110,7 +111,7 @@ def build_patterns(
 def build_simulation(
     location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
 ) -> Simulation:
-    """How a model of the simulated provider acts; the provider's latency holds where it has none.
+    """How a model acts where it is simulated; the provider's latency holds where it has none.
 
     Raises:
         ConfigError: A latency lacks a number, or has one of another kind.
@@ -149,17 +150,6 @@ def mean_s(latency: Latency) -> float:
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """
     return latency.median_s * math.exp(latency.sigma**2 / 2)
-
-
-def refuse_simulation(location: Location, table: ModelTable | ProviderTable, api: str) -> None:
-    """Refuse what only the simulated provider understands, for a provider that is not simulated.
-
-    Raises:
-        ConfigError: Such a field is there.
-    """
-    for field in ("persona", "skill", "latency", "simulation_seed"):
-        if getattr(table, field, None) is not None:
-            location.at(field).refuse(f'is for api = "simulated" only (got api = "{api}")')
 
 
 def _metrics_url(location: Location, url: str | None, api: str) -> str | None:
@@ -230,13 +220,14 @@ def _instance(
         return replace(server, name=check_name(location, entry), api_name=entry)
     name = check_name(location.at("name"), entry.name)
     api_name = name if entry.api_name is None else entry.api_name
-    check_api_name(location.at("api_name"), api_name)
     base_url, metrics_url = server.base_url, server.metrics_url
     if entry.base_url is not None:
         where = location.at("base_url")
         if api == SIMULATED:
             where.refuse("is not used by a simulated provider; leave it out")
         base_url, metrics_url = check_base_url(where, entry.base_url), None
+    if api_name != SERVED or api != "openai" or not base_url.startswith("http:"):
+        check_api_name(location.at("api_name"), api_name)
     own = _metrics_url(location, entry.metrics_url, api)
     return Instance(name, api_name, base_url, own or metrics_url)
 
@@ -300,7 +291,10 @@ def build_model(
         ConfigError: Anything about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    check_name(location.at("name"), table.name)
+    # In ids its instances stand for it, whose names have no `/`.
+    parts = [table.name] if table.instances is None else table.name.split("/")
+    for part in parts:
+        check_name(location.at("name"), part)
     label = f"{provider.name}/{table.name}"
     ports = ports_in_force(location, table, sources, label)
     metrics_url = _metrics_url(provider_place, provider.metrics_url, provider.api)
@@ -313,13 +307,11 @@ def build_model(
     hint_s = table.latency_hint_s
     for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
-    simulation = Simulation()
+    # Also of a real one: `ultrapar simulate` serves it by the file that the run has.
+    simulation = build_simulation(location, table, provider_place, provider)
     if provider.api == SIMULATED:
-        simulation = build_simulation(location, table, provider_place, provider)
         hint_s = hint_s or mean_s(simulation.latency) or None
         _note_simulation(label, simulation, table, provider, sources)
-    else:
-        refuse_simulation(location, table, provider.api)
     stream = table.stream if table.stream is not None else provider.stream
     sources.note(f"{label} stream", stream)
     max_tokens = table.max_tokens or provider.max_tokens
@@ -370,12 +362,11 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
             location.at("api").refuse(str(error))
     base_url = _base_url(location.at("base_url"), table, api)
     api_version = _api_version(location.at("api_version"), table, api)
-    if api != SIMULATED:
-        refuse_simulation(location, table, api)
     keys = build_keys(location.at("keys"), table.keys, api, base_url)
     timeout_s = table.timeout_s or DEFAULT_TIMEOUT_S
     sources.note(f"{name} timeout_s", timeout_s, None if table.timeout_s else "default")
-    sources.note(f"{name} simulation_seed", table.simulation_seed)
+    if api == SIMULATED:
+        sources.note(f"{name} simulation_seed", table.simulation_seed)
     if not table.model:
         location.at("model").refuse("is empty: a provider needs at least one [[provider.model]]")
     models = tuple(

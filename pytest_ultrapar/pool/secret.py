@@ -109,7 +109,8 @@ def read_secrets(
         (where, first), *more = missing
         others = list(dict.fromkeys(env for _, env in more if env != first))
         also = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
-        where.refuse(f"names the environment variable {first}, which is not set or empty{also}")
+        needs = "names" if pool.has_file else "needs"
+        where.refuse(f"{needs} the environment variable {first}, which is not set or empty{also}")
     secrets: dict[tuple[str, str], Secret] = {}
     for where, key, env in needed:
         text = environ[env].strip()
@@ -123,11 +124,13 @@ def read_secrets(
 
 
 def _named(pool: Pool) -> Iterator[tuple[Location, tuple[str, str], str]]:
-    """Where the file names a variable, for which key of which provider, and the variable."""
+    """Where a variable is named, or would be, for which key of which provider, and the variable."""
     for p, provider in enumerate(pool.providers):
         if provider.is_simulated:
             continue
         for k, key in enumerate(provider.keys):
             if key.env is not None:
                 where = Location(pool.path).at("provider").item(p).at("keys").item(k).at("env")
+                if not pool.has_file:
+                    where = Location(pool.path, provider.models[0].name)
                 yield where, (provider.name, key.name), key.env

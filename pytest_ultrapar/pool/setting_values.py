@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
+from pytest_ultrapar.errors import refuse
+from pytest_ultrapar.pool.bounds import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.settings import (
@@ -83,13 +83,14 @@ def settle(
             row,
             command_line=_of_option(row, given.get(row.name)),
             environment=environment.get(row.name),
+            variable=_variable(row, environ),
             file=file.get(row.name),
             file_name=file_name,
         )
     origin = {name: str(one) for name, one in origins.items()}
     number = environment.get("debug_process_num")
-    is_asked = values["debug_log"].is_on and origins["debug_log"].source == ENVIRONMENT
-    if number is not None and is_asked:
+    plain = Origin(ENVIRONMENT, Options.debug_log.variable)
+    if number is not None and values["debug_log"].is_on and origins["debug_log"] == plain:
         values["debug_log"] = WhichLog(is_on=True, number=number)
         origin["debug_log"] += f" and {Options.debug_process_num.variable}"
     return Options(values, origin)
@@ -110,6 +111,7 @@ def resolve(
     command_line: T | None,
     environment: T | None,
     file: T | None,
+    variable: str = "",
     file_name: str = "pool.toml",
 ) -> tuple[T, Origin]:
     """The value in force and its origin: command line over environment over file over default.
@@ -119,12 +121,13 @@ def resolve(
         command_line: None when the option was not given; the same for the next two.
         environment: The variable's value as `read_environment` typed it.
         file: The value in the pool file.
+        variable: Which of the setting's variables has the value; by default the plain one.
         file_name: How the origin calls the pool file.
     """
     if command_line is not None:
         return command_line, Origin(COMMAND_LINE, row.option)
     if environment is not None:
-        return environment, Origin(ENVIRONMENT, row.variable)
+        return environment, Origin(ENVIRONMENT, variable or row.variable)
     if file is not None:
         return file, Origin(file_name)
     return row.default, Origin(DEFAULT)
@@ -137,8 +140,17 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         ConfigError: A variable has a value that is not allowed; the message names variable, value
             and what is allowed.
     """
-    texts = {row: environ.get(row.variable, "").strip() for row in SETTINGS if row.variable}
-    return {row.name: _of_variable(row, text) for row, text in texts.items() if text}
+    names = {row: _variable(row, environ) for row in SETTINGS}
+    return {
+        row.name: _of_variable(row, name, environ[name].strip())
+        for row, name in names.items()
+        if name
+    }
+
+
+def _variable(row: Setting[Any], environ: Mapping[str, str]) -> str:
+    """The variable that says something of a setting; empty where none does."""
+    return next((name for name in row.variables if environ.get(name, "").strip()), "")
 
 
 def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse knows the types
@@ -146,11 +158,10 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
         return None
     if row.bare is not None and row.choices and given not in row.choices:
         # pytest's parser takes whatever follows the option for its word.
-        msg = (
+        refuse(
             f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before the path of a "
             f"suite write {row.option}={row.bare}"
         )
-        raise ConfigError(msg)
     where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):
         text = given if row.kind in {str, Path} else given.strip()
@@ -160,9 +171,9 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
     return tuple(given) if row.kind is tuple else given
 
 
-def _of_variable(row: Setting[Any], text: str) -> Any:  # noqa: ANN401 - of the row's type
-    where = Location(ENVIRONMENT, row.variable)
-    if row.by_truth is not None:
+def _of_variable(row: Setting[Any], name: str, text: str) -> Any:  # noqa: ANN401 - of its type
+    where = Location(ENVIRONMENT, name)
+    if row.by_truth is not None and name == row.variable:
         return _of_text(row, where, row.by_truth[0 if _truth(where, text) else 1])
     return _of_text(row, where, text.lower() if row.choices else text)
 
@@ -172,6 +183,12 @@ def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN
         return check_word(where, text, row.choices)
     if row.kind in {int, float}:
         return _number(where, text, row.between, row.kind)
+    if row.kind is str and row.between is not None:
+        number = text.removesuffix("%")
+        if number == text:
+            _number(where, number, row.between, int)
+        else:
+            _number(where, number, PERCENT, float)
     return _TEXTS[row.kind](where, text)
 
 
@@ -350,6 +367,7 @@ class Sources:
             row,
             command_line=getattr(self.overrides, row.name),
             environment=self.environment.get(row.name),
+            variable=_variable(row, self.environ),
             file=file,
             file_name=self.file_name,
         )

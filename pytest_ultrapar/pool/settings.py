@@ -15,8 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
 
-from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.errors import refuse
+from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,11 +147,10 @@ class WhichLog(_Written):
             ConfigError: There are fewer.
         """
         if self.number is not None and self.number > n_workers:
-            msg = (
+            refuse(
                 f"{origin} must be between 1 and {n_workers}, the number of worker processes "
                 f"(got {self.number})"
             )
-            raise ConfigError(msg)
 
 
 class Ports(tuple[int, ...]):
@@ -178,11 +177,11 @@ class Setting(Generic[T]):
         default: In force when nobody says anything; None where nothing is then.
         kind: Of what type it is, by which texts are parsed; where `default` does not tell, text.
         by_default: The default in words, where the value alone does not tell.
-        variable: Of the environment, if there is one.
+        variable: Of the environment, if there is one; `variables` has our own name for it, too.
         by_truth: The words that "true" and "false" in the variable stand for, where it is a switch.
         file: The field of the pool file's `[pool]`, if there is one.
         ini: Its name in pytest's own configuration, if it is read there, too.
-        between: What a number may be, or each number in a text.
+        between: What a number may be, or each number in a text; a text is one, or a share (`5%`).
         choices: The words allowed.
         bare: The word that the option alone stands for, where it may stand alone.
         is_recorded: Whether its value and origin go to the manifest. Names of files and runs do
@@ -254,6 +253,15 @@ class Setting(Generic[T]):
         return f"ultrapar_{self.key}"
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Of the environment, the first of them goes before the second.
+
+        `ULTRAPAR_<OPTION>` takes what the option takes; a plain name may be meant for others.
+        """
+        own = f"ULTRAPAR_{self.key.upper()}" if self.option else self.variable
+        return tuple(dict.fromkeys((own, self.variable))) if self.variable else ()
+
+    @property
     def default_text(self) -> str:
         """What is in force when nobody says anything, in words; empty where there is nothing."""
         if self.by_default is not None:
@@ -268,7 +276,7 @@ class Setting(Generic[T]):
         """What `pytest --help` says, with default and variable."""
         more = [f"default: {self.default_text}"] if self.default_text else []
         if self.variable:
-            more.append(f"environment: {self.variable}")
+            more.append(f"environment: {' or '.join(self.variables)}")
         return f"{self.help} ({'; '.join(more)})." if more else f"{self.help}."
 
 
@@ -284,8 +292,8 @@ class Options:
 
     pool: Setting[str | None] = Setting(
         "--ultrapar-pool FILE",
-        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it the plugin "
-        "does nothing",
+        "Pool of providers, keys and limits to run on (ini: ultrapar_pool). Without it and without "
+        "--ultrapar-model the plugin does nothing",
         ini="ultrapar_pool",
     )
     out: Setting[Path | None] = Setting(
@@ -296,7 +304,9 @@ class Options:
     )
     models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
-        "Only models whose name matches; may be repeated, patterns such as 'qwen*' work",
+        "Only models of the pool whose name matches; may be repeated, patterns such as 'qwen*' "
+        "work. Without a pool: VENDOR/NAME such as openai/gpt-5-mini, or a server of this machine "
+        "such as http://localhost:8000/v1",
         default=(),
         by_default="all models",
     )
@@ -315,6 +325,13 @@ class Options:
         "Seed of the run: same suite, pool of models and seed give the same cases and prompts",
         default=0,
         between=SEED,
+        is_recorded=True,
+    )
+    sample: Setting[str | None] = Setting(
+        "--ultrapar-sample N",
+        "Ask a sample: N cells, or a share such as '5%%', each with all its repetitions; drawn by "
+        "the seed, evenly from every test and model. Resumed without it, all others are asked",
+        between=COUNT,
         is_recorded=True,
     )
     mode: Setting[Mode] = Setting(
@@ -477,6 +494,17 @@ class Options:
         "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
         "again; finished episodes cost no request, and what was added is asked",
     )
+    only: Setting[str | None] = Setting(
+        "--ultrapar-only WORDS",
+        "Run only the cases that ended so in an earlier run, and no other test: some of unsolved, "
+        "partial, infra, error, and failed (by pytest), with commas between them",
+        is_recorded=True,
+    )
+    only_of: Setting[str | None] = Setting(
+        "--ultrapar-only-of RUN",
+        "The earlier run of --ultrapar-only: its directory, its id, or 'latest'",
+        by_default="latest",
+    )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
         "With --ultrapar-resume: keep the answers of cases whose data changed since they were "
@@ -581,9 +609,7 @@ class Options:
         is_recorded=True,
     )
     debug_process_num: Setting[int | None] = Setting(
-        kind=int,
-        between=PROCESS_NUM,
-        variable="DEBUG_PROCESS_NUM",
+        kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
     """The one worker that `DEBUG_LOG=true` is for; alone it asks for nothing."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")

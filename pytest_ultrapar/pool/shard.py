@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -63,8 +63,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
     if len(found) != 1:
         what = f"{' and '.join(said)} both say" if found else "nothing says"
         looked = "" if found else f": looked for {', '.join(said)}"
-        msg = f"{origin}: {what} which shard this is{looked}; give K/N, such as 2/4"
-        raise ConfigError(msg)
+        refuse(f"{origin}: {what} which shard this is{looked}; give K/N, such as 2/4")
     ((name, number, total),) = found
     k, n = _whole(environ, number), _whole(environ, total)
     if name == "CircleCI":
@@ -73,11 +72,11 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
         least, most = (_whole(environ, f"SLURM_ARRAY_TASK_{word}") for word in ("MIN", "MAX"))
         k += 1 - least
         if most - least + 1 != n:
-            msg = f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
-            raise ConfigError(msg)
+            refuse(
+                f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
+            )
     if not 1 <= k <= n:
-        msg = f"{origin}: {number} and {total} of {name} say {k} of {n}; give K/N"
-        raise ConfigError(msg)
+        refuse(f"{origin}: {number} and {total} of {name} say {k} of {n}; give K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -85,8 +84,7 @@ def _whole(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "").strip()
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
         found = shown(text) if text else "nothing"
-        msg = f"environment {name}: must be a whole number (got {found})"
-        raise ConfigError(msg)
+        refuse(f"environment {name}: must be a whole number (got {found})")
     return int(text)
 
 
@@ -166,6 +164,5 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
 def _own(what: str, units: int, shard: Shard) -> int:
     if units < shard.n:
         most = f"use at most {units} shard{'' if units == 1 else 's'}"
-        msg = f"{what} over {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}"
-        raise ConfigError(msg)
+        refuse(f"{what} over {shard.n} shards leaves none for shard {shard.n}/{shard.n}; {most}")
     return share_of(units, shard)

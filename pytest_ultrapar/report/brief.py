@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
+from pytest_ultrapar.broker.protocol import NO_LANE
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.file import REPORT
 from pytest_ultrapar.report.summary import (
@@ -32,22 +37,24 @@ if TYPE_CHECKING:
 MOST_LINES = 30
 MOST_WIDTH = 100
 _USUAL_WIDTH = 80
-_MOST_ROWS = 12
-_LEAST_ROWS = 4
-"""Of the table, as long as what else there is to say fits beside it in a line each."""
+_MOST_ROWS = 20
+_MOST_SCORES = 3
+_LEAST_BESIDE_TESTS = 6
+_LEAST_REST = 2
+"""Lines of what else there is to say, where rows of the table take the place of others."""
 _MOST_OF_A_KIND = 3
 """Lines on lanes, and as many on cases without a grade."""
 _MOST_FOLDS = 2
-_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND")
+_WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
 _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
-_AROUND_ROWS = 5
-"""Lines: headings, all cases together, and the legend."""
 _N_AND_SOLVED = 16
 """Characters of these two columns."""
 _SHARE = re.compile(r"\b(\d+)%")
-_HALF_A_CLAUSE = re.compile(r"(.{30}[,;]) [^,;]* \.\.\.$")
+_REFUSED = re.compile("key .* was refused ")
+_MORE = f" (more in {REPORT})"
+_HALF_A_CLAUSE = re.compile(rf"(.{{30}})[,;] [^,;]*{re.escape(_MORE)}$")
 
 
 def plain(text: str, share: float) -> str:
@@ -55,7 +62,8 @@ def plain(text: str, share: float) -> str:
     return text
 
 
-_SHOWN = f"open report.html, or read {REPORT}"
+_PAGE = "report.html"
+_SHOWN = f"open {_PAGE}, or read {REPORT}"
 _NOT_SHOWN = f"{REPORT} tells more, ultrapar report shows it"
 
 
@@ -90,43 +98,70 @@ def brief_lines(
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
-    for few, many in ((1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1)):
-        rest = [
-            *_folded(_speed(summary, lanes), width, few),
-            *_first(lane_lines(lanes), width, few),
-            *_first(trouble_lines(summary), width, many),
-            path,
+    if _keys_are_wrong(summary, lanes):
+        return [*head, "", *_folded(_first(lane_lines(lanes)), width, _MOST_FOLDS), path]
+    where = _PAGE if has_page else REPORT
+    ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
+    made = [(one, *_lines(one, _MOST_ROWS, width, where)) for one in _tables(summary)]
+    for (tables, table, n_rows), (few, many) in product(made, ways):  # noqa: B007 - used below
+        blocks = [
+            *_blocks(_speed(summary, lanes), width, few),
+            *_blocks(_first(lane_lines(lanes)), width, few),
+            *_blocks(_first(trouble_lines(summary)), width, many),
         ]
-        room = MOST_LINES - len(head) - len(rest) - 2
-        if room >= _LEAST_ROWS + _AROUND_ROWS:
+        n_rest = sum(map(len, blocks))
+        n_over = len(head) + len(table) + n_rest + 3 - MOST_LINES
+        is_last = (few, many) == ways[-1] and len(tables) > 1
+        if n_over <= (n_rest - _LEAST_BESIDE_TESTS if is_last else 0):
             break
-    table = _table(summary, width, room, paint) if summary.cells else []
-    return [*head, "", *table, *([""] if table else []), *rest]
+    if n_over > 0:  # results go before all but warnings
+        blocks.sort(key=lambda lines: not _must_be_read(lines[0]))
+    rest = [*chain.from_iterable(blocks)]
+    if n_over > 0 and len(rest) > _LEAST_REST:
+        n_kept = max(_LEAST_REST, len(rest) - n_over) - 1
+        n_over -= len(rest) - n_kept - 1
+        rest[n_kept:] = [f"... and {counted(len(rest) - n_kept, 'more line')}"]
+    if n_over > 0:
+        table, _ = _lines(tables, n_rows - n_over, width, where)
+    painted = [
+        _SHARE.sub(lambda share: paint(share[0], int(share[1]) / 100), line) for line in table
+    ]
+    return [*head, "", *painted, *([""] if table else []), *rest, path]
+
+
+def _must_be_read(sentence: str) -> bool:
+    return sentence.startswith(_WARNINGS) or LAST_TRY in sentence
+
+
+def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
+    """Whether no case was asked since each key was refused: of such a run there is no more."""
+    refused = lanes and all(one.is_removed and _REFUSED.match(one.reason) for one in lanes)
+    return bool(refused) and summary.n_infra(NO_LANE) == summary.statistics.n_planned
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
+    return [*chain.from_iterable(_blocks(sentences, width, most_lines))]
+
+
+def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
     """Lines of sentences, so many for each at most; what is cut off stands in the report."""
-    lines: list[str] = []
     for sentence in sentences:
-        must_be_read = sentence.startswith(_WARNINGS) or LAST_TRY in sentence
-        lines += textwrap.wrap(
+        lines = textwrap.wrap(
             sentence,
             width,
             subsequent_indent="  ",
-            max_lines=max(most_lines, _MOST_FOLDS if must_be_read else 1),
-            placeholder=" ...",
+            max_lines=max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1),
+            placeholder=_MORE,
             break_on_hyphens=False,
         )
-        lines[-1:] = [_HALF_A_CLAUSE.sub(r"\1 ...", line) for line in lines[-1:]]
-    return lines
+        yield [*lines[:-1], *(_HALF_A_CLAUSE.sub(rf"\1{_MORE}", line) for line in lines[-1:])]
 
 
-def _first(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
+def _first(sentences: Iterable[str]) -> list[str]:
     found = list(sentences)
     shown = found[:_MOST_OF_A_KIND]
     n_more = len(found) - len(shown)
-    more = [f"... and {counted(n_more, 'more line')}"] if n_more else []
-    return _folded([*shown, *more], width, most_lines)
+    return [*shown, f"... and {counted(n_more, 'more line')}"] if n_more else shown
 
 
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
@@ -141,64 +176,92 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 # -- models by what else varies --------------------------------------------------------------------
 
 
-def _table(
-    summary: RunSummary, width: int, most_lines: int, paint: Callable[[str, float], str]
-) -> list[str]:
-    by, across = _dimensions(summary)
-    rows = _by_name(summary.cells, by)
-    # The worst first: who looks at the end of a run looks for what went wrong.
-    order = sorted(rows, key=lambda name: _rate(rows[name]) or 0.0)
-    shown = order[: max(1, min(_MOST_ROWS, most_lines - _AROUND_ROWS))]
-    title, *names = [_name(name) for name in (summary.summary_by[by], *shown)]
-    values = [] if across is None else list(_by_name(summary.cells, across))
+def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
+    """Tables to show, as many as have room: all cases and each test, or tests as columns."""
+    tests = summary.tests
+    every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
+    if 1 < len(tests) == summary.n_tests:
+        yield [every, *tests]
+    first, *more = every.by
+    cells = [
+        msgspec.structs.replace(cell, names=(cell.names[one.by.index(first)], one.test))
+        for one in tests
+        if first in one.by
+        for cell in one.cells
+    ]
+    if len(tests) == 1 and len(tests[0].by) > 1:
+        yield [msgspec.structs.replace(tests[0], test="")]
+    elif more or len(tests) <= 1 or not cells:
+        yield [msgspec.structs.replace(every, test="")]
+    else:
+        yield [ResultsOfTest("", (first, "test"), cells)]
+
+
+def _lines(
+    tables: Sequence[ResultsOfTest], most_rows: int, width: int, where: str
+) -> tuple[list[str], int]:
+    """Lines of tables and of their legend, and how many rows of the first one are shown."""
+    if not tables[0].cells:
+        return [], 0
+    most_rows = max(1, most_rows)
+    lines, n_rows, n_hidden = _of_table(tables[0], most_rows, width, total=True)
+    for table in tables[1:]:
+        lines += ["", *_of_table(table, most_rows, width)[0]]
+    n_shown = min(n_rows, most_rows)
+    more = [counted(n_hidden, "more column")] if n_hidden else []
+    legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"
+    if n_rows > n_shown:
+        legend = f"+ {n_rows - n_shown:,} more in {where}; {legend}"
+    return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
+
+
+def _of_table(
+    table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
+) -> tuple[list[str], int, int]:
+    """Its lines, the best first; of how many rows, and how many columns have no room."""
+    varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
+    at, across, *_ = [*varying, None, None]
+    rows = _by_name(table.cells, at or 0)
+    wholes = {name: all_of(own) for name, own in rows.items()}
+    order = sorted(rows, key=lambda name: (-_rate(wholes[name], -1.0), name))[:most_rows]
+    columns = _by_name(table.cells if across is not None else (), across or 0)
+    everything = all_of(table.cells)
+    scores = [*everything.scores][:_MOST_SCORES]
+    first = table.test or table.by[at or 0]
+    title, *names = [shorten(_line(name), _WIDEST_NAME) for name in (first, *order)]
     room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
-    above, below = _heads(values, room)
+    above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
     heads = [["", "", "", *above]] if any(above) else []
     heads.append([title, "n", "solved", *below])
-    named = [*zip(names, map(rows.__getitem__, shown), strict=True)]
-    everything = [("all", summary.cells)] if len(rows) > 1 else []
-    table = []
-    for name, cells in [*named, *everything]:
-        own = _by_name(cells, across or 0)
-        shares = [_rate(cells), *(_rate(own.get(value, ())) for value in values[: len(below)])]
-        n = sum(cell.n_graded for cell in cells)
-        table.append([name, f"{n:,}", *("-" if one is None else f"{one:.0%}" for one in shares)])
-    lines = text_table(heads[0], [*heads[1:], *table], n_names=1, width=width)
-    painted = [
-        _SHARE.sub(lambda share: paint(share[0], int(share[1]) / 100), line)
-        for line in lines[len(heads) :]
-    ]
-    left_out = [counted(len(order) - len(shown), "more row")] if len(shown) < len(order) else []
-    if len(below) < len(values):
-        left_out.append(counted(len(values) - len(below), "more column"))
-    legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *left_out])}"
-    return [*lines[: len(heads)], *painted, *_folded([legend], width, _MOST_FOLDS)]
+    shown = [*columns][: max(0, len(below) - len(scores))]
+    scores = scores[: len(below)]
+    body = []
+    for name, key in zip(names, order, strict=True):
+        own = _by_name(rows[key], across or 0)
+        body.append(_row(name, wholes[key], [all_of(own.get(one, ())) for one in shown], scores))
+    if total and len(rows) > 1:
+        body.append(_row("all", everything, [all_of(columns[one]) for one in shown], scores))
+    lines = text_table(heads[0], [*heads[1:], *body], n_names=1, width=width)
+    return lines, len(rows), len(everything.scores) + len(columns) - len(below)
 
 
-def _dimensions(summary: RunSummary) -> tuple[int, int | None]:
-    """Which of the names that are counted by are the rows, and which the columns, if any."""
-    places = range(len(summary.summary_by))
-    varying = [i for i in places if len({cell.names[i] for cell in summary.cells}) > 1]
-    rows, columns, *_ = [*varying, None, None]
-    return rows or 0, columns
+def _row(name: str, cell: Cell, others: Iterable[Cell], scores: Iterable[str]) -> list[str]:
+    means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
+    solved, *shares = [f"{_rate(one):.0%}" if one.n_graded else "-" for one in (cell, *others)]
+    return [name, f"{cell.n_graded:,}", solved, *means, *shares]
 
 
 def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
     return by_key((cell.names[place], cell) for cell in cells)
 
 
-def _rate(cells: Sequence[Cell]) -> float | None:
-    """Solved cases of those that were graded; None where none was."""
-    n = sum(cell.n_graded for cell in cells)
-    return sum(cell.counts["solved"] for cell in cells) / n if n else None
+def _rate(cell: Cell, none: float = 0.0) -> float:
+    """Solved cases of those that were graded."""
+    return cell.counts["solved"] / cell.n_graded if cell.n_graded else none
 
 
 def _line(name: str) -> str:
     return visible(name).replace("\n", " ")
-
-
-def _name(name: str) -> str:
-    return shorten(_line(name), _WIDEST_NAME)
 
 
 def _heads(values: Sequence[str], room: int) -> tuple[list[str], list[str]]:

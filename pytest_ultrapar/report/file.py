@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.sections import markdown_lines, markdown_within
+from pytest_ultrapar.report.again import again_all
+from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -39,9 +41,18 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
     """
     with path.open("ab") as file:
         room = MOST_OF_A_STEP - file.tell()
-        sections = summary_sections(summary, manifest.lanes, directory=str(run_dir))
+        sections = run_sections(summary, manifest, run_dir)
         if room > _LEAST_OF_A_STEP:
             file.write(f"{markdown_within(sections, room - 1)}\n".encode())
+
+
+def run_sections(
+    summary: RunSummary, manifest: Manifest, run_dir: Path, *, goes_on: bool = False
+) -> Iterator[Section]:
+    """All that a run in this directory says of itself, and the command that runs it again."""
+    yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
+    if command := again_all(manifest, summary.statistics.counts, run_dir):
+        yield Section("Run again", notes=(f"what was not solved: {command}",))
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
@@ -55,5 +66,5 @@ def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
     Raises:
         ResultsError: It cannot be written.
     """
-    sections = summary_sections(summary, manifest.lanes, directory=str(path))
+    sections = run_sections(summary, manifest, path)
     write_whole(path / REPORT, ("\n".join(markdown_lines(sections)) + "\n").encode())

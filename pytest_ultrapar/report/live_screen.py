@@ -21,7 +21,7 @@ from pytest_ultrapar.report.text import GAP, duration, percent, shorten, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow
+    from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
 """Full and empty; the second where the terminal's encoding lacks the first."""
@@ -114,14 +114,14 @@ class LiveScreen:
             # It says more than seats that nobody takes, and may be long.
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
-        if n_bar and row.seats is not None:
+        if n_bar and row.seats.most is not None:
             share = row.seats.share if row.seats.most or row.seats.used else 0.0
             line.append(self._filled(share, n_bar), "yellow" if share >= 1 else "green")
         else:
             line.append(" " * n_bar)
-        line.append(_seats(row).rjust(_COUNT) + GAP)
+        line.append(_used(row.seats, ",.0f", ",.0f").rjust(_COUNT) + GAP)
         is_full = row.rate is not None and row.rate.share >= _NEARLY
-        line.append(_per_s(row).rjust(_RATE) + GAP, "yellow" if is_full else "")
+        line.append(_used(row.rate, ",.1f", ",.3g").rjust(_RATE) + GAP, "yellow" if is_full else "")
         return line.append(_plain(row.waits_for), "cyan")
 
     def _filled(self, share: float, n: int) -> str:
@@ -188,18 +188,11 @@ def _cell(name: str, width: int) -> str:
     return set_cell_size(shorten(name, width) if cell_len(name) == len(name) else name, width)
 
 
-def _seats(row: LaneRow) -> str:
-    if row.seats is None:
-        return f"{row.in_flight:,}"
-    if not row.seats.most and not row.seats.used:
+def _used(use: Use | None, used: str, most: str) -> str:
+    """How much is used of how much, with formats for both."""
+    if use is None or use.most is None:
+        return "" if use is None else format(use.used, used)
+    if not use.most and not use.used:
         # Where hosts share the limit, and this one has nothing of it.
         return "no share"
-    return f"{row.seats.used:,.0f}/{row.seats.most:,.0f}"
-
-
-def _per_s(row: LaneRow) -> str:
-    if row.rate is not None and not row.rate.most and not row.rate.used:
-        return "no share"
-    if row.rate is None:
-        return "" if row.per_s is None else f"{row.per_s:,.1f}"
-    return f"{row.rate.used:,.1f}/{row.rate.most:,.3g}"
+    return f"{use.used:{used}}/{use.most:{most}}"

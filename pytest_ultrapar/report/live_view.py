@@ -44,25 +44,24 @@ class Use(NamedTuple):
 
     Attributes:
         used: Requests in flight, or sends per second.
-        most: As many as the limit allows.
+        most: As many as the limit allows; None: nothing limits them.
     """
 
     used: float
-    most: float
+    most: float | None
 
     @property
     def share(self) -> float:
         """Of the limit."""
-        return self.used / self.most if self.most > 0 else 1.0
+        return self.used / self.most if self.most else float(self.most is not None)
 
 
 class LaneRow(NamedTuple):
     """A lane as it is now.
 
     Attributes:
-        seats: Of that limit on its path which is nearest to being full; None: nothing limits them.
-        per_s: Its own sends per second; None while nobody knows.
-        rate: The same as `seats`, of sends per second.
+        seats: Its own, of all that the limit on its path allows which is nearest to being full.
+        rate: The same, of sends per second; None while nobody knows.
         waits_for: What its requests waited for most of late, a limit's name or a word as in
             `LaneStatus.waited_s`; empty: nothing.
         trouble: Why it is paused or removed, one sentence; empty: it is not.
@@ -70,9 +69,7 @@ class LaneRow(NamedTuple):
     """
 
     lane: LaneId
-    in_flight: int
-    seats: Use | None
-    per_s: float | None
+    seats: Use
     rate: Use | None
     waits_for: str
     trouble: str
@@ -110,10 +107,8 @@ def lane_rows(
         rows.append(
             LaneRow(
                 lane.lane_id,
-                status.in_flight,
-                _fullest(lane, seats),
-                sent[lane.lane_id] / span_s if span_s > 0 else None,
-                _fullest(lane, rates),
+                _of_fullest(lane, seats, status.in_flight + status.orphans),
+                _of_fullest(lane, rates, sent[lane.lane_id] / span_s) if span_s > 0 else None,
                 "" if in_trouble else _waits_for(status, before.get(lane.lane_id), span_s),
                 status.reason or status.state if in_trouble else "",
                 status.is_removed,
@@ -175,10 +170,11 @@ def _uses(
     return seats, rates
 
 
-def _fullest(lane: Lane, uses: Mapping[str, Use]) -> Use | None:
-    """Of the limits on its path; of those that are equally full the innermost."""
-    own = [uses[name] for name in reversed(lane.limits) if name in uses]
-    return max(own, key=lambda use: use.share, default=None)
+def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
+    """What a lane has of the fullest limit on its path; of equally full ones the innermost."""
+    on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
+    fullest = max(on_path, key=lambda use: use.share, default=None)
+    return Use(own, None if fullest is None else fullest.most)
 
 
 def _waits_for(now: LaneStatus, before: LaneStatus | None, span_s: float) -> str:

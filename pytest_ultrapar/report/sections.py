@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.text import markdown_table, shortened, text_table, unmarked, visible
+from pytest_ultrapar.report.text import markdown_table, one_line, shortened, text_table, unmarked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,13 +50,13 @@ def text_lines(sections: Iterable[Section]) -> Iterator[str]:
     for number, section in enumerate(sections):
         if number:
             yield ""
-        yield visible(section.title)
+        yield one_line(section.title)
         if section.rows:
             header, *rows = [
-                [visible(text) for text in row] for row in (section.header, *section.rows)
+                [one_line(text) for text in row] for row in (section.header, *section.rows)
             ]
             yield from text_table(header, rows, n_names=section.n_names, width=_ANY_WIDTH)
-        yield from (f"  {visible(note)}" for note in section.notes)
+        yield from (f"  {one_line(note)}" for note in section.notes)
 
 
 def markdown_lines(sections: Iterable[Section]) -> Iterator[str]:

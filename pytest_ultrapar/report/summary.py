@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_ultrapar.analysis.performance import CLIENT_SHARE
-from pytest_ultrapar.analysis.run_summary import Cell
+from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.apis.failure_classes import ANSWERED, OF_LANE
 from pytest_ultrapar.errors import ReplayMissError
 from pytest_ultrapar.pool.model import LIMIT_KINDS
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
-    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
@@ -189,6 +191,7 @@ MOST_LIMITS = 4
 _LEAST_SHARE = 0.001
 _LEAST_WAIT_S = 0.05
 _MOST_WAITS = 3
+_MOST_STALLS = 3
 _WAITS = {
     "pause": "pauses of lanes",
     "home": "home workers of lanes",
@@ -217,29 +220,36 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         summary: Of the run.
         lanes: What became of each lane.
     """
-    if summary.bound_s is not None and summary.efficiency is not None:
+    # Of one case nothing could have been done at the same time.
+    several = summary.statistics.n_timed > 1
+    if several and summary.bound_s is not None and summary.efficiency is not None:
         longer = stretch_words(summary)
         yield (
             f"lower bound{summary.session} {duration(summary.bound_s)}"
             f" ({visible(summary.binding or '')}); efficiency {percent(summary.efficiency)}"
             f"{longer and f' of these times, and {longer}'}"
         )
-    elif summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
+    elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
         of_whom = f" of {visible(', '.join(providers))}" if providers else ""
         yield f"no lower bound: limits{of_whom} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
         yield from _whole(summary, summary.statistics.makespan_s)
-    if summary.attribution is not None:
+    if several and summary.attribution is not None:
         idle = "client"
         if any(lane.is_removed for lane in lanes):
             idle = "client or removed lanes"
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
-    # Of one case nothing could have been done at the same time.
-    if summary.client_bound and summary.statistics.n_timed > 1:
+    if several and summary.client_bound:
         yield f"CLIENT-BOUND: {summary.client_bound}"
+    if summary.stalls:
+        stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
+        yield (
+            f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
+            " await what takes long there, or call it in a thread (asyncio.to_thread)"
+        )
     if summary.audit:
         yield from _audit(summary)
     if summary.n_without_request:
@@ -272,7 +282,7 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     whole_s = sum(parts.values())
     said = ", ".join(f"{name} {duration(part_s)}" for name, part_s in parts.items() if part_s)
     efficiency = ""
-    if summary.bound_s is not None:
+    if summary.bound_s is not None and summary.statistics.n_timed > 1:
         share = summary.bound_s / (whole_s - parts["serial sample"])
         efficiency = f"; efficiency of the whole {percent(share)}"
     yield f"the run and its tables took {duration(whole_s)}: {said}{efficiency}"
@@ -407,7 +417,7 @@ def summary_sections(
     if summary.merged is not None:
         yield merged_section(summary.merged)
     if summary.cells:
-        yield _results(summary)
+        yield from _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
     waited = filter(None, [waits_line(lanes, summary.audit)])
@@ -423,28 +433,29 @@ def summary_sections(
     yield Section("Files", notes=(f"results in {directory}: {', '.join(summary.files)}",))
 
 
-def _results(summary: RunSummary) -> Section:
-    cells = summary.cells[:MOST_ROWS]
-    statistics = summary.statistics
-    everything = Cell(
-        names=("all", *("" for _ in summary.summary_by[1:])),
-        n=statistics.n_final,
-        n_graded=statistics.n_graded,
-        counts=statistics.counts,
-        scores=statistics.scores,
-    )
-    scores = list(statistics.scores)
-    header = [*summary.summary_by, "n", "solved", "95 % interval", "partial", "unsolved"]
-    totals = [everything] if len(summary.cells) > 1 else []
-    n_more = len(summary.cells) - len(cells)
-    more = (f"{counted(n_more, 'more row')} in the tables",) if n_more else ()
-    return Section(
-        "Results",
-        (*header, "not graded", *scores),
-        tuple(_row(cell, scores) for cell in (*cells, *totals)),
-        n_names=len(summary.summary_by),
-        notes=(*more, _LEGEND),
-    )
+def _results(summary: RunSummary) -> Iterator[Section]:
+    """All cases, and each test where there are several, or something to add of the only one."""
+    every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
+    if len(tests) == 1 and tests[0].by in {("model",), every.by}:
+        tests = []
+    hidden = [counted(n, "more test") for n in [summary.n_tests - len(tests)] if tests and n]
+    for one in (every, *tests):
+        of_all = ["all"] * (len(one.by) - 1)
+        rows = [msgspec.structs.replace(own, names=(*own.names, *of_all)) for own in one.wholes]
+        rows = sorted([*rows, *one.cells], key=lambda cell: cell.names[0])
+        everything = all_of(one.cells, "all", *[""] * len(of_all))
+        scores = [*(everything if one.test else summary.statistics).scores]
+        totals = [everything] if (len(one.wholes) or len(rows)) > 1 else []
+        n_more = len(rows) - MOST_ROWS
+        more = [counted(n_more, "more row")] if n_more > 0 else []
+        notes = [f"{each} in the tables" for each in [*more, *(() if one.test else hidden)]]
+        yield Section(
+            f"Results of {one.test}" if one.test else "Results",
+            (*one.by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded"),
+            tuple(_row(cell, scores) for cell in (*rows[:MOST_ROWS], *totals)),
+            n_names=len(one.by),
+            notes=(*notes, *(() if one.test else (_LEGEND,))),
+        )
 
 
 def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
@@ -454,10 +465,10 @@ def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
         str(n),
         percent(cell.counts["solved"] / n) if n else "-",
         _bounds(cell.interval) if cell.interval else "-",
+        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
         percent(cell.counts["partial"] / n) if n else "-",
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
-        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
     )
 
 
@@ -509,6 +520,8 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
     cases = counted(statistics.n_planned, "case")
     if part is not None:
         cases = f"{statistics.n_planned:,} of {counted(part.n_cases, 'case')} on host {part.host}"
+    if summary.drawn_from:
+        cases += f", a sample of {summary.drawn_from:,}"
     return f"{cases}: {said}; coverage {percent(statistics.coverage)}"
 
 
@@ -527,9 +540,10 @@ def pace(summary: RunSummary) -> str:
     if statistics.makespan_s is not None and statistics.throughput is not None:
         said.append(
             f"{summary.mode}: {counted(statistics.n_timed, 'case')}{summary.session} in"
-            f" {duration(statistics.makespan_s)}, {rate(statistics.throughput)}"
+            f" {duration(statistics.makespan_s)}"
         )
-    if (latency := statistics.latency) is not None:
+        said[0] += f", {rate(statistics.throughput)}" * (statistics.n_timed > 1)
+    if (latency := statistics.latency) is not None and latency.n > 1:
         said.append(
             f"latency p50 {duration(latency.p50_s)}, p95 {duration(latency.p95_s)},"
             f" p99 {duration(latency.p99_s)}"

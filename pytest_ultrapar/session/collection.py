@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.records import Case, Scalar
+from pytest_ultrapar.records import CASE_NAMES, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.mocks import active_faults, mock_faults
+from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
-from pytest_ultrapar.session.parameter_text import ContentDigests, is_plain, scalar
-from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched
+from pytest_ultrapar.session.parameter_text import ContentDigests, as_json, is_plain, scalar
+from pytest_ultrapar.session.prefetch import Prefetched, is_ours, prefetched_of
+from pytest_ultrapar.session.suite_faults import no_regrade, suite_faults
 from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo
 
 
@@ -34,6 +34,8 @@ _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
 """Of the mark `ultrapar`: the parameters whose common values make cases of a repetition depend."""
+_NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
+"""Marks that say how a test is run, and nothing of what it is about."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated and selected: raised there it would be
@@ -47,16 +49,8 @@ _CONFIG_FILES = (
     "tox.ini",
     "setup.cfg",
 )
-_ALLOWED = (
-    "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "
-    "synchronous fixtures"
-)
 _ENOUGH_FAULTS = 20
 _SHOWN_FAULTS = 5
-
-
-_as_json = json.JSONEncoder(ensure_ascii=False).encode
-"""`json.dumps` with an argument makes an encoder at each call."""
 
 
 @dataclass(slots=True)
@@ -70,7 +64,7 @@ class Collected:
         prefetched: The prefetched function of each case, by position.
         not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
-        tables: For each suite the two parameters by which its summary is laid out.
+        tables: For each test the names by which its mark has its summary laid out; perhaps none.
         replayed: The run whose answers they get, if any.
         origins: In a replay what each case takes its answers and its seed from, or why it has
             nothing, by case id.
@@ -118,6 +112,10 @@ def collect(
         more = f"\n(and {n_more} more)" if n_more > 0 else ""
         # It shows what a suite says.
         raise ConfigError(plain("\n".join(distinct[:_SHOWN_FAULTS]) + more))
+    if not run_config.source(config).runs_episodes:
+        for prefetched in collected.prefetched.values():
+            if prefetched.is_test:
+                raise ConfigError(plain(no_regrade(prefetched)))
     collected.cases[:] = _without_secrets(collected.cases, plain)
     collected.replayed = None if directory is None else read_replayed(directory)
     if collected.replayed is not None:
@@ -173,13 +171,14 @@ def collect_cases(
     by_test: dict[int, list[Prefetched]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
     digests = ContentDigests()
+    marks: dict[tuple[object, ...], str] = {}
     elsewhere = marks_elsewhere(items[0].config) if items else []
     for index, item in enumerate(items):
         test = internals.test_identity(item)
         found = by_test.get(test)
         if found is None:
             found = by_test[test] = prefetched_of(item)
-            faults = _faults(item, found) if found else []
+            faults = suite_faults(item, found)
             if faults:
                 collected.faults += faults
                 found = by_test[test] = []
@@ -195,9 +194,15 @@ def collect_cases(
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        case = msgspec.structs.replace(case, content=content_of(item, digests))
+        # Items of one test differ by what `pytest.param` gives them at most.
+        own = test, *[mark.name for mark in item.own_markers]
+        if own not in marks:
+            marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
+        content = content_of(item, digests)
+        case = msgspec.structs.replace(case, content=content, marks=marks[own])
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
+            collected.tables.setdefault(case.test, _layout(collected, item, case))
         if (names := clustered[test]) is not None:
             case = msgspec.structs.replace(case, cluster=_cluster_of(case, names))
         if case.case_id in seen:
@@ -209,11 +214,17 @@ def collect_cases(
         if case.skipped is not None:
             collected.not_run.add(index)
         collected.prefetched[index] = found[0]
-        if case.suite not in collected.tables:
-            _note_table(collected, item, case)
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
     return collected
+
+
+def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all items but these, as `-k` leaves out tests; `items` is changed in place."""
+    these = set(map(id, kept))
+    if left_out := [item for item in items if id(item) not in these]:
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 # -- what tells one case from another --------------------------------------------------------------
@@ -240,15 +251,9 @@ def suite_at(path: Path) -> str:
     return path.parent.name or path.stem
 
 
-def parameters(item: pytest.Item) -> Mapping[str, Any]:
-    """The values of all parametrised arguments of an item, by name."""
-    callspec = getattr(item, "callspec", None)
-    return callspec.params if callspec is not None else {}
-
-
 def parameter(item: pytest.Item, name: str) -> object:
     """The value of a parametrised argument of an item, or None."""
-    return parameters(item).get(name)
+    return internals.parameters(item).get(name)
 
 
 def params_of(item: pytest.Item) -> dict[str, Scalar]:
@@ -256,7 +261,7 @@ def params_of(item: pytest.Item) -> dict[str, Scalar]:
     return {
         # Before anything that takes a call: there are 100,000 values in 12,000 cases.
         name: value if type(value) is str else scalar(value)
-        for name, value in parameters(item).items()
+        for name, value in internals.parameters(item).items()
         if name not in _NO_PARAMETERS
     }
 
@@ -265,7 +270,7 @@ def content_of(item: pytest.Item, digests: ContentDigests) -> dict[str, str]:
     """By name, digests of a case's own parameters that are no plain values."""
     return {
         name: digests.of(value)
-        for name, value in parameters(item).items()
+        for name, value in internals.parameters(item).items()
         if type(value) is not str and not is_plain(value) and name not in _NO_PARAMETERS
     }
 
@@ -277,7 +282,7 @@ def repetition(item: pytest.Item, repeats: int) -> int:
         item: Of a case.
         repeats: What --ultrapar-repeats says, >= 1.
     """
-    step, own = parameters(item).get(_STEP, 0), parameters(item).get(REPEAT, 0)
+    step, own = internals.parameters(item).get(_STEP, 0), internals.parameters(item).get(REPEAT, 0)
     return (step if isinstance(step, int) else 0) * repeats + (own if isinstance(own, int) else 0)
 
 
@@ -289,7 +294,7 @@ def case_id_of(item: pytest.Item, run_seed: int) -> str:
 
 def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> str:
     """The id of the case that a test file's item has; `inner` is what follows the file."""
-    identity = _as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
+    identity = as_json([_below_project(path, config.invocation_params.dir), inner, run_seed])
     return hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -331,93 +336,34 @@ def _same_id(one: pytest.Item, other: pytest.Item) -> str:
 # -- what prefetched functions are called with -----------------------------------------------------
 
 
-def prefetched_of(item: pytest.Item) -> list[Prefetched]:
-    """The prefetched functions that an item depends on, directly or through other fixtures."""
-    found: list[Prefetched] = []
-    for name in internals.fixture_names(item):
-        definition = internals.fixture_definition(item, name)
-        prefetched = getattr(definition.func, ATTRIBUTE, None) if definition else None
-        if prefetched is not None:
-            found.append(prefetched)
-    return found
-
-
-def arguments_for(item: pytest.Item, prefetched: Prefetched, case: CaseInfo) -> dict[str, Any]:
+def arguments_for(
+    item: pytest.Item, prefetched: Prefetched, case: CaseInfo, grade: Grader
+) -> dict[str, Any]:
     """What a prefetched function is called with, `llm` apart. Called on the main thread.
 
-    Session-scoped fixtures are set up here, at their first use.
+    Session-scoped fixtures are set up here, at their first use; for an async test also those that
+    it does not name. In a class it gets an instance of its own.
     """
     arguments: dict[str, Any] = {}
+    if prefetched.is_test:
+        internals.set_up_session(item)
     for name in prefetched.arguments:
         if name == "llm":
             continue
         if name == "case":
             arguments[name] = case
             continue
+        if name == "self":
+            arguments[name] = item.cls()  # type: ignore[attr-defined]  # of a `Function`
+            continue
         definition = internals.fixture_definition(item, name)
-        if definition is None or internals.is_direct_parameter(definition):
+        if prefetched.is_test and is_ours(definition, "grade"):
+            arguments[name] = grade
+        elif definition is None or internals.is_direct_parameter(definition):
             arguments[name] = parameter(item, name)
         else:
             arguments[name] = internals.session_fixture(item, name)
     return arguments
-
-
-def _faults(item: pytest.Item, found: list[Prefetched]) -> list[str]:
-    faults = [fault for prefetched in found if (fault := prefetched.fault())]
-    if len(found) > 1:
-        faults.append(
-            f"{item.nodeid.split('[')[0]}: a test may use only one prefetched fixture, this has "
-            f"{len(found)}: {', '.join(p.name for p in found)} ({found[1].place})"
-        )
-    if not faults:
-        for name in found[0].arguments:
-            reason = _argument_fault(item, name)
-            if reason:
-                faults.append(
-                    f"{found[0].place}: argument {name!r} of prefetched {found[0].name!r} is not "
-                    f"allowed: {reason}; {_ALLOWED}"
-                )
-        faults += mock_faults(item, found[0])
-    return faults
-
-
-def _argument_fault(item: pytest.Item, name: str) -> str | None:
-    if name in {"llm", "case"}:
-        return None
-    is_parameter = name in parameters(item)
-    definition = internals.fixture_definition(item, name)
-    if definition is None:
-        return None if is_parameter else "no fixture or parameter has this name"
-    is_model = getattr(definition.func, "__ultrapar__", None) == "model"
-    if internals.is_direct_parameter(definition) or is_model:
-        return None
-    if definition.params is not None:
-        return "it is a parametrised fixture"
-    if is_parameter:
-        return "it is parametrised through a fixture (indirect)"
-    if getattr(definition.func, ATTRIBUTE, None) is not None:
-        return "it is a prefetched fixture itself"
-    if definition.scope != "session":
-        return f"it is a {definition.scope}-scoped fixture"
-    if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
-        return "it is an asynchronous fixture"
-    several = _parametrised_below(item, definition)
-    return f"it depends on the parametrised fixture {several!r}" if several else None
-
-
-def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
-    """A parametrised fixture that this one needs: pytest would make it anew in mid-episode."""
-    seen: set[str] = set()
-    names = list(definition.argnames)
-    while names:
-        name = names.pop()
-        if name in parameters(item):
-            return name
-        needed = internals.fixture_definition(item, name)
-        if needed is not None and name not in seen:
-            seen.add(name)
-            names += needed.argnames
-    return None
 
 
 # -- what marks say --------------------------------------------------------------------------------
@@ -429,7 +375,7 @@ def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the su
     return next((value for value in given if value is not None), None)
 
 
-def are_names(value: object) -> bool:
+def are_names(value: object) -> TypeGuard[Sequence[str]]:
     """Whether it is a list or tuple of texts."""
     return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
 
@@ -453,19 +399,20 @@ def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple
 def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
     """The cluster of a case that has all these parameters; the same in every test of a run."""
     shared = {name: case.params[name] for name in sorted(names)}
-    return _as_json({**shared, "repeat": case.repeat})
+    return as_json({**shared, "repeat": case.repeat})
 
 
-def _note_table(collected: Collected, item: pytest.Item, case: Case) -> None:
+def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
+    """The names that an item's mark has its summary laid out by; none without such a mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
-        return
-    known = ("model", "suite", "repeat", *case.params)
+        return ()
+    known = dict.fromkeys((*CASE_NAMES, *case.params))
     for name in summary:
         if name not in known:
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
                 f"allowed are {', '.join(known)}"
             )
-            return
-    collected.tables[case.suite] = tuple(summary)
+            return ()
+    return tuple(summary)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_ultrapar.records import Outcome
+    from pytest_ultrapar.session.body_result import BodyResult
     from pytest_ultrapar.session.prefetch import CaseState
 
 GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
@@ -37,7 +38,7 @@ class Verdict(Protocol):
 class Grader:
     """The value of `grade`: call it once to record a measurement; it never fails the test."""
 
-    def __init__(self, state: CaseState | None) -> None:
+    def __init__(self, state: CaseState | BodyResult | None) -> None:
         self._state = state
 
     def __call__(

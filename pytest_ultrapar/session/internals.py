@@ -18,26 +18,33 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest import runner
+from _pytest import assertion, runner
 from _pytest import warnings as marked_warnings
+from _pytest.assertion import rewrite
 from _pytest.capture import CaptureFixture
 from _pytest.compat import NOTSET
 from _pytest.fixtures import SubRequest
-from _pytest.python import DirectParamFixtureDef, pytest_pyfunc_call
+from _pytest.python import get_direct_param_fixture_func, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
 from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+from pytest_ultrapar.session.prefetch import is_ours, prefetched_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from _pytest._io import TerminalWriter
 
+    from pytest_ultrapar.session.prefetch import Prefetched
+
 
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """Where pytest's own code stands."""
+_MOST_COMPARED = 1500
+"""Characters of two texts whose difference takes 30 ms."""
+_BEFORE = 40
 NO_VALUE: object = NOTSET
 """The value of a parameter that was parametrised over nothing (`ParameterSet._for_parametrize`)."""
 
@@ -54,15 +61,26 @@ def fixture_names(item: pytest.Item) -> list[str]:
     return list(info.name2fixturedefs) if info is not None else []
 
 
+def parameters(item: pytest.Item) -> Mapping[str, Any]:
+    """The values of all parametrised arguments of an item, by name."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params if callspec is not None else {}
+
+
 def test_identity(item: pytest.Item) -> int:
     """The same number for all items of one test function (`PyCollector._genfunctions`)."""
     return id(getattr(item, "_fixtureinfo", item))
 
 
-def fixture_function(metafunc: pytest.Metafunc, name: str) -> Any:  # noqa: ANN401
-    """The function behind a fixture name while tests are generated (`Metafunc`), or None."""
-    definitions = metafunc._arg2fixturedefs.get(name)
-    return definitions[-1].func if definitions else None
+def prefetched_for(metafunc: pytest.Metafunc) -> list[Prefetched]:
+    """What runs ahead for a test while its items are generated (`Metafunc`)."""
+    return prefetched_in(metafunc.function, metafunc._arg2fixturedefs)
+
+
+def takes_our_model(metafunc: pytest.Metafunc) -> bool:
+    """Whether a test depends on this plugin's fixture `model`, while its items are generated."""
+    found = metafunc._arg2fixturedefs.get("model")
+    return found is not None and is_ours(found[-1], "model")
 
 
 # A test's `_calls` are the product of its calls of `parametrize` (`Metafunc.parametrize`, 9.1.0 and
@@ -179,8 +197,8 @@ def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`;
 
 
 def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
-    """Whether a fixture only hands over a directly parametrised value (`DirectParamFixtureDef`)."""
-    return isinstance(definition, DirectParamFixtureDef)
+    """Whether a fixture only hands over a directly parametrised value."""
+    return definition is not None and definition.func is get_direct_param_fixture_func
 
 
 def will_not_run(item: pytest.Item) -> str | None:
@@ -258,6 +276,19 @@ def session_fixture(item: pytest.Item, name: str) -> object:
             manager.resume_global_capture()
             stack.callback(manager.suspend_global_capture)
         return definition.execute(request)
+
+
+def set_up_session(item: pytest.Item) -> None:
+    """Set up all that an item needs for the session and does not name, as its body runs before it.
+
+    What is parametrised is left to pytest, which makes it anew.
+    """
+    for name in item.fixturenames:  # type: ignore[attr-defined]  # of a `Function`
+        definition = fixture_definition(item, name)
+        if definition is None or definition.scope != "session" or definition.params is not None:
+            continue
+        if definition.cached_result is None:
+            session_fixture(item, name)
 
 
 def know_once(session: pytest.Session) -> None:
@@ -413,8 +444,9 @@ class EpisodeSurroundings:
     wrapped.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
+    def __init__(self, item: pytest.Item) -> None:
+        self._config = item.config
+        self._asserts = assertion.pytest_runtest_protocol(item)
         self._handler = EpisodeLogHandler()
         self._filtered: list[Any] = []
         self._patch = pytest.MonkeyPatch()
@@ -426,6 +458,7 @@ class EpisodeSurroundings:
         _wrap_capture_fixtures(self._patch)
         _keep_current_test(self._patch)
         _keep_marks_from_warnings(self._patch)
+        self._explain_asserts()
 
     def _global_capture(self) -> object:
         manager = self._config.pluginmanager.getplugin("capturemanager")
@@ -443,8 +476,32 @@ class EpisodeSurroundings:
                 self._filtered.append(handler)
         root.addHandler(self._handler)
 
+    def _explain_asserts(self) -> None:
+        """Have failed asserts of async tests say what they compared, also between two items.
+
+        pytest knows how while an item runs (`_pytest.assertion.pytest_runtest_protocol`, a hook's
+        wrapper, which is entered here for the whole run), and forgets the configuration after it.
+        """
+        next(self._asserts)
+        largest, config = rewrite._get_maxsize_for_saferepr, self._config
+        self._patch.setattr(rewrite, "_get_maxsize_for_saferepr", lambda _: largest(config))
+        compare = rewrite._call_reprcompare
+
+        def compare_cut(
+            ops: Sequence[str],
+            results: Sequence[bool],
+            said: Sequence[str],
+            values: Sequence[object],
+        ) -> str:
+            cut = values if is_outside_episodes() else _where_they_differ(ops, values)
+            return compare(ops, results, said, cut)
+
+        self._patch.setattr(rewrite, "_call_reprcompare", compare_cut)
+        _bound_differences(self._patch)
+
     def leave(self) -> None:
         """Put everything back; called on the main thread when the engine has ended."""
+        self._asserts.close()
         self._patch.undo()
         for owner, name in _stream_places(self._global_capture()):
             stream = getattr(owner, name)
@@ -454,6 +511,36 @@ class EpisodeSurroundings:
         for handler in self._filtered:
             handler.removeFilter(is_outside_episodes)
         self._filtered.clear()
+
+
+def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
+    """Texts that should be equal, from where they are not: pytest compares no more of them then.
+
+    It does so by `difflib.ndiff`, on the loop of all episodes: 80 lines of either take 0.5 s.
+    """
+    texts = [value for value in values if isinstance(value, str)]
+    if set(ops) != {"=="} or len(texts) < len(values) or max(map(len, texts)) <= _MOST_COMPARED:
+        return values
+    start = max(0, len(os.path.commonprefix(texts)) - _BEFORE)  # noqa: RUF071 - no paths
+    return [text[start : start + _MOST_COMPARED] for text in texts]
+
+
+def _bound_differences(patch: pytest.MonkeyPatch) -> None:
+    """Leave out how large lists and dicts differ, for the same reason; their first item is said.
+
+    pytest 9.2 has what compares them (`_compare_eq_iterable`) in another module than 9.1.
+    """
+    older = sys.modules.get("_pytest.assertion.util")
+    place = sys.modules.get("_pytest.assertion._compare_any", older)
+    if not (compare := getattr(place, "_compare_eq_iterable", None)):
+        return
+
+    def compare_small(left: object, right: object, *how: Any, **more: Any) -> Any:  # noqa: ANN401
+        if is_outside_episodes() or max(map(len, map(repr, (left, right)))) <= _MOST_COMPARED:
+            return compare(left, right, *how, **more)
+        return ["", "Full diff is left out: it would hold up all other episodes"]
+
+    patch.setattr(place, "_compare_eq_iterable", compare_small)
 
 
 def _stream_places(capturing: object) -> list[tuple[Any, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.endpoints import Endpoint, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
+from pytest_ultrapar.pool.served import with_served_names
 from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ def lane_endpoints(pool: Pool, base_urls: Mapping[str, str]) -> dict[LaneId, End
         base_urls: Base URL by provider of those that are simulated.
 
     Raises:
-        ConfigError: The environment variable of a key, or of a proxy, is not set.
+        ConfigError: The environment variable of a key, or of a proxy, is not set, or a server does
+            not say what its model is called.
     """
     secrets = read_secrets(pool, os.environ)
+    pool = with_served_names(pool)
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
 
     def token_of(provider: str, key: str) -> str:

@@ -15,10 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
+_LIMITS = (
+    {Options.policy, Options.rate_mode, Options.max_workers, Options.max_attempts}
+    | {Options.episode_timeout_s, Options.wait_for_servers_s, Options.check, Options.key_lock}
+    | {Options.simulator, Options.faults, Options.debug_log}
+)
+_MACHINES = {Options.shard, Options.cluster_run, Options.cluster} | {
+    Options.cluster_host,
+    Options.cluster_patience_s,
+}
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Declare the options and their ini twins. Called once by pytest at start-up."""
-    group = parser.getgroup("ultrapar", "LLM evaluations on a pool of API keys (pytest-ultrapar)")
+    every_day = parser.getgroup("ultrapar", "LLM evaluations (pytest-ultrapar)")
+    limits = parser.getgroup("ultrapar-limits", "LLM evaluations: limits, keys and servers")
+    machines = parser.getgroup("ultrapar-machines", "LLM evaluations: many machines")
     for row in SETTINGS:
+        group = limits if row in _LIMITS else machines if row in _MACHINES else every_day
         if row.option:
             group.addoption(
                 row.option, dest=row.dest, default=None, help=row.help_text, **_facts(row)
@@ -53,8 +67,20 @@ def plans(config: pytest.Config) -> bool:
     return bool(config.getoption(Options.plan.dest))
 
 
+def is_active(config: pytest.Config) -> bool:
+    """Whether this plugin has something to do: models are named, by a pool or without.
+
+    A file of the ini that is not there matters to those who ask models only.
+    """
+    if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
+        return True
+    path = pool_path(config)
+    is_given = bool(config.hook.pytest_ultrapar_pool.get_hookimpls())
+    return path is not None and (is_given or path.exists())
+
+
 def pool_path(config: pytest.Config) -> Path | None:
-    """The pool file that was asked for, or None when this plugin has nothing to do."""
+    """The pool file that was asked for, if one was."""
     row = Options.pool
     given = config.getoption(row.dest)
     if given:
@@ -80,5 +106,7 @@ def usage_errors() -> Generator[None]:
         raise pytest.UsageError(visible(str(error))) from error
 
 
+NEEDED = "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
+"""What is to be given where models are needed."""
 INPUT = "ultrapar"
 """Key of our part of `workerinput`; plain values only, never a secret."""

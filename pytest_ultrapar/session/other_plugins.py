@@ -8,6 +8,7 @@ result as they are.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,16 @@ def show_as_expected(
 def is_shown_as_expected(report: pytest.TestReport) -> bool:
     """Whether it is `show_as_expected` that has changed this report, and nobody since."""
     return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
+
+
+def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: str | None) -> None:
+    """Let --lf and --ff run a case again that is `partial`, `unsolved` or `infra`."""
+    last_failed = config.pluginmanager.getplugin("lfplugin")
+    if last_failed is None or not (is_shown_as_expected(report) or outcome == "infra"):
+        return
+    seen = copy(report)
+    seen.outcome = "failed"
+    last_failed.pytest_runtest_logreport(seen)
 
 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:

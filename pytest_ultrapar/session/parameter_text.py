@@ -8,12 +8,16 @@ Python compiles to something else; of what that calls, and of classes, the name.
 from __future__ import annotations
 
 import copyreg
+import json
 import re
 import sys
 from contextlib import suppress
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from enum import Enum
 from hashlib import blake2b
 from inspect import CO_VARARGS, CO_VARKEYWORDS
+from math import isfinite
 from numbers import Number
 from os import PathLike
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -33,9 +37,10 @@ def is_plain(value: object) -> bool:
 
 
 def scalar(value: object) -> Scalar:
-    """A parameter's value as a column can hold it: plain values as they are, others by name.
+    """A parameter's value as a column can hold it: plain values as they are, others as text.
 
-    What has no name is its text, or its type where the text would be another in each process.
+    What has items or fields is JSON. Else it is its name or its text; its type where the text would
+    be another in each process.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -44,20 +49,48 @@ def scalar(value: object) -> Scalar:
     if isinstance(value, str):
         return str.__str__(value)
     try:
+        parts = _parts(value)
+        if parts is not value:
+            return as_json(parts)
         name = getattr(value, "name", None) or getattr(value, "__name__", None)
         text = name if isinstance(name, str) else str(value)
-        return type(value).__name__ if _ADDRESS.search(text) or _has_set(value) else text
+        return type(value).__name__ if _ADDRESS.search(text) else text
     except Exception:  # noqa: BLE001 - it runs the suite's code, and a value may hold itself
         return type(value).__name__
 
 
-def _has_set(value: object) -> bool:
-    """Whether the text of a value may begin with any of its parts."""
-    if isinstance(value, dict):
-        return _has_set([*value, *value.values()])
-    if isinstance(value, list | tuple):
-        return any(map(_has_set, value))
-    return isinstance(value, set | frozenset)
+as_json = json.JSONEncoder(ensure_ascii=False).encode
+"""`json.dumps` with an argument makes an encoder at each call."""
+
+
+def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
+    """What JSON has of a value with items or fields; any other value itself.
+
+    Fields are those that its own text has: what a class keeps out of it may be secret or large.
+    """
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [*map(_part, value)]
+    if isinstance(value, set | frozenset):
+        return sorted(map(_part, value), key=as_json)
+    fields: Any = value
+    if is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: getattr(value, one.name) for one in dataclass_fields(value) if one.repr}
+    elif isinstance(value, tuple):
+        fields = value._asdict()  # type: ignore[attr-defined]  # it has `_fields`
+    elif hasattr(type(value), "model_dump"):  # of pydantic
+        fields = dict(value.__repr_args__())
+    if not isinstance(fields, dict):
+        return value
+    return {str(scalar(name)): _part(own) for name, own in fields.items()}
+
+
+def _part(value: object) -> object:
+    parts = _parts(value)
+    if parts is not value:
+        return parts
+    own = scalar(value)
+    # JSON has neither infinity nor NaN.
+    return str(own) if isinstance(own, float) and not isfinite(own) else own
 
 
 DEEPEST = 100

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.session.options import INPUT, only_looks
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
+from pytest_ultrapar.session.options import INPUT, NEEDED, only_looks, pool_path
+from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.system.files import read_file
 
-_HOW = "--ultrapar-pool FILE (or ini ultrapar_pool)"
-_REASON = f"runs on a pool of models and needs {_HOW}"
+_REASON = f"asks models and needs {NEEDED}"
 
 
 class PoollessReporting:
@@ -26,7 +25,7 @@ class PoollessReporting:
         if n:
             was = "1 evaluation was" if n == 1 else f"{n:,} evaluations were"
             terminalreporter.write_line(
-                f"ultrapar: {was} skipped, which run on a pool of models: add {_HOW}"
+                f"ultrapar: {was} skipped, as no model is given: add {NEEDED}"
             )
 
 
@@ -72,25 +71,18 @@ class PoollessController:
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
-    """Skip the collected items that need a pool; why nothing can run if all of them do.
+    """Skip the collected items that ask models; why nothing can run if all do or a file is missing.
 
     What could not be collected is pytest's to report, and may have been something else.
     """
-    evaluations = [item for item in session.items if _needs_pool(item)]
+    evaluations = [item for item in session.items if prefetched_of(item)]
+    if evaluations and (path := pool_path(session.config)):
+        return f"{path}: there is no such file"
     if evaluations and len(evaluations) == len(session.items) and not session.testsfailed:
         return f"{evaluations[0].nodeid} {_REASON}"
     for item in evaluations:
         item.add_marker(pytest.mark.skip(reason=_REASON))
     return None
-
-
-def _needs_pool(item: pytest.Item) -> bool:
-    # Not by `internals`, which loads the engine: every pytest run without a pool gets here.
-    info = getattr(item, "_fixtureinfo", None)
-    return any(
-        definitions and hasattr(definitions[-1].func, ATTRIBUTE)
-        for definitions in (info.name2fixturedefs.values() if info is not None else ())
-    )
 
 
 def _is_ours(report: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_ultrapar.errors import UltraparError
+from pytest_ultrapar.session.compatibility import annotations_of, signature_of
 
 if TYPE_CHECKING:
     import msgspec
@@ -27,17 +28,31 @@ class EpisodeError(UltraparError):
     """An episode failed; its own traceback, as text, is the message."""
 
 
-def take_value(prefetched: Prefetched) -> object:
+WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
+"""What a test raises when an answer is not as it should be; everything else is its own error."""
+
+
+def take_value(
+    prefetched: Prefetched,
+    decode: Callable[[msgspec.Raw], Any] | None = None,
+) -> Any:  # noqa: ANN401 - an annotation may be anything
     """The value of the running case's episode, as the prefetched fixture hands it to the test.
+
+    Args:
+        prefetched: Whose episode it has to be.
+        decode: Reads the value; None: as the function's annotation says.
 
     Raises:
         EpisodeError: The episode failed, or its value does not fit its annotation.
     """
     if state is None or state.ended is None or state.prefetched is not prefetched:
-        msg = (
-            f"prefetched fixture {prefetched.name!r} has no episode: it must be named by the test "
-            "or its fixtures, not asked for with request.getfixturevalue()"
+        why = (
+            "only pytest can call it"
+            if prefetched.is_test
+            else "it must be named by the test or its fixtures, not asked for with "
+            "request.getfixturevalue()"
         )
+        msg = f"{prefetched.title} has no episode: {why}"
         raise EpisodeError(msg)
     ended = state.ended
     if ended.ending == "interrupted":
@@ -53,9 +68,11 @@ def take_value(prefetched: Prefetched) -> object:
     import msgspec  # noqa: PLC0415
 
     try:
-        return _decoder(prefetched).decode(ended.value)
+        return (decode or _decoder(prefetched).decode)(ended.value)
     except (msgspec.MsgspecError, RecursionError) as error:
         hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
+        if prefetched.is_test:
+            hint = " (when its case was asked it was no async test)"
         msg = (
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
             f"annotation: {error}{hint}"
@@ -68,37 +85,71 @@ def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
     # Made once per function: for every item anew it would cost 60 us.
     import msgspec  # noqa: PLC0415
 
-    return msgspec.json.Decoder(prefetched.return_type())
+    kind = prefetched.return_type()
+    return msgspec.json.Decoder(kind, dec_hook=_of_its_fields)
+
+
+def _of_its_fields(kind: Any, value: object) -> object:  # noqa: ANN401 - a class of pydantic
+    return kind.model_validate(value)
 
 
 ATTRIBUTE = "__ultrapar_prefetched__"
+_NEEDLESS = "__ultrapar_needless__"
 PrefetchFunction = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """What `@prefetch` knows of a function; checked at collection, never at import.
+    """What is known of a function that runs ahead; checked at collection, never at import.
 
     Attributes:
         arguments: Names of its parameters, in order.
         place: `file:line` for messages.
+        is_test: Whether it is an async test, of whose value `body_result` knows.
     """
 
     name: str
     function: PrefetchFunction
     arguments: tuple[str, ...]
     place: str
+    is_test: bool = False
+
+    @classmethod
+    def of(cls, function: PrefetchFunction, *, is_test: bool = False) -> Prefetched:
+        """What is known of a function. As with any fixture, what has a default is no argument."""
+        names = tuple(
+            name
+            for name, parameter in signature_of(function).parameters.items()
+            if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
+            and parameter.default is parameter.empty
+        )
+        code = inspect.unwrap(function).__code__
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        return cls(function.__name__, function, names, place, is_test)
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
 
     def fault(self) -> str | None:
         """Why this function cannot be prefetched as it is, or None. Says what is allowed."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
-        for parameter in inspect.signature(self.function).parameters.values():
+        for parameter in signature_of(self.function).parameters.values():
             if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
                 return (
-                    f"{self.place}: argument {parameter!s} of prefetched {self.name!r} is not "
+                    f"{self.place}: argument {parameter!s} of {self.title} is not "
                     "allowed; its arguments must have names"
                 )
+        if self.is_test and hasattr(self.function, _NEEDLESS):
+            return (
+                f"{self.place}: @prefetch makes what a test asks for, and {self.name!r} is called "
+                "like a test: leave out @prefetch, as an async test that takes `llm` runs ahead "
+                f"itself; or call it otherwise, and grade it in\n    def {self.name}(NAME): ..."
+            )
+        if self.is_test:
+            return None
         if "self" in self.arguments or "cls" in self.arguments:
             return (
                 f"{self.place}: argument 'self' of prefetched {self.name!r} is not allowed; "
@@ -112,18 +163,16 @@ class Prefetched:
         Raises:
             NameError: The annotation names something that does not exist.
         """
-        annotations = {
-            name: a for name, a in self.function.__annotations__.items() if name == "return"
-        }
         # Only this one: suites import the types of their arguments for type checkers alone.
-        holder = type("Holder", (), {"__annotations__": annotations})
+        own = {name: a for name, a in annotations_of(self.function).items() if name == "return"}
+        holder = type("Holder", (), {"__annotations__": own})
         hints = typing.get_type_hints(holder, globalns=self.function.__globals__)
         return hints.get("return", inspect.Signature.empty)
 
     def _annotation_fault(self) -> str | None:
         allowed = (
-            "allowed are a dataclass, a msgspec struct, dict, list, str or a number, which say how "
-            "the episode is stored and read back"
+            "allowed are a dataclass, a msgspec struct, a model of pydantic, dict, list, str or a "
+            "number, which say how the episode is stored and read back"
         )
         try:
             annotation = self.return_type()
@@ -158,20 +207,12 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
             return reply.text
         ```
     """
-    # As with any fixture, what has a default is no request for one.
-    names = tuple(
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}
-        and parameter.default is parameter.empty
-    )
-    code = function.__code__
-    prefetched = Prefetched(
-        name=function.__name__,
-        function=function,
-        arguments=names,
-        place=f"{code.co_filename}:{code.co_firstlineno}",
-    )
+    prefetched = Prefetched.of(function)
+    names = prefetched.arguments
+    if function.__name__.startswith("test") and "llm" in names:
+        # Collected as the async test that it looks like, for `fault` to say.
+        setattr(function, _NEEDLESS, True)
+        return function
 
     def take(*_self: object, **_arguments: object) -> object:
         return take_value(prefetched)
@@ -196,6 +237,33 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
     return pytest.fixture(name=function.__name__)(take)
 
 
+def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
+    """Whether a fixture is the one of this plugin that has this name, and none of a suite's own."""
+    return definition is not None and getattr(definition.func, "__ultrapar__", None) == name
+
+
+def prefetched_in(
+    function: object, fixtures: Mapping[str, Sequence[pytest.FixtureDef[Any]]]
+) -> list[Prefetched]:
+    """What runs ahead for a test: prefetched fixtures, or itself if it is async and takes `llm`.
+
+    Args:
+        function: The test.
+        fixtures: By name, what it depends on, directly or through others; the last one counts.
+    """
+    last = {name: found[-1] for name, found in fixtures.items() if found}
+    functions = [function] if is_ours(last.get("llm"), "llm") else []
+    functions += [definition.func for definition in last.values()]
+    found = (getattr(one, ATTRIBUTE, None) for one in functions)
+    return [one for one in found if one is not None]
+
+
+def prefetched_of(item: pytest.Item) -> list[Prefetched]:
+    """What runs ahead for an item (`Function._fixtureinfo`)."""
+    info = getattr(item, "_fixtureinfo", None)
+    return [] if info is None else prefetched_in(getattr(item, "obj", None), info.name2fixturedefs)
+
+
 def _unstorable(annotation: object) -> str | None:
     # Imported late: an import of this package alone must stay light, and collection needs it only
     # with a pool.
@@ -211,6 +279,8 @@ def _unstorable(annotation: object) -> str | None:
 def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:  # noqa: ANN401
     """The first part of a type that only its own program could store, in words."""
     if isinstance(described, inspection.CustomType):
+        if hasattr(described.cls, "model_validate"):
+            return None
         return f"{getattr(described.cls, '__name__', described.cls)} is a class of its own"
     if id(described) in seen or not isinstance(described, inspection.Type):
         return None
@@ -271,6 +341,7 @@ class CaseState:
         ended: The stored episode; None when a mark kept it from running.
         is_again: Whether the item was set up before: plugins run tests again, on the same episode.
         raised: What the test's body raised.
+        thrown: What an async test raised, if its body ran in this process.
         graded: What `grade` was called with.
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
@@ -282,6 +353,7 @@ class CaseState:
     ended: EpisodeEnded | None
     is_again: bool = False
     raised: BaseException | None = None
+    thrown: BaseException | None = None
     calling: bool = False
     subtest_error: BaseException | None = None
     n_subtests_failed: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter, deque
+from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,16 @@ from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import garbage, internals, prefetch, run_config
+from pytest_ultrapar.session.body_result import BodyResult, run_body
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
     case_seed,
     parameter,
-    parameters,
     repetition,
 )
 from pytest_ultrapar.session.engine_settings import engine_settings
+from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
 from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
@@ -79,14 +81,8 @@ def make_prefetcher(
         ConfigError: A key's environment variable is not set.
         ResultsError: The journal cannot be written.
     """
-    # They are written down by now.
-    collected.cases.clear()
-    garbage.spare_items(config)
-    internals.know_once(items[0].session)
     options, pool = run_config.settings(config)
     source = run_config.source(config)
-    # What sends nothing needs neither keys nor servers.
-    found = lane_endpoints(pool, base_urls) if source.sends else unsent_endpoints(pool)
     runtime = Runtime(
         config=config,
         options=options,
@@ -94,6 +90,19 @@ def make_prefetcher(
         worker=worker,
         redactor=run_config.redactor(pool),
     )
+    is_finished = runtime.recovered.lookup
+    asked = run_config.asked_pool(
+        config,
+        (one for one in collected.cases if one.skipped is None and not is_finished(one.case_id)),
+    )
+    # They are written down by now.
+    collected.cases.clear()
+    garbage.spare_items(config)
+    internals.know_once(items[0].session)
+    # What sends nothing needs neither keys nor servers.
+    if source.sends:
+        run_config.check_keys(config, asked)
+    found = lane_endpoints(asked, base_urls) if source.sends else unsent_endpoints(pool)
     settings = engine_settings(
         pool,
         runtime.redactor,
@@ -197,6 +206,7 @@ class Prefetcher:
         self._ended: dict[int, EpisodeEnded | Position] = {}
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
+        self._thrown: dict[int, BaseException] = {}
         self._current: tuple[pytest.Item, CaseState | None] | None = None
         self._surroundings: internals.EpisodeSurroundings | None = None
         self._engine: Engine | None = None
@@ -313,7 +323,8 @@ class Prefetcher:
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
         elif (state := self.state_of(item)) is not None:
-            state = CaseState(state.prefetched, state.case_id, state.ended, is_again=True)
+            known = (state.prefetched, state.case_id, state.ended)
+            state = CaseState(*known, is_again=True, thrown=state.thrown)
         prefetch.state = state
         self._current = (item, state)
         return state
@@ -325,7 +336,8 @@ class Prefetcher:
         ended = self._ended.pop(index, None)
         if ended is not None and not isinstance(ended, EpisodeEnded):
             ended = self.runtime.read_episode(ended)
-        return CaseState(self._collected.prefetched[index], case_id, ended)
+        prefetched = self._collected.prefetched[index]
+        return CaseState(prefetched, case_id, ended, thrown=self._thrown.pop(index, None))
 
     def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; -1 for one that was not.
@@ -337,6 +349,7 @@ class Prefetcher:
             return -1
         while self._items[index := self._handed_out.popleft()] is not item:
             self._ended.pop(index, None)
+            self._thrown.pop(index, None)
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
@@ -461,17 +474,22 @@ class Prefetcher:
             run_seed=self.runtime.options.seed,
             repeat=repetition(item, self.runtime.options.repeats.n),
             model=model,
-            params=parameters(item),
+            params=internals.parameters(item),
             markers=tuple(mark.name for mark in item.iter_markers()),
         )
-        arguments = arguments_for(item, prefetched, info)
+        result = BodyResult()
+        arguments = arguments_for(item, prefetched, info, Grader(result))
+
+        def keep(error: BaseException) -> None:
+            self._thrown[index] = error
+
         return Work(
             index=index,
             case_id=case_id,
             model=model,
             group=self.runtime.group_of(case_id),
             seed=seed,
-            start=_starter(prefetched, arguments),
+            start=_starter(prefetched, arguments, partial(run_body, result=result, keep=keep)),
         )
 
     def _start_engine(self) -> Engine:
@@ -479,7 +497,7 @@ class Prefetcher:
             # With CPython's 5 ms a busy main thread makes the engine wake 5 ms late (p99 10 ms),
             # with 0.5 ms it is 0.7 ms (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
-            self._surroundings = internals.EpisodeSurroundings(self.runtime.config)
+            self._surroundings = internals.EpisodeSurroundings(self._items[0])
             self._surroundings.enter()
             self._engine = Engine(
                 self._settings,
@@ -542,12 +560,16 @@ _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)
 
 
 def _starter(
-    prefetched: Prefetched, arguments: dict[str, Any]
+    prefetched: Prefetched,
+    arguments: dict[str, Any],
+    run: Callable[..., Coroutine[Any, Any, BodyResult]],
 ) -> Callable[[Llm], Coroutine[Any, Any, Any]]:
     async def start(llm: Llm) -> Any:  # noqa: ANN401 - whatever the suite returns
         if "llm" in prefetched.arguments:
             arguments["llm"] = llm
         try:
+            if prefetched.is_test:
+                return await run(prefetched.function, arguments, llm)
             return await prefetched.function(**arguments)
         except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
             # pytest's outcomes are no `Exception`s and would pass for a cancelled task. Those of a

@@ -14,6 +14,7 @@ from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
+from pytest_ultrapar.session.compatibility import is_of_subtest
 from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.session.other_plugins import (
@@ -44,8 +45,6 @@ _OUTCOMES = frozenset({"passed", "failed", "skipped"})
 """Of a report that counts; plugins that run a test again give its earlier reports others."""
 ALLURE_LISTENER = "allure_listener"
 """Name of the plugin of allure-pytest, where it writes results (`allure_pytest.plugin`, 2.16)."""
-_WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
-"""What a test raises when an answer is not as it should be; everything else is its own error."""
 
 
 def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
@@ -84,12 +83,13 @@ class CaseReports:
             item.session.shouldstop = f"pytest-ultrapar: {error}"
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
-        if ended is not None:
+        if state is not None and ended is not None:
             # pytest's capture is on by now, or switched off by `-s`: either way it belongs here.
-            if ended.stdout:
+            if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
-                item.add_report_section("setup", "log", ended.log)
+                when = "call" if state.prefetched.is_test else "setup"
+                item.add_report_section(when, "log", ended.log)
         if not self._shows_fixtures:
             internals.hand_over(item, {} if state is None else _ready_values(item, state))
 
@@ -144,7 +144,7 @@ class CaseReports:
         A subtest's output is added later. Plugins that run a test again may do so while its report
         is made, and log the first one in between, with an outcome of their own.
         """
-        if isinstance(report, pytest.SubtestReport) or report.outcome not in _OUTCOMES:
+        if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
 
@@ -165,7 +165,7 @@ class CaseReports:
         # What we say of an episode begins with the fact; a traceback ends with it.
         lines = text.splitlines() or ["failed"]
         said = crash or unknown or lines[0 if isinstance(report.longrepr, str) else -1]
-        return self._runtime.redactor.text(said)[:_LONGEST_ERROR]
+        return self.shown(said)[:_LONGEST_ERROR]
 
     def _judge(
         self,
@@ -195,7 +195,8 @@ class CaseReports:
                 setattr(report, OUTCOME, TAKEN)
                 return
             state.outcome = _outcome(state, report, error)
-            state.test = _test_word(report)
+            failed_before = isinstance(error, prefetch.EpisodeError)
+            state.test = _test_word(report, failed_before=failed_before)
             state.error = self._first_line(report) if report.failed else None
             setattr(report, OUTCOME, state.outcome)
             self._show(item, state, report)
@@ -244,7 +245,8 @@ class CaseReports:
             at_us=utc_now_us(),
             kind=_kind(state),
             scores=_scores(state),
-            error=state.error or self._reason(state) or (ended.detail if ended else None),
+            error=state.error or (ended.detail if ended else None),
+            reason=self._reason(state),
         )
         try:
             self._runtime.journal.append(grade)
@@ -264,9 +266,11 @@ def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
     """What our own fixtures have for a case; what raises is left to pytest, which reports it."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
-    if grade is not None and getattr(grade.func, "__ultrapar__", None) == "grade":
+    if prefetch.is_ours(grade, "grade"):
         values["grade"] = Grader(state)
-    if state.ended is not None and state.ended.ending == "returned":
+    if state.prefetched.is_test:
+        values["llm"] = None  # its body has had it
+    elif state.ended is not None and state.ended.ending == "returned":
         with suppress(prefetch.EpisodeError):
             values[state.prefetched.name] = prefetch.take_value(state.prefetched)
     return values
@@ -277,7 +281,7 @@ def _note_subtest(state: CaseState, call: pytest.CallInfo[None], report: pytest.
         return
     state.n_subtests_failed += 1
     error = call.excinfo.value
-    if state.subtest_error is None or isinstance(state.subtest_error, _WRONG_ANSWERS):
+    if state.subtest_error is None or isinstance(state.subtest_error, prefetch.WRONG_ANSWERS):
         state.subtest_error = error
 
 
@@ -297,7 +301,8 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
         return "skipped" if by_mark else "error"
     if report.skipped and not hasattr(report, "wasxfail"):
         return "skipped"
-    if error is not None and not _is_wrong_answer(error):
+    is_wrong = isinstance(error, prefetch.WRONG_ANSWERS) and not internals.could_not_run(error)
+    if error is not None and not is_wrong:
         return "error"
     if state.graded is not None:
         return state.graded.outcome
@@ -314,14 +319,11 @@ def _scores(state: CaseState) -> dict[str, float]:
     return state.graded.scores if state.graded is not None else {}
 
 
-def _is_wrong_answer(error: BaseException) -> bool:
-    return isinstance(error, _WRONG_ANSWERS) and not internals.could_not_run(error)
-
-
-def _test_word(report: pytest.TestReport) -> str:
+def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
+    """Pytest's result of a test, which an episode that failed keeps from being one."""
     if hasattr(report, "wasxfail"):
         return "xpassed" if report.passed else "xfailed"
-    if report.when == "setup" and report.failed:
+    if report.failed and (failed_before or report.when == "setup"):
         return "error"
     return report.outcome
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.metadata import version
 from inspect import get_annotations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-KNOWN_TO_WORK = {"pytest": ("9.1", "9.2"), "pytest-xdist": ("3.8",)}
-"""Minor releases with which the tests of this package pass; `pyproject.toml` allows no others."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TESTED = {"pytest": ("8.3", "9.2"), "pytest-xdist": ("3.6", "3.8")}
+"""The oldest and the newest minor release that CI tests; `pyproject.toml` allows later ones."""
 
 _PYTEST = {
     "_pytest._code.code": ("TracebackEntry._rawentry",),
     "_pytest._io": ("TerminalWriter._file", "TerminalWriter._current_line"),
+    "_pytest.assertion": ("pytest_runtest_protocol",),
+    "_pytest.assertion.rewrite": ("_call_reprcompare", "_get_maxsize_for_saferepr"),
     "_pytest.capture": (
         "CaptureFixture._start",
         "CaptureFixture._capture",
@@ -50,11 +55,11 @@ _PYTEST = {
     "_pytest.mark.structures": ("NodeKeywords._markers",),
     "_pytest.nodes": ("Item._report_sections",),
     "_pytest.python": (
-        "DirectParamFixtureDef",
         "Function._fixtureinfo",
         "Function._initrequest",  # makes `_request`
         "Metafunc._arg2fixturedefs",
         "Metafunc._calls",
+        "get_direct_param_fixture_func",
         "pytest_pyfunc_call",
     ),
     "_pytest.runner": ("SetupState.setup", "SetupState.stack", "_update_current_test_var"),
@@ -83,7 +88,6 @@ _XDIST = {
         "WorkerController.process_from_remote",
         "WorkerController.send_runtest_some",
         "WorkerController.shutting_down",
-        "parse_tx_spec_config",
     ),
 }
 
@@ -95,19 +99,31 @@ def look_up(*, workers: bool) -> None:
         workers: Whether the run has xdist's workers; xdist is not imported without them.
 
     Raises:
-        pytest.UsageError: Naming the first that is missing, and releases that are known to work.
+        pytest.UsageError: Naming the first that is missing, and releases that are tested.
     """
     parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
     for project, modules in parts.items():
         for module, names in modules.items():
             for name in names:
                 if not _is_there(module, name):
-                    known = " and ".join(KNOWN_TO_WORK[project])
+                    tested = " to ".join(TESTED[project])
                     msg = (
                         f"{project} {version(project)} has no {module}.{name}, which a run of "
-                        f"pytest-ultrapar on a pool relies on; known to work: {project} {known}"
+                        f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
                     )
                     raise pytest.UsageError(msg)
+
+
+def untested() -> Iterator[str]:
+    """What is said of releases that are newer than the tested ones."""
+    for project, tested in TESTED.items():
+        found = version(project)
+        if _minor(found) > _minor(tested[-1]):
+            yield f"{project} {found} is newer than what is tested: {' to '.join(tested)}"
+
+
+def _minor(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")[:2]]
 
 
 def _is_there(module: str, name: str) -> bool:

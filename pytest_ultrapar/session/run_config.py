@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,11 +15,17 @@ from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.pool.vendors import named_pool
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
 from pytest_ultrapar.session.source import PoolLanes, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import resolve_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_ultrapar.records import Case
 
 _settings_key = pytest.StashKey[tuple[Options, Pool]]()
 
@@ -32,9 +40,7 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
     if found is None:
         pool = config.hook.pytest_ultrapar_pool(config=config)
         if pool is None:
-            path = pool_path(config)
-            assert path is not None
-            pool = load_pool(path, environ=os.environ, overrides=read_overrides(config))
+            pool = _read_pool(config)
         has_money = pool.price_book is not None or pool.has_budget
         if has_money and not hasattr(config, "workerinput"):
             from pytest_ultrapar.pool import price_book  # noqa: PLC0415 - few pools have one
@@ -48,6 +54,15 @@ def settings(config: pytest.Config) -> tuple[Options, Pool]:
             pool = divided(pool, options.divided_by)
         found = config.stash[_settings_key] = (options, pool)
     return found
+
+
+def _read_pool(config: pytest.Config) -> Pool:
+    """The pool that a file has, or that the named models stand for."""
+    path, overrides = pool_path(config), read_overrides(config)
+    if path is not None:
+        return load_pool(path, environ=os.environ, overrides=overrides)
+    row = Options.models
+    return named_pool(row.option, config.getoption(row.dest), os.environ, overrides)
 
 
 def source(config: pytest.Config) -> Source:
@@ -71,7 +86,9 @@ def fix_source(config: pytest.Config) -> None:
 def models(config: pytest.Config) -> tuple[str, ...]:
     """The selected models, of those that make cases, in the pool's order."""
     options, pool = settings(config)
-    return selected_models(pool, options.models, pool.subjects)
+    # Without a pool the words are addresses: it has nothing else.
+    patterns = options.models if pool.has_file else ()
+    return selected_models(pool, patterns, pool.subjects)
 
 
 def case_lanes(config: pytest.Config) -> tuple[Lane, ...]:
@@ -82,6 +99,14 @@ def case_lanes(config: pytest.Config) -> tuple[Lane, ...]:
 def lanes(config: pytest.Config) -> tuple[Lane, ...]:
     """These and the lanes of all roles, in the pool's order."""
     return _lanes_of(config, {*models(config), *settings(config)[1].roles.values()})
+
+
+def asked_pool(config: pytest.Config, cases: Iterable[Case]) -> Pool:
+    """The pool with the lanes alone that these cases, and roles for them, may ask."""
+    _, pool = settings(config)
+    names = {case.model for case in cases}
+    names.update(pool.roles.values() if names else ())
+    return replace(pool, lanes=_lanes_of(config, names))
 
 
 def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
@@ -124,15 +149,20 @@ def data(config: pytest.Config) -> dict[str, str]:
     return found
 
 
-def check_keys(config: pytest.Config) -> None:
-    """Make sure that the secrets of all keys are there, and what the ways to the servers need.
+def check_keys(config: pytest.Config, pool: Pool) -> None:
+    """Make sure that the secrets of all lanes are there, and what the ways to the servers need.
 
     Raises:
         ConfigError: Naming the variables that are not set, or a file that cannot be used.
     """
-    _, pool = settings(config)
-    read_secrets(pool, os.environ)
-    check_routes(pool, os.environ)
+    try:
+        read_secrets(pool, os.environ)
+        check_routes(pool, os.environ)
+    except ConfigError as error:
+        if config.getoption(Options.pool.dest) or not pool.has_file:
+            raise
+        msg = f"{error}; to run all but evaluations: pytest -o {Options.pool.ini}="
+        raise ConfigError(msg) from error
 
 
 def stops_at_collection(session: pytest.Session) -> bool:

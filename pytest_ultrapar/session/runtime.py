@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _WRONG = "does not hold what a run leaves there"
 ASSIGNMENT_FILE = "assignment.json"
-TABLES_FILE = "tables.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -136,24 +135,3 @@ def read_assignment(directory: Path) -> Assignment:
         ResultsError: It cannot be read, or is no assignment.
     """
     return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)
-
-
-def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
-    """Leave the suites' wishes for the summary's layout; every worker writes the same.
-
-    Raises:
-        ResultsError: They cannot be written.
-    """
-    path = directory / TABLES_FILE
-    if not path.exists():
-        write_whole(path, msgspec.json.encode(tables))
-
-
-def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
-    """By suite, the two parameters that make its summary table; empty while unknown.
-
-    Raises:
-        ResultsError: They cannot be read, or are something else.
-    """
-    nothing: dict[str, tuple[str, ...]] = {}
-    return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], nothing, _WRONG)

@@ -2,14 +2,17 @@
 
 In the order in which pytest gets there: marks are checked and tests parametrised while they are
 generated; items that the run does not ask are deselected when all are collected, first by models
-and repetitions, then those whose answers another suite or an earlier run has.
+and repetitions, then those that no sample draws, then those whose answers another suite or an
+earlier run has.
 """
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatchcase
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pytest
@@ -23,19 +26,17 @@ from pytest_ultrapar.session.collection import (
     case_id_of,
     collect,
     content_of,
+    keep,
     mark_faults_key,
     marked,
     parameter,
-    parameters,
     params_of,
-    prefetched_of,
     repetition,
     suite_at,
 )
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
-from pytest_ultrapar.session.runtime import write_tables
+from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.session.settings import whose
 from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
 from pytest_ultrapar.store.cases_file import (
@@ -44,6 +45,7 @@ from pytest_ultrapar.store.cases_file import (
     write_cases,
     write_generated,
     write_shared,
+    write_tables,
 )
 from pytest_ultrapar.system.files import read_whole, write_whole
 
@@ -67,21 +69,17 @@ _PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
-    """Give a test that has a prefetched fixture its models; returns whether it has one.
+    """Give a test for which something runs ahead its models; returns whether it is one.
 
     What is wrong with its mark is noted: raised while tests are generated it would be a traceback
     and exit code 2.
     """
-    names = list(metafunc.fixturenames)
-    functions = [internals.fixture_function(metafunc, name) for name in names]
-    if not any(hasattr(function, ATTRIBUTE) for function in functions):
+    if not internals.prefetched_for(metafunc):
         return False
     for mark in metafunc.definition.iter_markers("ultrapar"):
         for fault in mark_faults(mark):
             _note_fault(metafunc, fault)
-    ours = internals.fixture_function(metafunc, "model")
-    is_ours = "model" in names and getattr(ours, "__ultrapar__", None) == "model"
-    if is_ours and not _by_hand(metafunc):
+    if internals.takes_our_model(metafunc) and not _by_hand(metafunc):
         metafunc.parametrize("model", _models(metafunc))
     return True
 
@@ -155,8 +153,8 @@ def mark_faults(mark: pytest.Mark) -> Iterator[str]:
 def _value_fault(name: str, value: object) -> str | None:
     if name == "models" and not isinstance(value, str) and not are_names(value):
         return f" must be a pattern such as 'qwen*', or a list of patterns (got {value!r})"
-    if name == "summary" and not are_names(value):
-        return f" must be a list of names such as ['model', 'repeat'] (got {value!r})"
+    if name == "summary" and not (are_names(value) and value and len({*value}) == len(value)):
+        return f" must be a tuple of names such as ('model', 'repeat'), each once (got {value!r})"
     if name == CLUSTER and not are_names(value):
         return f" must be a list of parameters such as ['task'] (got {value!r})"
     if name == TAKEN_FROM and not isinstance(value, str):
@@ -181,7 +179,7 @@ FirstValues = dict[tuple["Path", str], set["Scalar"]]
 first_key = pytest.StashKey[FirstValues]()
 """Those of all shards: the items of one do not tell."""
 generated_key = pytest.StashKey[Generated]()
-"""What all shards together are of; for a shard only."""
+"""What all shards together are of, or a sample is; for these only."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
@@ -204,7 +202,7 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
         name = named[test]
         if not isinstance(name, str):
             continue
-        value = parameters(item).get(name, internals.NO_VALUE)
+        value = internals.parameters(item).get(name, internals.NO_VALUE)
         if value is not internals.NO_VALUE:
             values = found.setdefault((item.path, name), set())
             if len(values) < options.repeats.n_first:
@@ -216,16 +214,17 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
     """Leave out the cases that this run does not ask for; note what is wrong with marks.
 
     Left out are cases of models that `--ultrapar-model` does not select, cases whose counted
-    parameter has none of its first values, and the one item, which it would skip, that pytest makes
+    parameter has none of its first values, what did not end as `--ultrapar-only` says, and the one
+    item, which it would skip, that pytest makes
     of a test when one of its parameters has no value at all.
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
+    wanted = again(config)
     # By test: whether it is a case, and what its mark names as counted.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
     kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
     for item in items:
         test = internals.test_identity(item)
         if test not in tests:
@@ -238,15 +237,16 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
         values = first.get((item.path, counted)) if isinstance(counted, str) else None
         if is_case and values is not None and not unwanted:
             unwanted = digests.key(parameter(item, str(counted))) not in values
-        (left_out if unwanted else kept).append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        if wanted is not None and not unwanted:
+            unwanted = not is_case or case_id_of(item, wanted.seed) not in wanted.ids
+        if not unwanted:
+            kept.append(item)
+    keep(items, kept)
 
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
     # By identity: a parameter's value may be anything, also what cannot be compared or hashed.
-    if any(value is internals.NO_VALUE for value in parameters(item).values()):
+    if any(value is internals.NO_VALUE for value in internals.parameters(item).values()):
         return True
     model = parameter(item, "model")
     return isinstance(model, str) and model in others
@@ -267,6 +267,68 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
             f"{repeats.n}"
         )
     return None
+
+
+class Again(NamedTuple):
+    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed."""
+
+    run_id: str
+    seed: int
+    ids: frozenset[str]
+
+
+again_key = pytest.StashKey[Again]()
+
+
+def again(config: pytest.Config) -> Again | None:
+    """What `--ultrapar-only` selects; None where it is not given."""
+    given = getattr(config, "workerinput", {}).get(INPUT)
+    if given is None:
+        return config.stash.get(again_key, None)
+    return given["again"] and Again(*given["again"])
+
+
+# -- then: a sample --------------------------------------------------------------------------------
+
+
+def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the cells that are not of the sample, with all repetitions of each.
+
+    A larger sample holds all of a smaller one. Models and tests that have the same parameters get
+    the same of them, so that they can be compared.
+    """
+    options, _ = run_config.settings(config)
+    seed, sample = options.seed, options.sample
+    if sample is None:
+        return
+    percent = float(sample[:-1]) if sample.endswith("%") else None
+    are_cases: dict[int, bool] = {}
+    groups: dict[tuple[str, str], dict[str, bytes]] = {}
+    cells: dict[int, tuple[tuple[str, str], str]] = {}
+    for item in items:
+        test = internals.test_identity(item)
+        if test not in are_cases:
+            are_cases[test] = bool(prefetched_of(item))
+        if are_cases[test]:
+            name, _, cell = item.name.partition("[")
+            cell = cell.removesuffix(f"r{parameter(item, REPEAT)}]")
+            model = str(parameter(item, "model"))
+            group = item.nodeid.removesuffix(item.name) + name, model
+            cells[id(item)] = group, cell
+            lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
+            groups.setdefault(group, {})[cell] = blake2b(lot).digest()
+    # The first of each group, then the second of each, ...
+    drawn = sorted(
+        (place, group, cell)
+        for group, lots in groups.items()
+        for place, cell in enumerate(sorted(lots, key=lots.__getitem__))
+        if percent is None or place < math.ceil(round(len(lots) * percent / 100, 6))
+    )
+    asked = {None, *((group, cell) for _, group, cell in drawn[: None if percent else int(sample)])}
+    kept = [item for item in items if cells.get(id(item)) in asked]
+    if len(kept) < len(items):
+        config.stash[generated_key] = Generated(len(cells))
+    keep(items, kept)
 
 
 # -- then: answers that suites share ---------------------------------------------------------------
@@ -310,7 +372,6 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
     # Dictionaries for their keys, each once and in order.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
@@ -322,15 +383,12 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if question is None:
             kept.append(item)
             continue
-        left_out.append(item)
         here, earlier = ids.setdefault(suite_at(item.path), ({}, {}))
         if question in asked:
             here[case_id_of(asked[question], options.seed)] = None
         else:
             earlier[answered[question]] = None
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+    keep(items, kept)
     config.stash[_shared_key] = [
         Shared(suite, tuple(here), tuple(earlier)) for suite, (here, earlier) in ids.items()
     ]

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, refuse, unusable
 from pytest_ultrapar.pool.fields import Location
-from pytest_ultrapar.pool.setting_values import Overrides, parse_repeats, parse_shard, settle
+from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
+from pytest_ultrapar.pool.vendors import is_address
 from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def _contradictions(options: Options, source: Source, given: Mapping[str, object
         yield from _of_earlier_run(options, source)
     if options.keep_changed and not options.resume:
         yield "--ultrapar-keep-changed needs a run to resume: give --ultrapar-resume RUN as well"
+    if options.only_of and not options.only:
+        yield f"--ultrapar-only-of {options.only_of} needs --ultrapar-only, which says which cases"
     if given["replay_misses"] is not None and options.replay is None:
         yield (
             f"--ultrapar-replay-misses {options.replay_misses} needs a run to replay: give "
@@ -112,6 +115,8 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
 
 def _of_shard(options: Options) -> Iterator[str]:
     beside = f"leave it out beside shard {options.shard} ({options.origin['shard']})"
+    if options.sample is not None:
+        yield f"--ultrapar-sample {options.sample} is drawn from all cases; {beside}"
     alone = "measures one machine that has all limits"
     if options.baseline is not None:
         yield f"--ultrapar-baseline {options.baseline} {alone}; {beside}"
@@ -147,30 +152,29 @@ def _settle_earlier(options: Options, source: Regrade | Replay) -> None:
 
     run = resolve_run(source.run)
     if options.out is not None and options.out.resolve() == run.resolve():
-        msg = (
+        refuse(
             f"{given} and --ultrapar-out name the same run, {run}; leave out --ultrapar-out, or "
             "name a directory that does not exist yet"
         )
-        raise ConfigError(msg)
-    try:
+    with unusable(f"{given}: "):
         earlier = read_manifest(run)
-    except ResultsError as error:
-        msg = f"{given}: {error}"
-        raise ConfigError(msg) from error
     _settle_earlier_shard(options, given, run.name, earlier.shard)
-    said = {value.name: value.value for value in earlier.effective}.get("repeats")
-    repeats = parse_repeats(Location(run.name, "repeats"), str(said or earlier.repeats))
-    for name, value in (("seed", earlier.seed), ("repeats", repeats)):
-        own = getattr(options, name)
+    said = {value.name: value.value for value in earlier.effective}
+    taken: dict[str, object] = {"seed": earlier.seed}
+    taken["repeats"] = str(said.get("repeats", earlier.repeats))
+    if earlier.drawn_from:
+        taken["sample"] = said["sample"]
+    then = settle(taken, {})
+    for name in taken:
+        value, own = getattr(then, name), getattr(options, name)
         if options.origin[name] == "default" or own == value:
             setattr(options, name, value)
             options.origin[name] = f"run {run.name}"
             continue
-        msg = (
+        refuse(
             f"{given}: {run} has {name} {value}, and {options.origin[name]} says {own}; "
             "leave it out"
         )
-        raise ConfigError(msg)
 
 
 def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str | None) -> None:
@@ -181,11 +185,10 @@ def _settle_earlier_shard(options: Options, given: str, run: str, earlier: str |
         options.shard = parse_shard(Location(run, "shard"), earlier)
         options.origin["shard"] = f"run {run}"
     elif str(options.shard) != earlier:
-        msg = (
+        refuse(
             f"{given}: run {run} is shard {earlier}, and {options.origin['shard']} says "
             f"{options.shard}; leave it out"
         )
-        raise ConfigError(msg)
 
 
 def _given(config: pytest.Config) -> dict[str, object]:
@@ -222,25 +225,22 @@ def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> s
     if mode in ONE_AT_A_TIME:
         if given is None:
             return NO_POLICY
-        msg = (
+        refuse(
             f"{_POLICY.option} {given!r} has no effect in mode {mode}, which runs one case at a "
             "time; leave it out, or choose mode ultra or phase"
         )
-        raise ConfigError(msg)
     if mode == PHASE and not offered:
-        msg = (
+        refuse(
             "--ultrapar-mode phase: no conftest or plugin of this project says what its phases "
             "are (hook pytest_ultrapar_policies); allowed are serial, rotate, ultra"
         )
-        raise ConfigError(msg)
     if given is None:
         return offered[0] if mode == PHASE else str(_POLICY.default)
     allowed = list(dict.fromkeys(offered))
-    if any(is_called(given, name) for name in allowed):
-        return given
-    where = f" in mode {mode}" if mode == PHASE else ""
-    msg = f"{_POLICY.option} {given!r} is unknown{where}; allowed are {', '.join(allowed)}"
-    raise ConfigError(msg)
+    if not any(is_called(given, name) for name in allowed):
+        where = f" in mode {mode}" if mode == PHASE else ""
+        refuse(f"{_POLICY.option} {given!r} is unknown{where}; allowed are {', '.join(allowed)}")
+    return given
 
 
 def is_called(word: str, name: str) -> bool:
@@ -258,12 +258,10 @@ def read_offered(answers: Iterable[object]) -> list[str]:
     names: list[str] = []
     for answer in answers:
         if isinstance(answer, str) or not hasattr(answer, "__iter__"):
-            msg = f"pytest_ultrapar_policies must return a sequence of names (got {answer!r})"
-            raise ConfigError(msg)
+            refuse(f"pytest_ultrapar_policies must return a sequence of names (got {answer!r})")
         for name in answer:
             if not isinstance(name, str) or not name or name.split() != [name]:
-                msg = f"pytest_ultrapar_policies: a policy's name must be one word (got {name!r})"
-                raise ConfigError(msg)
+                refuse(f"pytest_ultrapar_policies: a policy's name must be one word (got {name!r})")
             names.append(name)
     return names
 
@@ -284,7 +282,11 @@ def selected_models(
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in among):
-            msg = f"{option} {pattern!r} matches no model {whose(pool, among)}"
+            # An address may hold a password.
+            word = "URL" if "://" in pattern else repr(pattern)
+            msg = f"{option} {word} matches no model {whose(pool, among)}"
+            if is_address(pattern):
+                msg += "; where there is no pool (-o ultrapar_pool=) it stands for itself"
             raise ConfigError(msg)
     if not patterns:
         return tuple(among)

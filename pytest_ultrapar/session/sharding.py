@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.pool.shard import is_in
-from pytest_ultrapar.session import internals, run_config, selection
-from pytest_ultrapar.session.collection import (
-    case_id_at,
-    case_id_of,
-    mark_faults_key,
-    marked,
-    suite_at,
-)
+from pytest_ultrapar.session import collection, internals, run_config, selection
 from pytest_ultrapar.session.parameter_text import ContentDigests
-from pytest_ultrapar.session.prefetch import ATTRIBUTE
 from pytest_ultrapar.store.cases_file import Generated
 
 if TYPE_CHECKING:
@@ -52,8 +44,7 @@ class ShardCut:
         internals.multiply_late(metafunc)
         yield
         definition = metafunc.definition
-        functions = (internals.fixture_function(metafunc, name) for name in metafunc.fixturenames)
-        is_case = any(hasattr(function, ATTRIBUTE) for function in functions)
+        is_case = bool(internals.prefetched_for(metafunc))
         if is_case:
             self._note(metafunc)
         inner = definition.nodeid.split("::", 1)[1]
@@ -61,7 +52,7 @@ class ShardCut:
         path, shard = definition.path, self._shard
 
         def is_kept(parameters: str) -> bool:
-            case_id = case_id_at(self._config, path, inner + parameters, seed)
+            case_id = collection.case_id_at(self._config, path, inner + parameters, seed)
             if is_case:
                 self._n_cases += 1
                 self._sum += int(case_id, 16)
@@ -72,12 +63,12 @@ class ShardCut:
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
         """What later steps ask of a test and would miss in items that are not there."""
-        suite = suite_at(metafunc.definition.path)
+        suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
-        source = marked(metafunc.definition, selection.TAKEN_FROM)
+        source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
         if isinstance(source, str) and source != suite:
             self._shares[suite] = source
-        name = marked(metafunc.definition, selection.REPEATS_OVER)
+        name = collection.marked(metafunc.definition, selection.REPEATS_OVER)
         if self._n_first is None or not isinstance(name, str):
             return
         first = self._config.stash.setdefault(selection.first_key, {})
@@ -93,21 +84,18 @@ class ShardCut:
     ) -> None:
         """Cut what pytest does not generate, such as doctests; say what all shards are cut from."""
         seed = run_config.settings(config)[0].seed
-        kept: list[pytest.Item] = []
-        left_out: list[pytest.Item] = []
-        for item in items:
-            is_ours = internals.test_identity(item) in self._cut or is_in(
-                self._shard, case_id_of(item, seed)
-            )
-            (kept if is_ours else left_out).append(item)
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = kept
+        kept = [
+            item
+            for item in items
+            if internals.test_identity(item) in self._cut
+            or is_in(self._shard, collection.case_id_of(item, seed))
+        ]
+        collection.keep(items, kept)
         digest = f"{self._sum % _IDS:016x}"
         config.stash[selection.generated_key] = Generated(self._n_cases, digest)
         for suite, source in self._shares.items():
             if source in self._suites:
-                config.stash.setdefault(mark_faults_key, []).append(
+                config.stash.setdefault(collection.mark_faults_key, []).append(
                     f"suite {suite} takes answers from suite {source} ({selection.TAKEN_FROM}), "
                     f"which other shards ask: run {source} first, join its shards (ultrapar merge) "
                     f"and run {suite} with --ultrapar-reuse and the merged run, or leave out "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.system.clock import boot_s, utc_now_us
@@ -52,8 +52,7 @@ def check_installed() -> None:
             OpenTelemetry refuses what a variable says.
     """
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        msg = "--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'"
-        raise ConfigError(msg)
+        refuse("--ultrapar-otel needs the extra otel: pip install 'pytest-ultrapar[otel]'")
     # Each part of it reads variables of its own, some as it is imported, and refuses them with
     # errors of any kind.
     try:
@@ -324,15 +323,13 @@ def _exporters(signal: str) -> list[EntryPoint]:
                 variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
             name = os.environ.get(variable) or "http/protobuf"
             if name not in _PROTOCOLS:
-                msg = f"{variable} = {name}: no exporter speaks it; use {' or '.join(_PROTOCOLS)}"
-                raise ConfigError(msg)
+                refuse(f"{variable} = {name}: no exporter speaks it; use {' or '.join(_PROTOCOLS)}")
             installed_as = _PROTOCOLS[name]
             cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
         if installed_as not in known.names:
             installed = ", ".join(sorted(known.names)) or "none"
-            msg = (
+            refuse(
                 f"{variable} = {name}: no such exporter is installed (there are: {installed}){cure}"
             )
-            raise ConfigError(msg)
         found.append(known[installed_as])
     return found

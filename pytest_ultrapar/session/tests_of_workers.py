@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import shortened
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ def refuse_other_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
         # Where nothing differs but ids, they show what has no text of its own.
         for name in [*names, *pair[0].content][: pair[0].test == pair[1].test]:
             mine, theirs = (_shown(case, name) for case in pair)
-            msg = _sentence(f"parameter {name!r} is {mine} in one and {theirs} in another")
-            raise ConfigError(msg)
+            refuse(_sentence(f"parameter {name!r} is {mine} in one and {theirs} in another"))
 
 
 def tests_differ(one: Sequence[str], other: Sequence[str]) -> str | None:

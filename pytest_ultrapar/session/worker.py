@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.poolless import report_fault
@@ -60,8 +60,7 @@ class WorkerSession:
         config, given = self._config, self._given
         _, pool = run_config.settings(config)
         if pool.digest != given["pool_digest"]:
-            msg = f"{pool.path} changed while the run was starting; start it again"
-            raise ConfigError(msg)
+            refuse(f"{pool.path} changed while the run was starting; start it again")
         directory = Path(given["directory"])
         collected = selection.collect_run(config, items, directory)
         interactor = _interactor(config)
@@ -183,11 +182,11 @@ class PrefetchQueue:
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
     # By what it has: xdist's class is made in the module `__channelexec__` (the end of
     # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
-    for plugin in config.pluginmanager.get_plugins():
-        if hasattr(plugin, "torun") and hasattr(plugin, "handle_command"):
-            return plugin
-    msg = (
-        "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
-        "known to work: pytest-xdist 3.8"
-    )
-    raise ConfigError(msg)
+    plugins = config.pluginmanager.get_plugins()
+    found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
+    if not found:
+        refuse(
+            "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
+            "known to work: pytest-xdist 3.8"
+        )
+    return found[0]

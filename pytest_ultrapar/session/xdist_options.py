@@ -46,13 +46,6 @@ def refuse(config: pytest.Config) -> None:
             raise ConfigError(msg)
 
 
-def n_workers(config: pytest.Config) -> int:
-    """How many workers xdist is going to start; called in its controller."""
-    from xdist.workermanage import parse_tx_spec_config  # noqa: PLC0415 - this module is read without xdist, too
-
-    return len(parse_tx_spec_config(config))
-
-
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
     """How many workers `-n auto` means: few, since seats and not processes limit the requests."""
     _, pool = run_config.settings(config)

@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,11 +47,10 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
     except ValueError:  # brackets that do not match, a port out of range
         is_ours = False
     if not is_ours:
-        msg = (
+        refuse(
             f"{option} must be an http:// URL of the loopback, "
             f"such as http://127.0.0.1:8123 (got {url!r})"
         )
-        raise ConfigError(msg)
     root = url.rstrip("/")
     try:
         socket.create_connection((parts.hostname or "", port), _REACH_S).close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError, UltraparError
+from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.simulator.address import base_path
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.server_settings import Ready, Settings, served_part
@@ -71,12 +71,10 @@ class SimulatorProcess:
         try:
             ready = msgspec.json.decode(self._child.ready_line(), type=Ready)
         except UltraparError as error:
-            msg = f"the simulated provider {error}"
-            raise ConfigError(msg) from None
+            refuse(f"the simulated provider {error}")
         if ready.error is not None:
             self._child.stop()
-            msg = f"the simulated provider cannot start: {ready.error}"
-            raise ConfigError(msg)
+            refuse(f"the simulated provider cannot start: {ready.error}")
         return ready.port
 
     def base_url(self, provider: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.simulator.api_error import ApiError
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.faults.script import Fault, When
@@ -31,18 +31,16 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
     """
     for name, status in status_of.items():
         if not _LOWEST <= status <= _HIGHEST:
-            msg = f"--refuse {name}={status}: the status must be {_LOWEST} to {_HIGHEST}"
-            raise ConfigError(msg)
+            refuse(f"--refuse {name}={status}: the status must be {_LOWEST} to {_HIGHEST}")
         where = _where(name)
         if not any(where.holds(lane) for lane in pool.lanes):
             known = sorted(
                 {word for lane in pool.lanes for word in (lane.key, _INSTANCE + lane.instance)}
             )
-            msg = (
+            refuse(
                 f"--refuse {name}={status}: no such key or instance; "
                 f"the pool has {', '.join(known)}"
             )
-            raise ConfigError(msg)
         error = ApiError.of_status(status, f"Refused as asked for by {name}={status}")
         yield Fault(f"refuse {name}={status}", where, When(), Error(error))
 

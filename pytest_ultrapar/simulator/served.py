@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import Lane, Limit, Simulation
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.faults.script import FaultScript
@@ -159,11 +159,10 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> Se
         chosen = tokens.get(f"{provider.name}/{key.name}")
         token = (chosen or default_token(provider.name, key.name)).encode()
         if token in keys:
-            msg = (
+            refuse(
                 f"keys {keys[token]!r} and {key.name!r} of provider {provider.name!r} have the "
                 "same token; the server tells keys apart by their tokens"
             )
-            raise ConfigError(msg)
         keys[token] = key.name
     api_names = _api_names(provider)
     personas = {model.name: persona_by_name(model.simulation.persona) for model in provider.models}
@@ -205,12 +204,11 @@ def _api_names(provider: Provider) -> dict[str, str]:
     for model in provider.models:
         for instance in model.instances:
             if instance.api_name in api_names.values():
-                msg = (
+                refuse(
                     f"two instances of provider {provider.name!r} are called "
                     f"{instance.api_name!r} in requests; the simulator serves a provider on one "
                     "base URL and tells its instances apart by that name, so each needs its own"
                 )
-                raise ConfigError(msg)
             api_names[instance.name] = instance.api_name
     return api_names
 

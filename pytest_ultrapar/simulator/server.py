@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.timeline import Timeline
@@ -161,8 +161,9 @@ def _listen(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = error.strerror if isinstance(error, OSError) else "not 0 to 65535"
-        msg = f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free one"
-        raise ConfigError(msg) from None
+        refuse(
+            f"cannot serve on {HOST}:{port}: {reason}; choose another port, or 0 for any free one"
+        )
     return listener
 
 

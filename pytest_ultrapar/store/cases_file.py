@@ -25,7 +25,7 @@ from pytest_ultrapar.system.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -161,8 +161,8 @@ def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
         )
     return (
         f"the planned cases are not the same ({len(then)} then, {len(now)} now{said}): name the "
-        "same suite, selection (-k, -m, --ultrapar-model) and repetitions, from the same directory"
-        " or with the same --rootdir"
+        "same suite, selection (-k, -m, --ultrapar-model, --ultrapar-sample) and repetitions, from "
+        "the same directory or with the same --rootdir"
     )
 
 
@@ -427,30 +427,31 @@ GENERATED_NAME = "generated.json"
 
 
 class Generated(msgspec.Struct, frozen=True):
-    """The cases of all shards together, before any was selected.
+    """The cases of all shards together before any was selected, or those a sample was drawn from.
 
     Attributes:
         n_cases: How many.
         digest: Sum of their ids modulo 2**64 (hex): the same in any order, whatever the shard, and
-            different where the suite, its models or the seed are.
+            different where the suite, its models or the seed are; empty for a sample.
     """
 
     n_cases: int
-    digest: str
+    digest: str = ""
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Leave it in the directory of a shard, whole or not at all; every worker writes the same.
+    """Leave it in the run directory, whole or not at all; every worker writes the same.
 
     Raises:
         ResultsError: The directory cannot be written.
     """
-    if generated is not None:
-        write_whole(directory / GENERATED_NAME, msgspec.json.encode(generated))
+    # The session before may have been a sample.
+    text = None if generated is None else msgspec.json.encode(generated)
+    write_whole(directory / GENERATED_NAME, text)
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """The cases of all shards; None where the run is a whole one.
+    """What the run has a part of; None where it is a whole one.
 
     Raises:
         ResultsError: The file cannot be read, or holds something else.
@@ -497,3 +498,27 @@ def read_shared(directory: Path) -> list[Shared]:
     return read_whole(
         directory / SHARED_NAME, list[Shared], [], "does not hold what the suites of a run took"
     )
+
+
+TABLES_FILE = "tables.json"
+
+
+def write_tables(directory: Path, tables: Mapping[str, tuple[str, ...]]) -> None:
+    """Leave the tests' wishes for the summary's layout; every worker writes the same.
+
+    Raises:
+        ResultsError: They cannot be written.
+    """
+    path = directory / TABLES_FILE
+    if not path.exists():
+        write_whole(path, msgspec.json.encode(tables))
+
+
+def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
+    """By test, the names that its summary is laid out by; of earlier versions by suite.
+
+    Raises:
+        ResultsError: They cannot be read, or are something else.
+    """
+    wrong = "does not hold what a run leaves there"
+    return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

@@ -5,8 +5,10 @@ It holds no secret, and the name of a host only where a run has several.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +35,7 @@ from pytest_ultrapar.system.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -52,6 +54,10 @@ _PACKAGES = (
     "msgspec",
     "uvloop",
 )
+
+
+_SUITE = frozenset({".csv", ".j2", ".json", ".jsonl", ".parquet", ".py", ".txt", ".yaml", ".yml"})
+_MOST_BYTES = 50_000_000
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -139,6 +145,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         effective: Each number or word in force, and where it came from.
         record: What of conversations is kept; of a run that was resumed, since then.
         data: What the suites say of their data, such as digests, by name.
+        files: What `describe_files` says of the suites.
         reused: Id of the run whose answers were taken over; None when there is none.
         regraded: Id of the run whose episodes were graded anew: times, requests and limits are its
             own. None when these are.
@@ -158,7 +165,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of all prices.
         prices: What tokens cost, as far as known, each with who says so.
         faults: SHA-256 (hex) of the file by which the simulated provider failed; None for none.
-        generated: What all shards together are of; None for a whole run.
+        generated: What all shards together are of, or a sample is; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it; None
             until the tables are made, and where nothing was measured.
         lanes: What became of each lane; empty until the end.
@@ -195,6 +202,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     storage_format: StorageFormat = "parquet"
     record: Recording = "text"
     data: dict[str, str] = {}
+    files: dict[str, str] = {}
     reused: str | None = None
     regraded: str | None = None
     replayed: str | None = None
@@ -221,6 +229,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     merged: Merged | None = None
 
     @property
+    def drawn_from(self) -> int:
+        """How many cases the run is a sample of; 0 where it is none."""
+        found = self.generated
+        return 0 if found is None or found.digest else found.n_cases
+
+    @property
     def measured_part(self) -> MeasuredPart:
         """What of the run counts in its makespan."""
         since = self.measured_from
@@ -241,11 +255,37 @@ def describe_versions() -> dict[str, str]:
     """Versions of the packages that a run's behaviour and speed depend on, those installed."""
     versions = {}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
+
+
+def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
+    """Digests of what suites are made of: files beside tests and one folder below, and conftests.
+
+    Args:
+        root: pytest's.
+        tests: Node ids.
+
+    Returns:
+        By paths from the root, of files that can be read, `_MOST_BYTES` all together; none of runs.
+    """
+    folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
+    above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
+    paths = {one / "conftest.py" for one in above}
+    for folder in folders:
+        paths |= {*folder.glob("*"), *folder.glob("[!._]*/*")}
+    found = {}
+    room = _MOST_BYTES
+    for path in sorted(one for one in paths if one.suffix in _SUITE):
+        with suppress(OSError):
+            is_of_run = (path.parent / LOCK_NAME).exists()
+            if not is_of_run and (size := path.stat().st_size) <= room:
+                digest = hashlib.sha256(read_file(path)).hexdigest()
+                name = path.relative_to(root).as_posix().encode(errors="backslashreplace")
+                found[name.decode()] = digest
+                room -= size
+    return found
 
 
 def describe_python() -> str:

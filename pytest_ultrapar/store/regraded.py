@@ -92,9 +92,7 @@ def _copy_segment(
 def as_measured(manifest: Manifest, earlier: Manifest) -> Manifest:
     """The manifest of a run that grades an earlier one: what was measured is the earlier one's."""
     return msgspec.structs.replace(
-        manifest,
-        regraded=earlier.run_id,
-        **{name: getattr(earlier, name) for name in _MEASURED},
+        manifest, regraded=earlier.run_id, **{name: getattr(earlier, name) for name in _MEASURED}
     )
 
 

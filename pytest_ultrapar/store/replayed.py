@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ResultsError, refuse
 from pytest_ultrapar.records import Case, EpisodeEnded, by_key
 from pytest_ultrapar.store.cases_file import changed_parameter, read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
@@ -65,11 +65,10 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     """
     manifest = read_manifest(run)
     if manifest.record != "full":
-        msg = (
+        refuse(
             f"{option}: {run} keeps no whole requests and answers (its --ultrapar-record is "
             f"{manifest.record}); only a run recorded with full can be replayed"
         )
-        raise ConfigError(msg)
     history = read_history(run / JOURNAL_NAME)
     origins = []
     for case in read_cases(run):

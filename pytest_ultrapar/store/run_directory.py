@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, PLAN_NAMES
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
@@ -108,11 +108,10 @@ class RunDirectory:
             was_there = path.is_dir()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not (path / LOCK_NAME).exists() and any(path.iterdir()):
-                msg = (
+                refuse(
                     f"{option}: {path} is not empty and holds no run;"
                     " name an empty or a new directory"
                 )
-                raise ConfigError(msg)
             others = frozenset(entry.name for entry in path.iterdir())
             others -= {LOCK_NAME, JOURNAL_NAME, *_UNBEGUN}
             lock_fd = _lock(path, option)
@@ -134,8 +133,7 @@ class RunDirectory:
         path = path.absolute()
         with _usable(path, "--ultrapar-resume"):
             if not (path / LOCK_NAME).is_file():
-                msg = f"{path} holds no run: it has no {LOCK_NAME}"
-                raise ConfigError(msg)
+                refuse(f"{path} holds no run: it has no {LOCK_NAME}")
             lock_fd = _lock(path)
             try:
                 holder = read_holder(path)
@@ -216,8 +214,7 @@ def held(run: Path, option: str) -> Iterator[None]:
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                msg = f"{option}: {run} is in use; wait for its end"
-                raise ConfigError(msg) from None
+                refuse(f"{option}: {run} is in use; wait for its end")
             except OSError:
                 pass  # a file system without locks: nobody else has one there either
         yield
@@ -249,8 +246,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
             judged, or it cannot be removed.
     """
     if run_id_of(run) is None:
-        msg = f"{run} is no run directory; it stays"
-        raise ConfigError(msg)
+        refuse(f"{run} is no run directory; it stays")
     flags = _READ | os.O_NOFOLLOW
     fds = []
     with cannot(f"remove {run}", error=ConfigError):
@@ -263,18 +259,15 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                msg = f"{run} was used meanwhile; it stays"
-                raise ConfigError(msg)
+                refuse(f"{run} was used meanwhile; it stays")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
-                msg = f"{run} holds another run, {below[0]}; it stays"
-                raise ConfigError(msg)
+                refuse(f"{run} holds another run, {below[0]}; it stays")
             _empty(folder)
             os.unlink(LOCK_NAME, dir_fd=folder)
             run.rmdir()
         except BlockingIOError:
-            msg = f"{run} is in use; it stays"
-            raise ConfigError(msg) from None
+            refuse(f"{run} is in use; it stays")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -312,8 +305,7 @@ def resolve_run(name: str) -> Path:
         ConfigError: There is no such run, or nobody may look for it there.
     """
     if not name:
-        msg = f"an empty name names no run; {_NAME_ONE}"
-        raise ConfigError(msg)
+        refuse(f"an empty name names no run; {_NAME_ONE}")
     in_parent = DEFAULT_PARENT / name
     candidates = [in_parent] if name == LATEST else [Path(name), in_parent]
     with cannot(f"look for the run {name}", error=ConfigError):
@@ -323,8 +315,7 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                msg = f"{candidate} is not a run but holds {len(below)}; name one: {named}"
-                raise ConfigError(msg)
+                refuse(f"{candidate} is not a run but holds {len(below)}; name one: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     msg = f"no run found at {places}; {_NAME_ONE}"
     raise ConfigError(msg)
@@ -349,8 +340,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
             _make_parent()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(path.iterdir()):
-            msg = f"--out: {path} is not empty; name an empty or a new directory"
-            raise ConfigError(msg)
+            refuse(f"--out: {path} is not empty; name an empty or a new directory")
     return path
 
 
@@ -376,8 +366,7 @@ def _lock(path: Path, option: str = OUT_OPTION) -> int:
         os.close(lock_fd)
         holder = read_holder(path)
         who = "another process" if holder is None else f"the run with process id {holder.pid}"
-        msg = f"{path} is in use by {who}; wait for its end or use another {option}"
-        raise ConfigError(msg) from None
+        refuse(f"{path} is in use by {who}; wait for its end or use another {option}")
     return lock_fd
 
 
@@ -397,11 +386,10 @@ def _refuse_earlier_run(path: Path, option: str, *, can_be_finished: bool) -> No
     journal = path / JOURNAL_NAME
     if journal.is_dir() and any(segment.lstat().st_size for segment in segments(journal)):
         finish = f", or finish that run with pytest --ultrapar-resume={path}"
-        msg = (
+        refuse(
             f"{option}: {path} holds an earlier run; use another directory"
             f"{finish if can_be_finished else ''}"
         )
-        raise ConfigError(msg)
     for name in _UNBEGUN:
         (path / name).unlink(missing_ok=True)
 

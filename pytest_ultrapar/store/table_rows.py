@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 4_096
 Table = Any
 """Arrow's."""
+Beginning = str | tuple[str, ...] | None
 
 
 def read_columns(
@@ -25,7 +26,7 @@ def read_columns(
     name: str,
     columns: Sequence[str],
     *,
-    beginning: str | None = None,
+    beginning: Beginning = None,
     of_cases: Collection[str] | None = None,
 ) -> Table:
     """Columns of one table of a finished run, Parquet or JSON lines.
@@ -34,7 +35,7 @@ def read_columns(
         run_dir: The run directory.
         name: Of the table, one of `tables.TABLES`.
         columns: Their names.
-        beginning: All columns whose names begin so are read, too.
+        beginning: All columns whose names begin so are read, too: some runs have none.
         of_cases: Case ids; rows of others are not kept, so that a table may be larger than memory.
             None: all rows. `columns` must have `case_id`.
 
@@ -62,7 +63,7 @@ def read_rows(
     name: str,
     columns: Sequence[str],
     *,
-    beginning: str | None = None,
+    beginning: Beginning = None,
     of_cases: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
     """`read_columns` as rows, by name.
@@ -75,7 +76,10 @@ def read_rows(
     seen: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     for batch in table.to_batches(_ROWS_AT_ONCE):
-        values = [_shared(column.to_pylist(), seen) for column in batch.columns]
+        values = [
+            [seen.setdefault(one, one) if type(one) is str else one for one in column.to_pylist()]
+            for column in batch.columns
+        ]
         rows += [
             dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)
         ]
@@ -110,7 +114,7 @@ def _refuse_another(path: Path) -> None:
 
 
 def _of_parquet(
-    path: Path, columns: Sequence[str], beginning: str | None, of_cases: Collection[str] | None
+    path: Path, columns: Sequence[str], beginning: Beginning, of_cases: Collection[str] | None
 ) -> Table:
     import pyarrow as pa  # noqa: PLC0415 - heavy, and those who lead a run import this file
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -137,16 +141,12 @@ def _of_parquet(
         return pa.Table.from_batches([one.select(names) for one in batches], schema)
 
 
-def _names(columns: Sequence[str], known: Sequence[str], beginning: str | None) -> list[str]:
+def _names(columns: Sequence[str], known: Sequence[str], beginning: Beginning) -> list[str]:
     return [*columns, *(one for one in known if beginning and one.startswith(beginning))]
 
 
-def _shared(values: list[Any], seen: dict[str, str]) -> list[Any]:
-    return [seen.setdefault(one, one) if type(one) is str else one for one in values]
-
-
 def _of_json(
-    path: Path, columns: Sequence[str], beginning: str | None, of_cases: Collection[str] | None
+    path: Path, columns: Sequence[str], beginning: Beginning, of_cases: Collection[str] | None
 ) -> Table:
     import pyarrow as pa  # noqa: PLC0415 - as above
 

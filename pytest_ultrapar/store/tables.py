@@ -319,6 +319,8 @@ _RESULTS_AFTER = (
     *columns_of(Grade, "error"),
     *columns_of(Charged),
     *columns_of(Placed),
+    *columns_of(Grade, "reason"),
+    *(Column(name, "string", record=Case) for name in ("file", "test_name", "param_id", "marks")),
 )
 
 

@@ -80,6 +80,11 @@ class CpuWaits:
         """Seconds so far; 0 where the kernel does not say. Takes 3 us."""
         return 0.0 if self._fd is None else int(Disk.pread(self._fd, 64, 0).split()[1]) / 1e9
 
+    def close(self) -> None:
+        """Let go of it; called once, at last."""
+        if self._fd is not None:
+            os.close(self._fd)
+
 
 def cpu_use(pid: int) -> tuple[float, float]:
     """CPU seconds that a process has taken so far, and those that its threads were ready to run.

@@ -74,6 +74,7 @@ def test_filters_find_what_flipped(opened):
 
 
 def test_a_press_on_a_cell_shows_what_flipped_there(opened):
+    opened.select_option(".dimension", label="flaw")
     row = opened.locator(".heat:visible tr", has=opened.get_by_role("rowheader", name="m1")).last
     (at,) = (
         opened.locator(".heat:visible")

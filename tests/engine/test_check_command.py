@@ -19,7 +19,7 @@ from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_a
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import read_server_log
-from tests.raw_server import RawServer
+from tests.raw_server import RawServer, response
 from tests.simulated_pool import pool_text
 from tests.simulated_pool import serving as simulating
 
@@ -450,3 +450,37 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
     assert "no selected model of pool.toml is of a provider with api = " in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to keep to it: per_key_model = { rpm"),
+        (
+            "per_key = { tpm = 3000000 }",
+            "rpm = 500 (declared: tpm = 3000000); to keep to it: per_key_",
+        ),
+        (
+            "per_key = { rpm = 60 }",
+            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to keep to it: ",
+        ),
+        ("per_key = { rpm = 500, tpm = 3000000 }", None),
+    ],
+)
+def test_limits_in_headers_are_offered_beside_what_is_declared(tmp_path, check, limit, said):
+    headers = (b"x-ratelimit-limit-requests: 500", b"x-ratelimit-limit-tokens: 3000000")
+    body = b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "stop"}]}'
+
+    async def answer(peer, _):
+        await peer.send(response(body, *headers))
+
+    with RawServer(answer) as server:
+        write_pool(tmp_path, ONE.replace("timeout_s", f"{limit}\ntimeout_s"), server.base_url)
+        before = (tmp_path / "pool.toml").read_bytes()
+        code, lines = check()
+    assert code == 0
+    told = [line for line in lines if line.startswith("headers of")]
+    assert len(told) == (said is not None)
+    for line in told:
+        assert line.startswith(f"headers of lab/m/key0, lab/m/key1 say {said}"), line
+    assert (tmp_path / "pool.toml").read_bytes() == before

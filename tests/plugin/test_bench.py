@@ -115,6 +115,7 @@ def test_what_pytest_refuses_is_said_in_its_words_and_nothing_is_sent(folder, ar
         ("ultra", "file", "--ultrapar-baseline"),
         ("serial,ultra", "environment", "--junit-xml"),
         ("ultra", "command line", "--ultrapar-resume"),
+        ("ultra", "command line", "--ultrapar-only"),
     ],
 )
 def test_what_modes_must_not_have_is_refused_whoever_says_it(

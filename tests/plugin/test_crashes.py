@@ -144,7 +144,9 @@ def test_three_poisonous_cases_that_take_their_time_are_lost_and_no_other(folder
     """Each stays long enough for xdist to hear that it began, and others wait beside it."""
     poison = "import time; time.sleep(0.3); os._exit(3)"
     _write(folder, n=40, body=f"if number < 3: {poison}")
-    code, output = Running(folder, "-n2", "--ultrapar-coverage", "0.9").wait()
+    # They take eight or nine workers with them; xdist gives up after eight.
+    more = ("--max-worker-restart=12", "--ultrapar-coverage", "0.9")
+    code, output = Running(folder, "-n2", *more).wait()
     assert code == 0, output
     assert _outcomes(folder) == {"solved": 37, "infra": 3}
     assert _lost(folder) == [(number, "worker_lost") for number in range(3)]

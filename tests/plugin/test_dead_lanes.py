@@ -46,6 +46,18 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     ) in result.stdout.str()
 
 
+def test_run_of_a_wrong_key_ends_with_that_sentence(project):
+    project.server.weather = refusing(401, f"{CANARY}-0")
+    project.suite(cases(12))
+    said = project.run("-n0").stdout.str().partition("= ultrapar =")[2]
+    verdict, sentence, *rest = [line for line in said.split("\n")[1:] if line]
+    assert verdict == "12 cases: 0 solved, 12 infra; coverage 0.0 %"
+    assert " ".join([sentence, rest.pop(0).strip()]).startswith(
+        f"key p/key0 was refused (401, or words that reject the key): {REMOVED}"
+    )
+    assert [line.split()[0] for line in rest[:-1]] == ["results", "12", "FAILED:"]
+
+
 @pytest.mark.slow
 def test_wrong_keys_end_the_run(project):
     project.write_pool(keys=3)

@@ -103,6 +103,14 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
     assert cli.main(("gate", finished, "--rule", "solved_rate.point>=0.99")) == 1
 
 
+@pytest.mark.parametrize("name", ["finished", "finished-json"])
+def test_finished_runs_are_shown_by_test(project, name):
+    run = project.path / name
+    compact(run)
+    assert cli.main(("report", str(run), "--out", str(project.path / "page.html"))) == 0
+    assert ">pear<" in (project.path / "page.html").read_text(), "words are a dimension"
+
+
 def assert_near(now, before):
     """Fractions within a thousandth, all else the same; figures of later versions may be added."""
     if isinstance(before, dict):
@@ -139,6 +147,10 @@ def test_compaction_makes_the_same_tables(project, name):
         for row in found if table == "attempts" else ():
             # It was in the plan then, too.
             assert (row.pop("model"), row.pop("suite")) == of_case[row["case_id"]]
+        for row in found if table == "results" else ():
+            # All that a node id tells; what marks there were, nobody wrote down.
+            words = f"{row['model']}-{row.pop('param_id')}-r{row['repeat']}"
+            assert f"{row.pop('file')}::{row.pop('test_name')}[{words}]" == row["nodeid"]
         added = found[0].keys() - content[0].keys()
         assert {row.pop(name) for row in found for name in added} <= {None, ""}
         assert found == content

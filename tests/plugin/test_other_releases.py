@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
     ("options", "module", "name"),
     [
         ((), "_pytest.skipping", "evaluate_skip_marks"),
-        (("-n1",), "xdist.workermanage", "parse_tx_spec_config"),
+        (("-n1",), "xdist.workermanage.NodeManager", "setup_node"),
     ],
 )
 def test_missing_name_ends_a_run_and_harms_no_other(project, monkeypatch, options, module, name):

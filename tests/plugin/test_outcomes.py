@@ -124,6 +124,12 @@ def test_wrong_type(wrong_type): pass
 """
 
 
+UNSUPPORTED = (
+    ("error", "failed", None) if pytest.version_tuple >= (8, 4) else ("skipped", "skipped", None)
+)
+"""What becomes of an async test that no plugin runs: pytest 8.3 skips it."""
+
+
 @pytest.mark.cpu_s(3)
 def test_outcome_table_holds_in_every_row(project, workers):
     project.suite(ALL)
@@ -161,8 +167,8 @@ def test_outcome_table_holds_in_every_row(project, workers):
         "test_expected_failure_graded[say six]": ("partial", "xfailed", None),
         "test_expected_failure_raises[say seven]": ("error", "xfailed", None),
         "test_expected_failure_inside[say eight]": ("unsolved", "xfailed", None),
-        "test_async[say nine]": ("error", "failed", None),
-        "test_async_behind[say nine]": ("error", "failed", None),
+        "test_async[say nine]": UNSUPPORTED,
+        "test_async_behind[say nine]": UNSUPPORTED,
         "test_failed_by_hand[say ten]": ("unsolved", "failed", None),
         "test_raised_nothing[say ten]": ("unsolved", "failed", None),
         "test_catching[m]": ("infra", "skipped", "overload"),
@@ -219,7 +225,7 @@ async def heated(llm, t) -> str:
 
 @prefetch
 async def plain(llm) -> str:
-    return (await llm.chat("say b")).text
+    return (await llm.chat(3)).text
 
 @prefetch
 async def fine(llm) -> str:
@@ -237,7 +243,7 @@ def test_grade(fine, grade): grade(3)
     assert project.server.prompts == ["say c"]
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
-        "*llm.chat() takes a list of messages such as*(got str)*",
+        "*llm.chat() takes a text, or a list of messages such as*(got int)*",
         "*grade() got 3; it takes 'solved', 'partial', 'unsolved', True, False, or an object with*",
     ):
         result.stdout.fnmatch_lines([words])
@@ -266,11 +272,13 @@ def test_it(answer, grade, prompt):
         grade("unsolved", reason=3)
 """)
     project.run_apart("-n0")
-    told = {row["param.prompt"]: row["error"] for row in project.rows()}
+    rows = {row["param.prompt"]: row for row in project.rows()}
+    told = {prompt: row["reason"] for prompt, row in rows.items()}
     assert CANARY not in told["one"]
     assert told["one"].startswith("it told ")
     assert told["two"] == "half of it"
     assert told["three"] == "less than half"
-    assert "assert" in told["four"]
-    assert told["five"].endswith("grade() got reason=3; a reason is a text")
-    assert {row["score.length"] for row in project.rows()} == {3.0, None}
+    assert told["four"] == "wrong"
+    assert "assert" in rows["four"]["error"]
+    assert rows["five"]["error"].endswith("grade() got reason=3; a reason is a text")
+    assert {row["score.length"] for row in rows.values()} == {3.0, None}

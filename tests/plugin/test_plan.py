@@ -248,7 +248,7 @@ def test_option_that_a_plan_cannot_take_is_refused(project, option):
 def test_plan_without_a_pool_is_refused(project, workers):
     project.suite(SUITE_OF_20)
     said = project.refusal(project.run_here("--ultrapar-plan", workers, pool=False))
-    assert "--ultrapar-plan needs --ultrapar-pool FILE" in said
+    assert "--ultrapar-plan needs --ultrapar-model VENDOR/NAME or --ultrapar-pool FILE" in said
 
 
 def test_no_secret_stands_in_a_plan(project, planned):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -25,9 +26,10 @@ def narrow(): ...
 @prefetch
 async def made(llm, narrow) -> str: ...
 """,
-        "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture; "
-        "allowed are parametrised values, llm, model, case, and session-scoped, unparametrised, "
-        "synchronous fixtures",
+        "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
+        'and many episodes run at once: give it scope="session", or make its value in the '
+        "function; allowed are parametrised values, llm, model, case, and session-scoped, "
+        "unparametrised, synchronous fixtures",
     ),
     "session fixture that needs a parametrised one": (
         """
@@ -42,6 +44,47 @@ async def made(llm, one) -> str: ...
 """,
         "argument 'one' of prefetched 'made' is not allowed: it depends on the parametrised "
         "fixture 'many'",
+    ),
+    "fixture of the whole process": (
+        """
+@prefetch
+async def made(llm, monkeypatch) -> str: ...
+""",
+        "argument 'monkeypatch' of prefetched 'made' is not allowed: it is about the whole "
+        "process, which many episodes share that run at once: use it in a plain test, which "
+        "grades what an episode returned; ",
+    ),
+    "fixture for a folder": (
+        """
+@prefetch
+async def made(llm, tmp_path) -> str: ...
+""",
+        "it is a function-scoped fixture, and many episodes run at once: ask for "
+        "tmp_path_factory; ",
+    ),
+    "fixture of pytest that is of one test": (
+        """
+@prefetch
+async def made(llm, record_property) -> str: ...
+""",
+        "it is a function-scoped fixture, and many episodes run at once: use it in a plain test, ",
+    ),
+    "request": (
+        """
+@prefetch
+async def made(llm, request) -> str: ...
+""",
+        "it is of one test at a time: ask for `case`, which has parameters and marks; ",
+    ),
+    "parametrised fixture": (
+        """
+@pytest.fixture(params=[1, 2])
+def many(request): return request.param
+
+@prefetch
+async def made(llm, many) -> str: ...
+""",
+        "it is a parametrised fixture: parametrise the test, and make of its value what you need; ",
     ),
     "asynchronous fixture": (
         """
@@ -137,6 +180,75 @@ def test_it(first, made): pass
 """,
         "a test may use only one prefetched fixture, this has 2: first, made",
     ),
+    "async test and what is prefetched": (
+        """
+@prefetch
+async def made(llm) -> str: ...
+
+async def test_it(llm, made): pass
+""",
+        "test_it: an async test that takes `llm` asks itself, and cannot use what is prefetched "
+        "(made): leave out `llm` and `async`, or ask in the test",
+    ),
+    "async test with a fixture of the whole process": (
+        "async def test_it(llm, capsys): pass",
+        "argument 'capsys' of async test 'test_it' is not allowed: it is about the whole process, "
+        "which many episodes share that run at once: use it in a plain test, which grades what an "
+        "episode returned; allowed are parametrised values, llm, model, case, grade, and session",
+    ),
+    "async test that uses a narrow fixture": (
+        """
+@pytest.fixture
+def somewhere(monkeypatch): ...
+
+@pytest.mark.usefixtures("somewhere")
+async def test_it(llm): pass
+""",
+        "argument 'somewhere' of async test 'test_it' is not allowed: it is a function-scoped ",
+    ),
+    "async test of a class that is set up for each": (
+        """
+class TestIt:
+    def setup_method(self): ...
+
+    async def test_it(self, llm): pass
+""",
+        "argument 'self' of async test 'test_it' is not allowed: its class has setup_method, which "
+        "pytest calls for one test at a time: make in the test what that makes; ",
+    ),
+}
+NEAR_MISSES = {
+    "test that is not async": (
+        """
+@pytest.mark.parametrize("prompt", ["x"])
+def test_it(llm, prompt): assert llm.chat(prompt)
+""",
+        """test_it: a test that takes `llm` is `async def`, and awaits its answers; write
+    async def test_it(llm, prompt):
+        reply = await llm.chat("...")
+""",
+    ),
+    "static method": (
+        """
+class TestIt:
+    @staticmethod
+    async def test_it(llm): pass
+""",
+        "test_it: an async test that takes `llm` is no static and no class method, and no "
+        "decorator hides that it is async",
+    ),
+    "fixture that is not prefetched": (
+        """
+@pytest.fixture
+def answer(llm, model): return llm.chat("x")
+
+def test_it(answer): pass
+""",
+        """test_it: fixture 'answer' takes `llm`, which runs ahead of all fixtures; write
+    @prefetch
+    async def answer(llm, model) -> str:
+""",
+    ),
 }
 MARKS = {
     "mark": (
@@ -149,7 +261,22 @@ MARKS = {
     ),
     "mark with a name that is none": (
         'summary=("model", "pormpt")',
-        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, prompt",
+        "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, file, "
+        "test_name, param_id, marks, prompt",
+    ),
+    "mark with a summary that is a text": (
+        'summary="model"',
+        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
+        "once (got 'model')",
+    ),
+    "mark with a summary of nothing": (
+        "summary=()",
+        "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
+        "once (got ())",
+    ),
+    "mark with a name twice": (
+        'summary=("model", "prompt", "model")',
+        "must be a tuple of names such as ('model', 'repeat'), each once (got ('model', 'prompt', ",
     ),
     "mark with a model that is no text": (
         'models=["m", 7]',
@@ -198,6 +325,19 @@ def test_fault_of_a_suite_is_named(project, name):
         assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=[pytest.mark.slow] * (n > 0)) for n, one in enumerate(NEAR_MISSES)],
+)
+def test_what_nearly_asks_is_told_the_lines_to_write(project, name):
+    body, lines = NEAR_MISSES[name]
+    project.suite(body)
+    for options in ([], ["--collect-only"]):
+        said = refused(project, *options)
+        assert lines.strip() in said
+        assert len(said.splitlines()) == len(lines.strip().splitlines())
+
+
 @pytest.mark.slow
 @pytest.mark.cpu_s(3)
 def test_faults_are_named_under_xdist_too(project):
@@ -242,3 +382,46 @@ def test_of_all(answer): pass
     assert result.ret == 0
     result.assert_outcomes(deselected=1)
     assert project.server.prompts == ["say b"]
+
+
+@pytest.mark.slow
+def test_models_of_pydantic_are_stored_and_come_back(project):
+    project.suite("""
+import dataclasses
+import pydantic
+
+class Step(pydantic.BaseModel):
+    number: int
+
+class Answer(pydantic.BaseModel):
+    text: str
+    steps: list[Step]
+
+@dataclasses.dataclass
+class Both:
+    first: Answer
+    named: dict[str, Answer]
+
+@prefetch
+async def both(llm, start) -> Both:
+    text = (await llm.chat("say yes")).text
+    answer = Answer(text=text, steps=[start])
+    return Both(answer, {"again": answer})
+
+@prefetch
+async def bent(llm) -> Answer:
+    return Step(number=1)
+
+@pytest.mark.parametrize("start", [Step(number=1), Step(number=2)])
+def test_both(both, start):
+    assert both.first == both.named["again"] == Answer(text="yes", steps=[start])
+
+def test_bent(bent): pass
+""")
+    for more in ((), ("--ultrapar-resume=latest",)):
+        result = project.run("-n0", "--ultrapar-coverage=0.1", *more)
+        assert len(project.server.prompts) == 2
+        assert Counter(project.outcomes().values()) == {"solved": 2, "error": 1}
+        result.stdout.fnmatch_lines(
+            ["*the value that 'bent' returned does not fit its annotation*"]
+        )

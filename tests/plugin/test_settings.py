@@ -63,6 +63,11 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
 
     assert result.ret == 0, result.stdout.str()
     said = "\n".join(first_lines(result))
+    assert first_lines(result)[0].startswith("ultrapar: the environment changes this run: ")
+    assert "(environment MAX_WORKERS)" in first_lines(result)[0]
+    assert first_lines(result)[0].endswith("; ULTRAPAR_... goes before")
+    # The pool itself names this one.
+    assert "VLLM_PORTS" not in first_lines(result)[0]
     for part in (
         "rate_mode = fixed (environment RATE_MODE)",
         "storage = json (environment STORAGE_FORMAT)",

@@ -35,13 +35,16 @@ def test_it(said, value, grade):
 VALUES = {
     # strands-labs/robots#3823, openedx/openedx-platform#18771
     "instances": ("[K(1), K(2)]", ["K", "K"]),
-    "checkers": ("[{'q': 'x', 'check': lambda s: True}]", ["dict"]),
-    "sets": ("[{'a', 'b', 'c', 'd'}]", ["set"]),
-    "lists of instances": ("[[K(1)]]", ["list"]),
+    "checkers": ("[{'q': 'x', 'check': lambda s: True}]", ['{"q": "x", "check": "<lambda>"}']),
+    "sets": ("[{'a', 'b', 'c', 'd'}]", ['["a", "b", "c", "d"]']),
+    "lists of instances": ("[[K(1)]]", ['["K"]']),
     # tenstorrent/tt-metal#54015: what makes a value, in place of the value
     "functions": ("[len, lambda: K(1)]", ["len", "<lambda>"]),
     # pytest-dev/pytest-xdist#432: objects that hold what no process can say again
-    "records": ("[Record({'x', 'y', 'z'}), threading.Lock(), object()]", [..., "lock", "object"]),
+    "records": (
+        "[Record({'x', 'y', 'z'}), threading.Lock(), object()]",
+        ['{"tags": ["x", "y", "z"], "lock": "lock"}', "lock", "object"],
+    ),
     "numbers of numpy": ("[np.float64(0.5), np.arange(3)]", [0.5, "[0 1 2]"]),
 }
 
@@ -52,8 +55,7 @@ def test_parameters_without_a_text_of_their_own_are_recorded_by_type(project, ki
     project.suite(OBJECTS.replace("VALUES", values))
     assert project.run("-n0").ret == 0
     found = [case.params["value"] for case in read_cases(project.directory)]
-    assert len(found) == len(kept)
-    assert all(want in {..., own} for own, want in zip(found, kept, strict=True))
+    assert found == kept
 
 
 @pytest.mark.slow
@@ -225,7 +227,7 @@ def pytest_collection_finish():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["write_manifest", "settle_cases"])
+@pytest.mark.parametrize("step", ["write_manifest", "cases_file.settle_cases"])
 def test_resume_that_is_killed_as_its_plan_takes_the_place_of_the_earlier_one(project, step):
     project.suite(cases(3))
     assert project.run("-n0").ret == 0
@@ -233,7 +235,7 @@ def test_resume_that_is_killed_as_its_plan_takes_the_place_of_the_earlier_one(pr
     conftest = project.pytester.path / "conftest.py"
     conftest.write_text(KILLED.format(step=step))
     assert project.run_apart("-n0", "--ultrapar-resume=latest").ret == -signal.SIGKILL
-    is_named = step == "settle_cases"
+    is_named = step == "cases_file.settle_cases"
     assert len(read_cases(project.directory)) == (4 if is_named else 3)
     compact(project.directory.resolve())
     conftest.unlink()
@@ -527,6 +529,7 @@ async def said(llm, n) -> str:
     assert project.run("-n0").ret == 0
     rows = project.rows()
     assert [row["outcome"] for row in rows] == ["solved", "unsolved", "solved", "partial", "solved"]
-    assert rows[0]["error"] == "the third step is missing"
+    assert rows[0]["reason"] == "the third step is missing"
+    assert rows[0]["error"] is None
     for row in rows[2:4]:
         assert [row[f"score.{name}"] for name in "abc"] == [0.5, 3.0, 0.25]

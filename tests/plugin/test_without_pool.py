@@ -17,8 +17,8 @@ def test_asks_more(answer, model): ...
 """
 UNIT = "def test_adds(): assert 1 + 1 == 2\n"
 LINE = (
-    "ultrapar: {} skipped, which run on a pool of models: add --ultrapar-pool FILE "
-    "(or ini ultrapar_pool)"
+    "ultrapar: {} skipped, as no model is given: add --ultrapar-model VENDOR/NAME "
+    "or --ultrapar-pool FILE (ini ultrapar_pool)"
 )
 
 

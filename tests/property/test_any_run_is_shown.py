@@ -158,7 +158,7 @@ def test_any_run_is_shown(drawn):
         base, new = map(str, paths)
         codes = {
             main(["compare", base, new, *options])
-            for options in (["--all"], ["--html", f"{folder}/page.html"])
+            for options in ([], ["--full"], ["--html", f"{folder}/page.html"])
         }
         # 4: one of them is not finished, or nothing of it was graded.
         assert codes in ({0}, {4})

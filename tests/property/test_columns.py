@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.records import Case, Grade
@@ -77,6 +78,7 @@ def one_by_one(run):
             episodes[position] = record
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     params = parameter_columns(cases)
+    layouts = Uses({}, cases).layouts()
     scores = score_columns({name for grade in grades for name in grade.scores})
     cells = cells_of(cases)
     rows, measures = [], []
@@ -98,6 +100,7 @@ def one_by_one(run):
             part=manifest.measured_part,
             cost=units,
             cell=cells[one.case_id],
+            own=(one.test, *map(one.value_of, layouts[one.test])),
         )
         measures.append(measure)
         nothing = Spent(started_at_us=grade.at_us, ended_at_us=grade.at_us)

@@ -62,3 +62,12 @@ def test_talk(talk: Talk, grade: Grader) -> None:
 def test_talk_is_exact(talk: Talk, grade: Grader) -> None:
     """Grades with a condition."""
     grade(talk.answer == "42", exact=True)
+
+
+@pytest.mark.parametrize("question", ["Why?", "Where?"])
+async def test_answers_at_once(llm: Llm, question: str, grade: Grader) -> None:
+    """Asks and grades in one."""
+    reply = await llm.chat(question, system="Be brief.", temperature=0.0)
+    assert_type(reply, Reply)
+    grade(bool(reply.text), length=len(reply.text))
+    assert question not in reply.text

@@ -36,13 +36,14 @@ class Row(NamedTuple):
     cluster: str | None = None
     cost: int | None = None
     cell: str = ""
+    own: tuple[str, ...] = ()
 
     @property
     def timed(self):
         return self.completed and self.span is not None
 
 
-def measure_case(case, grade, spent, *, summary_by, part=WHOLE_RUN, cost=None, cell=""):
+def measure_case(case, grade, spent, *, summary_by, part=WHOLE_RUN, cost=None, cell="", own=()):
     spent = spent or NOTHING
     n_attempts = spent.n_attempts or 0
     span = None if spent.end_s is None else Span(spent.first_send_s, spent.end_s)
@@ -64,6 +65,7 @@ def measure_case(case, grade, spent, *, summary_by, part=WHOLE_RUN, cost=None, c
         cluster=case.cluster,
         cost=cost,
         cell=cell,
+        own=own,
     )
 
 

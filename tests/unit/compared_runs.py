@@ -32,6 +32,7 @@ def write_run(
     scores: bool = False,
     clustered: bool = False,
     repeats: int = 1,
+    tests: tuple[str, ...] = ("test",),
     ended: bool = True,
     **manifest: object,
 ) -> Path:
@@ -47,6 +48,7 @@ def write_run(
         scores: Whether graded cases have the score `workflow`: 0.9 if solved, else 0.2.
         clustered: Whether cases of the same number are one cluster, of all models.
         repeats: Of a cell; cases in turn are the repetitions of one.
+        tests: Their names; cases are of each in turn.
         ended: Whether the manifest says when it ended.
         manifest: Other fields of the manifest.
     """
@@ -60,7 +62,7 @@ def write_run(
                 Case(
                     index,
                     f"{suite}-{model}-{number}-{seed}",
-                    f"s/{suite}/test_x.py::test[{model}-{number}]",
+                    f"s/{suite}/test_x.py::{tests[number % len(tests)]}[{model}-{number}]",
                     suite,
                     model,
                     repeat,
@@ -79,7 +81,7 @@ def write_run(
             else:
                 given = {"workflow": 0.9 if outcome == "solved" else 0.2} if scores else {}
                 played = episode(index, start_s, start_s + seconds)
-                graded = grade(index, outcome, scores=given)
+                graded = grade(index, outcome, scores=given, reason=f"{outcome} it is")
             records += [replace(one, case_id=cases[-1].case_id) for one in (played, graded)]
     run = make_run(path, cases, models=tuple(outcomes), seed=seed, **manifest)
     if ended:

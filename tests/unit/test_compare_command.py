@@ -66,7 +66,7 @@ def row(output: str, *names: str) -> list[str]:
 
 
 def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
-    code, said, _ = ultrapar("compare", "base", "slow", "worse")
+    code, said, _ = ultrapar("compare", "base", "slow", "worse", "--full")
     assert code == 0
     assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
     assert "the answers are DIFFERENT: 28 of 80 cases have other grades" in said
@@ -77,7 +77,7 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
 
 
 def test_compare_says_what_was_not_the_same(ultrapar):
-    _, said, _ = ultrapar("compare", "base", "worse")
+    _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
         "the task library was one and is two: the same case may ask something else",
         "the answers were simulated and are real",
@@ -89,8 +89,33 @@ def test_compare_says_what_was_not_the_same(ultrapar):
         assert f"different: {sentence}" in said
 
 
+def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapar, tmp_path):
+    """Nothing of a run that knows none, and four names at most."""
+    files = {"test_a.py": "1", "data/words.jsonl": "2", "conftest.py": "3"}
+    now = {**files, "test_a.py": "9", "helper.py": "4"}
+    del now["data/words.jsonl"]
+    many = files | {f"prompt{n}.txt": str(n) for n in range(9)}
+    for name, own in (("then", files), ("now", now), ("many", many), ("unknown", {})):
+        write_run(tmp_path / name, same_cases(4), files=own)
+    base = str(tmp_path / "then")
+    _, said, _ = ultrapar("compare", base, str(tmp_path / "now"), "--full")
+    for what, name in (
+        ("gone", "data/words.jsonl"),
+        ("new", "helper.py"),
+        ("changed", "test_a.py"),
+    ):
+        sentence = f"different: {what} file of the suite: {name}: the same case may ask something"
+        assert sentence in said
+    assert "conftest.py" not in said
+    _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
+    names = ", ".join(f"prompt{n}.txt" for n in range(4))
+    assert f"different: new files of the suite: {names} and 5 more: the same case" in said
+    _, said, _ = ultrapar("compare", base, str(tmp_path / "unknown"), "--full")
+    assert "the same case may ask" not in said
+
+
 def test_compare_leaves_out_what_only_one_run_has_and_says_so(ultrapar):
-    _, said, _ = ultrapar("compare", "more", "base")
+    _, said, _ = ultrapar("compare", "more", "base", "--full")
     assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
     assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
     assert row(said, "latency.p50")[1] == "80"

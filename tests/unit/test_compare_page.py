@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.equivalence import ALL_MODELS
 from pytest_ultrapar.analysis.measured_run import find_measured_run
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.compare.changes import changed_dimensions, grid_of
+from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, grid_of
 from pytest_ultrapar.compare.comparison import compare_runs
 from pytest_ultrapar.compare.flips import (
     GAINED,
@@ -22,9 +25,12 @@ from pytest_ultrapar.compare.flips import (
     read_flips,
 )
 from pytest_ultrapar.compare.page import render
+from pytest_ultrapar.compare.report import comparison_sections
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.text import percent
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.compared_runs import write_run
+from tests.unit.finished_run import NOW, case, episode, grade, make_run, write_journal
 
 GRADED = {"solved", "partial", "unsolved"}
 OUTCOMES = {
@@ -81,7 +87,7 @@ def test_changes_are_those_of_the_tables(runs):
     grid = grid_of(found.pairing)
     assert grid.rows == [ALL_MODELS, "alpha", "beta"]
     dimensions = changed_dimensions(found.pairing, grid)
-    assert [one.name for one in dimensions] == ["flaw", "level", ""], "deep has one value"
+    assert [one.name for one in dimensions] == ["", "flaw", "level"], "deep has one value"
     for one in dimensions:
         for model, looks in zip(grid.rows, one.looks, strict=True):
             for value, look in zip(one.values, looks, strict=True):
@@ -101,10 +107,87 @@ def test_changes_are_those_of_the_tables(runs):
                 assert look.low <= look.new - look.base <= look.high
 
 
+@pytest.mark.parametrize("by_id", [False, True])
+def test_changes_by_test_and_id_are_those_of_the_tables(tmp_path, by_id):
+    paths = []
+    for name, hits in (("one", 5), ("two", 2)):
+        cases = [
+            case(n, f"m{n % 2}", test=("long", "short")[n % 4 // 2], level=n // 4)
+            for n in range(24)
+        ]
+        cases = [
+            msgspec.structs.replace(one, nodeid=f"s/test_x.py::test_{one.params['test']}[{n}]")
+            for n, one in enumerate(cases)
+        ]
+        run = make_run(tmp_path / name, cases)
+        ended = msgspec.structs.replace(read_manifest(run.path), ended_at=NOW)
+        write_manifest(run.path, ended)
+        for n in range(24):
+            outcome = "solved" if n % 7 < hits else "unsolved"
+            write_journal(run, f"gw{n}", episode(n, 0.0, 1.0), grade(n, outcome))
+        compact(run.path)
+        paths.append(run.path)
+    _, (found,) = compared(*paths)
+    before, now = map(rows_of, paths)
+    pairs = defaultdict(list)
+    for key, row in before.items():
+        name = f"test_x.py::test_{row['param.test']}"
+        name += f"[{row['param.level']}]" if by_id else ""
+        pairs[name].append((row["outcome"] == "solved", now[key]["outcome"] == "solved"))
+    changes = changed_tests(found.pairing, by_id=by_id)
+    assert {name: (look.n, look.n_gained, look.n_lost) for name, look in changes} == {
+        name: (len(own), own.count((False, True)), own.count((True, False)))
+        for name, own in pairs.items()
+    }
+    assert [look.chance for _, look in changes] == sorted(look.chance for _, look in changes)
+    page = page_of(*paths)
+    plot = page[page.index(f'id="plot-{"ids" if by_id else "tests"}"') :].split("</table>")[0]
+    shown = [look for _, look in changes if not by_id or look.n_gained or look.n_lost]
+    assert plot.count("<circle") == plot.count('class="interval"') == len(shown) > 1
+    for name, look in changes:
+        if look in shown:
+            row = re.search(rf">{re.escape(name)}</th>(.*?)</tr>", plot)[1]
+            assert f"<td>{100 * (look.new - look.base):+.1f}</td>" in row
+
+
+def test_tab_says_by_how_much_and_of_which_suite(runs):
+    _, (found,) = compared(runs["first"], runs["third"])
+    (look,) = [one for one in found.looks if (one.model, one.figure) == ("", "solved_rate")]
+    page = page_of(runs["first"], runs["third"])
+    change = f"{100 * (look.new - look.base):+.1f} points solved"
+    assert f"<title>{change}, phase53: " in page
+    assert f"<h1>phase53: {change}</h1>" in page
+    assert '<a href="#h-ids">Changes by id</a>' in page
+
+
+def test_each_test_is_a_dimension_and_has_answers_of_its_own(tmp_path):
+    names = ("test_a", "test_b")
+    runs = [write_run(tmp_path / name, OUTCOMES[name], tests=names) for name in ("first", "third")]
+    base, (found,) = compared(*runs)
+    dimensions = changed_dimensions(found.pairing, grid_of(found.pairing))
+    assert [one.name for one in dimensions] == ["", "test_name", "flaw", "level"]
+    before, now = map(rows_of, runs)
+    for at, name in enumerate(names):
+        own = [
+            (row["outcome"] == "solved", now[key]["outcome"] == "solved")
+            for key, row in before.items()
+            if f"::{name}[" in row["nodeid"]
+            and row["outcome"] in GRADED
+            and now[key]["outcome"] in GRADED
+        ]
+        look = next(one for one in found.tests[name] if one.model == ALL_MODELS)
+        assert (look.n, look.n_gained) == (len(own), own.count((False, True)))
+        assert dimensions[1].looks[0][at] == look
+    titles = [one.title for one in comparison_sections(base, [found])]
+    of = f" of {found.pairing.new.run_id}"
+    at = titles.index(f"answers{of}")
+    assert titles[at + 1 : at + 3] == [f"answers of test_a{of}", f"answers of test_b{of}"]
+
+
 def test_change_of_a_model_is_the_one_that_the_text_has(runs):
     _, (found,) = compared(runs["first"], runs["third"])
     grid = grid_of(found.pairing)
-    whole = changed_dimensions(found.pairing, grid)[-1]
+    whole = changed_dimensions(found.pairing, grid)[0]
     rates = {look.model: look for look in found.looks if look.figure == "solved_rate"}
     assert {row: look for row, (look,) in zip(grid.rows, whole.looks, strict=True)} == rates
 
@@ -129,6 +212,7 @@ def test_flips_are_those_of_the_tables(runs):
         for side, rows in ((flip.before, before), (flip.now, now)):
             assert side.outcome == rows[flip.case_id]["outcome"]
             assert side.kind == (rows[flip.case_id]["kind"] or "")
+            assert side.error == (rows[flip.case_id]["reason"] or "")
             assert side.duration_s == pytest.approx(rows[flip.case_id]["duration_s"])
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from bench_suites.original_scripts import plugin as documented
+from benchmarks import environments
 from pytest_ultrapar import CaseInfo, Reply, cli, hooks
 from pytest_ultrapar.compare.bench.arguments import check_passed_on, parse_modes
 from pytest_ultrapar.compare.rules import parse_rule
@@ -18,6 +21,7 @@ from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.pool import file, model
 from pytest_ultrapar.pool.providers import DEFAULT_TIMEOUT_S
 from pytest_ultrapar.session import selection
+from pytest_ultrapar.session.required_internals import TESTED
 from tests import column_tables
 from tests.light import LIGHT
 
@@ -174,3 +178,15 @@ POLICIES_PAGE = page("reference/policies.md")
 def test_every_policy_stands_in_the_page_on_policies():
     names = [named(row[0])[0] for row in rows(POLICIES_PAGE.split("\n## Mode")[0])]
     assert names == [*POLICIES, *documented.POLICIES]
+
+
+def test_versions_in_the_reference_are_those_of_the_package():
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = {one.name: str(one.specifier) for one in map(Requirement, known["dependencies"])}
+    text = page("reference/compatibility.md")
+    for names, lowest, newest in rows(text.partition("\n## ")[0]):
+        versions = lowest.partition(":")[0].split(", ")
+        for name, version in zip(names.split(", "), versions, strict=True):
+            assert found[name] == f">={version}"
+            assert newest == TESTED[name][-1] if name in TESTED else newest == "today's"
+    assert f"| environment | {' | '.join(environments.SHOWN)} | `-n 0` | `-n 2` |" in text

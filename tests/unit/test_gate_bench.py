@@ -155,7 +155,7 @@ def test_bench_of_which_the_judged_run_is_gone_is_refused(refused, folder, tmp_p
 
 
 def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):
-    code, said, _ = ultrapar("compare", "bench", "phases")
+    code, said, _ = ultrapar("compare", "bench", "phases", "--full")
     assert code == 0
     (line,) = [line.split() for line in said.splitlines() if line.startswith("speedup")]
     assert line[2:4] == ["4.0x", "4.0x"]

@@ -232,7 +232,7 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "worker_watch", "script", "frame", "vocabulary"}
+OWN_FILES = {"clock", "child", "worker_watch", "script", "frame", "vocabulary", "vendors"}
 """Modules that read files of the system's or of the package alone."""
 
 

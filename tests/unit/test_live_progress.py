@@ -36,7 +36,7 @@ class Output(io.StringIO):
 
 @pytest.mark.parametrize("begun", ["", "....", "tests/test_it.py ..u"])
 def test_progress_begins_its_own_line_and_ends_it(monkeypatch, begun):
-    monkeypatch.setattr(live, "next_line_s", lambda _elapsed_s: 0.001)
+    monkeypatch.setattr(live.progress, "next_line_s", lambda _elapsed_s: 0.001)
     output = Output()
     writer = TerminalWriter(output)
     reporter = SimpleNamespace(
@@ -115,7 +115,7 @@ def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
 
     monkeypatch.setattr("pytest_ultrapar.report.live_screen.LiveScreen.lines", fails)
     if not has_line:
-        monkeypatch.setattr(live, "progress_line", fails)
+        monkeypatch.setattr(live.progress, "progress_line", fails)
     writer, fd = terminal
     progress = live.LiveProgress(on_terminal(writer), counts_items=False)
     progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)

@@ -20,7 +20,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 def lane(name, waits_for="", trouble="", *, is_removed=False):
     seats, rate = Use(4, 5), Use(9.8, 10)
-    return LaneRow(name, 4, seats, 3.1, rate, waits_for, trouble, is_removed)
+    return LaneRow(name, seats, rate, waits_for, trouble, is_removed)
 
 
 LANES = [
@@ -96,7 +96,7 @@ def test_screen_of_several_hosts_shows_all_of_them_and_this_ones_share():
 
 
 def test_lane_of_which_this_host_has_no_share_is_not_drawn_as_full():
-    row = lane("lab/a/key0")._replace(in_flight=0, seats=Use(0, 0), rate=Use(0.0, 0))
+    row = lane("lab/a/key0")._replace(seats=Use(0, 0), rate=Use(0.0, 0))
     lines = PLAIN.lines(view([row])._replace(progress=of_several()), 79, 16)
     assert re.fullmatch(r"lab/a/key0 +░{10} +no share +no share *", lines[4])
 

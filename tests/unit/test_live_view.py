@@ -50,7 +50,7 @@ def rows(now, before=None, lanes=LANES):
     return lane_rows(lanes, LIMITS, () if before is None else (before,), now)
 
 
-def test_lane_shows_the_fullest_limit_on_its_path_which_it_shares_with_others():
+def test_lane_shows_its_own_use_of_the_fullest_limit_on_its_path():
     now = at(
         10.0,
         status(LANES[0], in_flight=1, granted=40),
@@ -59,13 +59,20 @@ def test_lane_shows_the_fullest_limit_on_its_path_which_it_shares_with_others():
     )
     before = at(0.0, *(status(one) for one in LANES))
     found = {row.lane: row for row in rows(now, before)}
-    assert found[LANES[0].lane_id].seats == Use(4, 5)
-    assert found[LANES[0].lane_id].rate == Use(10.0, 10.0)
-    assert found[LANES[0].lane_id].per_s == pytest.approx(4.0)
-    assert found[LANES[2].lane_id].in_flight == 3
+    assert found[LANES[0].lane_id].seats == Use(1, 5)
+    assert found[LANES[0].lane_id].rate == Use(4.0, 10.0)
+    assert found[LANES[2].lane_id].seats == Use(3, 5)
     # Nothing is declared for key1: the provider's seats are all there is.
-    assert found[LANES[1].lane_id].seats == Use(11, 100)
-    assert found[LANES[1].lane_id].rate is None
+    assert found[LANES[1].lane_id].seats == Use(7, 100)
+    assert found[LANES[1].lane_id].rate == Use(1.0, None)
+
+
+def test_idle_lane_of_a_key_that_another_fills_is_idle():
+    now = at(10.0, status(LANES[0], in_flight=5, granted=90), status(LANES[2]))
+    found = {row.lane: row for row in rows(now, at(0.0, *(status(one) for one in LANES)))}
+    assert found[LANES[0].lane_id].seats == Use(5, 5)
+    assert found[LANES[2].lane_id].seats == Use(0, 5)
+    assert found[LANES[2].lane_id].rate == Use(0.0, 10.0)
 
 
 def test_estimated_limit_counts_where_the_provider_allows_less_than_is_declared():

@@ -22,8 +22,7 @@ from pytest_ultrapar.merge import merging
 from pytest_ultrapar.merge.clocks import clocks_of
 from pytest_ultrapar.merge.merging import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
-from pytest_ultrapar.session.runtime import read_tables, write_tables
-from pytest_ultrapar.store.cases_file import Generated, read_cases
+from pytest_ultrapar.store.cases_file import Generated, read_cases, read_tables, write_tables
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
 from pytest_ultrapar.store.parts import PARTS_NAME

@@ -26,12 +26,19 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.analysis.statistics import latency_of
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.model import Lane, LaneId, Limit
+from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import snapshot, transcripts
-from pytest_ultrapar.report.pages.figures import QUANTILES, quantiles, read_figures
+from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import embedded
 from pytest_ultrapar.report.pages.page import render
-from pytest_ultrapar.report.pages.plots import costs_plot, lanes_plot, limits_plot, time_plot
+from pytest_ultrapar.report.pages.plots import (
+    costs_plot,
+    lanes_plot,
+    limits_plot,
+    passes_plot,
+    time_plot,
+)
 from pytest_ultrapar.report.summary import waits_line
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
@@ -46,6 +53,8 @@ from tests.unit.finished_run import (
     run_of_seven,
     write_journal,
 )
+
+GRADED = {"solved", "partial", "unsolved"}
 
 
 @pytest.fixture
@@ -157,7 +166,9 @@ def test_what_models_cost_is_that_of_the_tables(repeated):
         n_solved = sum(row["outcome"] == "solved" for row in own)
         assert (one.n_solved, one.n_unknown) == (n_solved, 0)
         assert one.per_solved == pytest.approx(one.cost / n_solved)
-    assert costs_plot(figures.costs, "USD").rows[0][3].endswith(" USD")
+    assert [row[2:4] for row in costs_plot(figures.costs, "USD").rows] == [
+        (money(one.per_solved, "USD"), money(one.cost, "USD")) for one in figures.costs
+    ]
 
 
 def test_pass_at_k_is_that_of_the_tables(repeated):
@@ -253,11 +264,12 @@ def test_first_tokens_are_those_of_the_tables(repeated):
     for row in table(repeated, "attempts"):
         if row["t_first_token_s"] is not None:
             waits[model_of[row["case_id"]]].append(row["t_first_token_s"] - row["t_send_s"])
-    assert {one.model: (one.n, one.seconds) for one in figures.first_tokens} == {
-        model: (len(found), quantiles(found)) for model, found in waits.items()
-    }
-    assert {one.model: one.p95_s for one in figures.first_tokens} == {
-        model: latency_of(found).p95_s for model, found in waits.items()
+    assert {
+        one.model: (one.n, one.shortest_s, one.p50_s, one.p95_s, one.longest_s)
+        for one in figures.first_tokens
+    } == {
+        model: (len(own), min(own), latency_of(own).p50_s, latency_of(own).p95_s, max(own))
+        for model, own in waits.items()
     }
 
 
@@ -268,7 +280,10 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
     start_s = min(row["t_send_s"] for row in table(repeated, "attempts"))
     assert limit.at_s == [row["t_s"] - start_s for row in rows]
     assert limit.workers == [row["workers"] for row in rows] == [4, 5, 6]
-    assert limits_plot(figures.limits).rows == [("lab/key0", "3", "4", "4", "6", "6", "grew")]
+    ((name, drawn, *told),) = limits_plot(figures.limits).rows
+    assert (name, *told) == ("lab/key0", "3", "4", "6", "grew")
+    (allowed,) = re.findall(r'data-values="(.*?)"', drawn)
+    assert list(dict.fromkeys(allowed.split("|"))) == ["4", "4, grew", "5, grew", "5", "6, grew"]
     (lane,) = figures.lanes
     assert (lane.pauses, lane.paused_s, lane.n_opened) == (3, 91.5, 1)
     pauses = table(repeated, "pauses")
@@ -277,9 +292,9 @@ def test_limits_and_pauses_are_those_of_the_run(repeated):
     for cause, found in spans.items():
         own = [row for row in pauses if row["cause"] == cause]
         assert found == [(row["t_s"] - start_s, row["t_end_s"] - start_s) for row in own]
-    layers = lanes_plot([lane]).spec["layer"]
-    marked = [one["data"]["values"] for one in layers if one["mark"]["type"] == "rule"]
-    assert [[(one["from"], one["to"]) for one in own] for own in marked] == [*spans.values()]
+    (row,) = lanes_plot([lane]).rows
+    assert Counter(re.findall(r'<line class="(\w+)"', row[1])) == {"paused": 2, "opened": 1}
+    assert row[1].count("0V100") == len({int(at_s / lane.slice_s) for at_s in lane.refused_at_s})
     refused = [row for row in table(repeated, "attempts") if row["outcome"] == "rate"]
     assert len(lane.refused_at_s) == len(refused) == 24
 
@@ -291,6 +306,27 @@ def figures_of(directory, cases):
         write_journal(run, f"gw{number}", episode(number, 1.0, 2.0), grade(number))
     compact(run.path)
     return read_figures(run.path, read_manifest(run.path))
+
+
+def test_tests_are_a_dimension_and_reasons_stand_with_their_cases(tmp_path):
+    cases = [replace(case(n), nodeid=f"t/test_x.py::test_{'ab'[n % 2]}[{n}]") for n in range(6)]
+    run = make_run(tmp_path / "r", cases)
+    for n in range(6):
+        how = {"reason": f"reason {n}"} if n < 3 else {"error": "assert 1"} if n == 3 else {}
+        # The page has failures first.
+        outcome = "solved" if n < 2 else "unsolved"
+        write_journal(run, f"gw{n}", episode(n, 1, 2), grade(n, outcome, **how))
+    compact(run.path)
+    figures = read_figures(run.path, read_manifest(run.path))
+    assert [one.name for one in figures.dimensions] == ["", "test_name"]
+    assert figures.dimensions[1].values == ["test_a", "test_b"]
+    assert [square.n for square in figures.dimensions[1].squares[0]] == [3, 3]
+    assert {one.case_id: one.error for one in lines(figures)} == {
+        **{f"case{n}": f"reason {n}" for n in range(3)},
+        "case3": "assert 1",
+        "case4": "",
+        "case5": "",
+    }
 
 
 def test_names_that_look_alike_are_told_apart(tmp_path):
@@ -318,12 +354,6 @@ def test_errors_have_a_bound(tmp_path):
     (line,) = lines(read_figures(run.path, read_manifest(run.path)))
     assert len(line.error) < 4_100
     assert line.error.endswith(" characters]")
-
-
-def test_quantiles_are_values_and_reach_from_the_smallest_to_the_largest():
-    found = quantiles([3.0, 1.0, 2.0])
-    assert len(found) == QUANTILES + 1
-    assert (found[0], found[QUANTILES // 2], found[-1]) == (1.0, 2.0, 3.0)
 
 
 def test_transcripts_are_packed_as_far_as_there_is_room(run, monkeypatch):
@@ -367,7 +397,7 @@ def test_page_runs_its_own_scripts_alone(run):
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
     assert policy.startswith("default-src &#39;none&#39;; script-src &#39;sha256-")
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert len(scripts) == 5
+    assert len(scripts) == 2
     for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert digest in policy.replace("&#43;", "+")
@@ -520,6 +550,85 @@ def test_scores_of_a_case_stand_with_what_it_said(run):
             for name, value in scores.items()
             if value is not None
         }
+
+
+def test_tab_and_heading_say_the_suite_and_what_became_of_it(run):
+    page = render(run).decode()
+    graded = [row["outcome"] for row in table(run, "results") if row["outcome"] in GRADED]
+    said = f"{graded.count('solved')} of {len(graded)} solved"
+    run_id = read_manifest(run).run_id
+    assert f"<title>{said}, phase53: run {run_id}</title>" in page
+    assert f"<h1>phase53: {said}</h1>" in page
+
+
+def test_contents_name_each_part_once_and_lead_there(repeated):
+    page = render(repeated).decode()
+    (contents,) = re.findall(r'<nav id="contents".*?</nav>', page, re.DOTALL)
+    parts = re.findall(r'<h2 id="(.*?)".*?>(.*?)</h2>', page)
+    assert re.findall(r'<a href="#(.*?)">(.*?)</a>', contents) == parts
+    assert {"Figures", "Models", "Solved in one of k repetitions", "Cases"} <= {
+        title for _, title in parts
+    }
+
+
+def test_scores_stand_at_the_top_and_by_model(run):
+    rows = [row for row in table(run, "results") if row["outcome"] in GRADED]
+    scored = [row["score.workflow"] for row in rows if row["score.workflow"] is not None]
+    page = render(run).decode()
+    assert tiles(page)["workflow"] == (
+        f"{statistics.mean(scored):.3f}", f"mean of {len(scored)} graded cases",
+    )  # fmt: skip
+    assert page.index(">workflow<") < page.index('id="h-models"')
+    by_model = defaultdict(list)
+    for row in rows:
+        if row["score.workflow"] is not None:
+            by_model[row["model"]].append(row["score.workflow"])
+    part = page[page.index("<h3>Mean scores</h3>") : page.index('id="h-cases"')]
+    for model, own in by_model.items():
+        cells = re.search(rf'<th scope="row">{model}</th>((?:<td>.*?</td>)+)', part)[1]
+        assert f"<td>{statistics.mean(own):.3f}</td>" in cells
+
+
+def again(page):
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    return json.loads(text)["again"]
+
+
+def test_page_says_how_a_run_and_each_of_its_cases_run_again(run):
+    given = ("s/phase53", "-k", "not slow", "--lf", "--ultrapar-pool", "a pool.toml")
+    write_manifest(run, replace(read_manifest(run), arguments=given))
+    page = render(run).decode()
+    assert "pytest s/phase53 -k &#39;not slow&#39; --lf --ultrapar-pool " in page
+    assert again(page) == "pytest '--ultrapar-pool=a pool.toml'"
+
+
+def test_what_pytest_did_not_run_has_no_command(run):
+    write_manifest(run, replace(read_manifest(run), asked_by_others=True))
+    page = render(run).decode()
+    assert again(page) is None
+    assert "<code>pytest" not in page
+
+
+def test_pass_at_k_has_a_point_and_an_interval_for_each_model_and_k_and_the_best_first(repeated):
+    plot = passes_plot(read_figures(repeated, read_manifest(repeated)).passes)
+    assert plot.header == ("model", "k = 1", "k = 2", "k = 3")
+    assert [row[0] for row in plot.rows] == ["m2", "m1"]
+    for row in plot.rows:
+        for cell in row[1:]:
+            assert (cell.count("<circle"), cell.count('class="interval"')) == (1, 1)
+
+
+def test_page_of_a_few_cases_is_small_and_shows_its_plots_without_a_script(tmp_path):
+    run = make_run(tmp_path / "r", [case(n) for n in range(20)])
+    for n in range(20):
+        write_journal(run, f"gw{n}", episode(n, n / 10, n / 10 + 1), grade(n))
+    compact(run.path)
+    page = render(run.path)
+    assert len(page) < 400_000
+    seen = re.sub(r"<script.*?</script>", "", page.decode(), flags=re.DOTALL)
+    plots = re.findall(r'<div class="plot".*?</table>', seen, re.DOTALL)
+    assert plots
+    assert all("<svg" in plot for plot in plots)
 
 
 PATH = ("azure/key0", "azure")

@@ -9,14 +9,17 @@ import datetime
 import decimal
 import enum
 import functools
+import math
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import threading
+from typing import NamedTuple
 
 import numpy as np
+import pydantic
 import pytest
 
 from pytest_ultrapar.session.parameter_text import ContentDigests, scalar
@@ -39,6 +42,28 @@ class Slotted:
 @dataclasses.dataclass
 class Record:
     value: object
+
+
+class Question(pydantic.BaseModel):
+    text: str
+    n: int = 1
+    key: pydantic.SecretStr = pydantic.SecretStr("secret")
+    own: str = pydantic.Field("secret", repr=False)
+
+
+@dataclasses.dataclass
+class Hidden:
+    shown: int
+    key: str = dataclasses.field(repr=False)
+
+
+class Point(NamedTuple):
+    x: int
+    y: list[float]
+
+
+LOOP: list[object] = []
+LOOP.append(LOOP)
 
 
 class Colour(enum.Enum):
@@ -102,20 +127,28 @@ def looped(value: object) -> Plain:
         (Word.YES, "y"),
         (Colour.RED, "RED"),
         (decimal.Decimal("1.50"), "1.50"),
-        ({"q": 1}, "{'q': 1}"),
-        (Record(1), "Record(value=1)"),
+        ({"q": 1}, '{"q": 1}'),
+        (Record(1), '{"value": 1}'),
         (Plain(1, name="first"), "first"),
         (len, "len"),
         (Plain(1), "Plain"),
-        ([Plain(1)], "list"),
-        ({"check": lambda said: said}, "dict"),
-        ({"a", "b"}, "set"),
-        ([{"a", "b"}], "list"),
-        ({"q": ({"a"},)}, "dict"),
+        ([Plain(1)], '["Plain"]'),
+        ({"check": lambda said: said}, '{"check": "<lambda>"}'),
+        ({"a", "b"}, '["a", "b"]'),
+        ([{"a", "b"}], '[["a", "b"]]'),
+        ({"q": ({"a"},)}, '{"q": [["a"]]}'),
+        (Record([Question(text="é")]), '{"value": [{"text": "é", "n": 1, "key": "**********"}]}'),
+        (Hidden(1, "secret"), '{"shown": 1}'),
+        (Point(1, [2.5]), '{"x": 1, "y": [2.5]}'),
+        ([math.inf, math.nan, True, None], '["inf", "nan", true, null]'),
+        ({1: [Colour.RED, pathlib.PurePosixPath("a/b")]}, '{"1": ["RED", "b"]}'),
+        (Record, "Record"),
+        (LOOP, "list"),
+        ({"broken": Broken()}, '{"broken": "Broken"}'),
         (functools.partial(checker, "x"), "partial"),
         (Broken(), "Broken"),
     ],
-    ids=map(str, range(23)),
+    ids=map(str, range(31)),
 )
 def test_value_is_kept_by_name_or_text_and_what_has_none_by_type(value, kept):
     found = scalar(value)

@@ -64,6 +64,33 @@ def test_provider_may_have_a_rate_mode_of_its_own_unless_all_are_told(load):
     assert load(text, {"RATE_MODE": "fixed"}).rate_mode == "fixed"
 
 
+def test_our_own_variable_goes_before_the_plain_one(load):
+    environ = {"MAX_WORKERS": "8", "ULTRAPAR_MAX_WORKERS": "3", "ULTRAPAR_RATE_MODE": "adaptive"}
+    pool = load(simulated(), environ)
+
+    own = EffectiveValue("pool workers", 3, "environment ULTRAPAR_MAX_WORKERS")
+    assert own in pool.effective
+    assert pool.rate_mode == "adaptive"
+
+
+def test_real_provider_may_say_how_its_simulation_acts(load):
+    """One file serves the run and `ultrapar simulate`."""
+    pool = load(
+        real(
+            'latency = { kind = "fixed", median_s = 2.0 }\nsimulation_seed = 3',
+            model='skill = 0.5\npersona = "sloppy"',
+        )
+    )
+
+    simulation = pool.providers[0].models[0].simulation
+    assert (simulation.latency.median_s, simulation.skill) == (2.0, 0.5)
+    assert (simulation.persona, pool.providers[0].simulation_seed) == ("sloppy", 3)
+    # A run on the real one has nothing of it.
+    assert pool.providers[0].models[0].latency_hint_s is None
+    plain = load(real())
+    assert pool.effective == plain.effective
+
+
 def test_every_number_in_force_is_listed_with_its_origin(load):
     text = simulated(
         "per_key = { workers = 5, qps = 10 }\nsimulation_seed = 3",

@@ -26,6 +26,7 @@ def test_public_names_are_these():
         "Reply",
         "ToolCall",
         "UltraparError",
+        "cases",
         "prefetch",
     ]
 

@@ -171,3 +171,11 @@ def test_stream_of_choices_without_end_is_malformed():
         piece = {"choices": [{"index": n, "delta": {"content": "x"}}]}
         chat.feed(b"data: " + json.dumps(piece).encode() + b"\n\n", 0.0)
     assert chat.reply(LANE, 0.5).outcome == "malformed"
+
+
+def test_repr_has_what_there_is():
+    reply = Reply("hi", None, (), "stop", 1, None, LANE, 0.1, body="{}")
+    assert (
+        repr(reply)
+        == f"Reply(text='hi', finish_reason='stop', tokens_in=1, lane={LANE!r}, latency_s=0.1)"
+    )

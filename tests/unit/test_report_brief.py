@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.requests import LimitAudit
-from pytest_ultrapar.analysis.run_summary import CaseNote, Cell
+from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, all_of
+from pytest_ultrapar.analysis.statistics import MeanScore
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
 from pytest_ultrapar.report.whole_run import HostPart
@@ -26,7 +27,7 @@ def of_cells(*cells, by=("model", "flaw")):
     return msgspec.structs.replace(SUMMARY, cells=list(cells), summary_by=by)
 
 
-def test_rows_are_models_and_columns_what_varies_next_the_worst_first():
+def test_rows_are_models_and_columns_what_varies_next_the_best_first():
     summary = of_cells(
         cell("good", "easy", "tool_misuse", solved=9),
         cell("good", "easy", "missing_step", solved=10),
@@ -38,11 +39,110 @@ def test_rows_are_models_and_columns_what_varies_next_the_worst_first():
     at = told.index("")
     assert told[at + 1 : at + 6] == [
         "model   n  solved  easy  hard",
-        "bad    40      8%    0%   10%",
         "good   20     95%   95%     -",
+        "bad    40      8%    0%   10%",
         "all    60     37%   63%   10%",
         "n: graded cases; report.md has intervals",
     ]
+
+
+def of_tests(n_models, names, **fields):
+    """Each test by model and level, with a score."""
+    models = [f"m{n:02d}" for n in range(n_models)]
+    tests = []
+    for name in names:
+        cells = [
+            scored(cell(model, level, n=40, solved=n), n / 100)
+            for n, model in enumerate(models)
+            for level in ("easy", "hard")
+        ]
+        tests.append(ResultsOfTest(name, ("model", "level"), cells))
+    every = [
+        all_of([one for test in tests for one in test.cells if one.names[0] == model], model)
+        for model in models
+    ]
+    summary = of_cells(*every, by=("model",))
+    return msgspec.structs.replace(summary, tests=tests, n_tests=len(tests), **fields)
+
+
+def scored(one, mean):
+    return msgspec.structs.replace(one, scores={"grounded": MeanScore(mean, one.n_graded)})
+
+
+def table_of(told):
+    return told[told.index("") + 1 :]
+
+
+def test_each_test_has_a_table_below_that_of_all_cases():
+    told = brief(of_tests(2, ["test_a", "test_b"]))
+    assert table_of(told)[:13] == [
+        "all cases    n  solved  grounded",
+        "m01        160      2%      0.01",
+        "m00        160      0%      0.00",
+        "all        320      1%      0.01",
+        "",
+        "test_a   n  solved  grounded  easy  hard",
+        "m01     80      2%      0.01    2%    2%",
+        "m00     80      0%      0.00    0%    0%",
+        "",
+        "test_b   n  solved  grounded  easy  hard",
+        "m01     80      2%      0.01    2%    2%",
+        "m00     80      0%      0.00    0%    0%",
+        "n: graded cases; report.md has intervals",
+    ]
+
+
+def test_tests_without_room_are_columns_of_all_cases():
+    told = table_of(brief(of_tests(4, [f"test_{word}" for word in ("tone", "maths", "code")])))
+    assert told[:3] == [
+        "model    n  solved  grounded  tone  maths  code",
+        "m03    240      8%      0.03    8%     8%    8%",
+        "m02    240      5%      0.02    5%     5%    5%",
+    ]
+
+
+def test_tests_go_before_what_is_said_of_speed_and_warnings_before_all():
+    summary = of_tests(3, ["test_a", "test_b"], client_bound="cores are short " * 8)
+    lanes = [
+        msgspec.structs.replace(lane(), lane=f"p/m{n}/k", outcomes={"timeout": 3}) for n in range(3)
+    ]
+    told = brief(summary, lanes)
+    assert len(told) == MOST_LINES
+    assert any(line.startswith("test_b ") for line in told)
+    at = told.index("n: graded cases; report.md has intervals")
+    assert told[at + 2].startswith("CLIENT-BOUND: cores are short")
+    assert told[-2].startswith("... and ")
+
+
+def test_tests_without_room_are_rows_where_there_is_one_model():
+    told = table_of(brief(of_tests(1, [f"test_{number}" for number in range(9)])))
+    assert told[:2] == ["test      n  solved  grounded", "test_0   80      0%      0.00"]
+
+
+def test_dimension_of_the_only_test_is_that_of_all_cases():
+    told = table_of(brief(of_tests(2, ["test_a"])))
+    assert told[:2] == [
+        "model    n  solved  grounded  easy  hard",
+        "m01     80      2%      0.01    2%    2%",
+    ]
+
+
+@pytest.mark.parametrize(("n", "n_shown"), [(20, 20), (27, 20)])
+@pytest.mark.parametrize("has_page", [True, False])
+def test_twenty_models_are_shown_and_the_others_counted(n, n_shown, has_page):
+    told = brief(of_tests(n, ["test_a", "test_b"]), has_page=has_page)
+    assert len(told) <= MOST_LINES
+    rows = [line.split()[0] for line in table_of(told) if line.startswith("m") and "%" in line]
+    assert rows[0] == f"m{n - 1}"
+    assert len(rows) == n_shown
+    where = "report.html" if has_page else "report.md"
+    assert any(line.startswith(f"+ 7 more in {where}; ") for line in told) == (n > n_shown)
+
+
+def test_model_without_a_graded_case_comes_last():
+    nothing = Cell(("none",), 1, 0, counts(0), {})
+    told = table_of(brief(of_cells(nothing, cell("bad", solved=0), by=("model",))))
+    assert told[1:3] == ["bad    10      0%", "none    0       -"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 240])
@@ -77,7 +177,8 @@ def test_any_run_fits_on_a_screen(width, name):
     assert len(told) <= MOST_LINES
     # The last line has a path, which is never folded.
     assert max(map(n_cells, told[:-1])) <= min(width, MOST_WIDTH)
-    assert any("more rows" in line for line in told)
+    assert any(line.startswith("+ ") and "more in report.md" in line for line in told)
+    assert not any(line.endswith("...") for line in told)
     table = told[told.index("") + 1 :]
     rows = [line for line in table[: table.index("")] if line.rstrip().endswith("%")]
     assert len(rows) > 4, told
@@ -94,14 +195,17 @@ def test_shares_are_coloured_and_nothing_moves():
     assert any("<75%>" in line for line in painted)
 
 
-def test_limits_of_a_run_are_said_before_the_sentence_is_cut():
+def test_sentences_are_whole_where_there_is_room():
     falls = [
         LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
         for n in range(9)
     ]
     told = brief(msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31))
     (line,) = [line for line in told if line.startswith("31 requests in flight at most; no limit ")]
-    assert line.endswith((", ...", "; ...")), line
+    at = told.index(line)
+    whole = " ".join(each.strip() for each in told[at : at + 4])
+    assert "by our own records: provider/key0 2 of 5 in flight, 3 in 1 s; " in whole
+    assert "5 more in summary.json" in whole
 
 
 def test_servers_own_words_are_shown_once_and_whole():

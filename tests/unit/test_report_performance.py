@@ -5,7 +5,7 @@ import msgspec
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
 from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.broker.protocol import EstimatedLimit
-from pytest_ultrapar.report.summary import performance_lines, waits_line
+from pytest_ultrapar.report.summary import pace, performance_lines, waits_line
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import SUMMARY
 
@@ -114,4 +114,30 @@ def test_audit_speaks_of_what_was_seen():
     assert line == (
         "2 requests in flight at most; no limit was exceeded by requests sent through llm, by our"
         " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+    )
+
+
+def test_nothing_is_said_of_how_well_one_case_ran():
+    statistics = msgspec.structs.replace(MEASURED.statistics, n_timed=1)
+    one = msgspec.structs.replace(MEASURED, statistics=statistics, start_s=2.0, tables_s=0.5)
+    assert lines(one, lane()) == [
+        "the run and its tables took 12.5 s: start 2.00 s, asking 10.0 s, tables 0.50 s"
+    ]
+    alone = msgspec.structs.replace(statistics, latency=None)
+    assert pace(msgspec.structs.replace(one, statistics=alone)) == "ultra: 1 case in 10.0 s"
+
+
+def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
+    places = {
+        "fetched (evals/a.py:3)": 3.2,
+        "b (b.py:4)": 0.5,
+        "c (c.py:1)": 0.2,
+        "d (d.py:1)": 0.1,
+    }
+    (line,) = [
+        line for line in lines(msgspec.structs.replace(SUMMARY, stalls=places)) if "BLO" in line
+    ]
+    assert line.startswith(
+        "BLOCKED: all episodes of a process stood still for 3.20 s in fetched (evals/a.py:3), "
+        "0.50 s in b (b.py:4), 0.20 s in c (c.py:1)"
     )

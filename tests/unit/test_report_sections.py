@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
+from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within, text_lines
 
 LONG = Section(
     "cells", ("model", "n"), tuple((f"model-{n}", str(n)) for n in range(5000)), notes=("legend",)
@@ -31,3 +31,8 @@ def test_names_have_a_bound_in_a_file_too():
     lines = [*markdown_lines([Section("n" * 10_000, ("n" * 10_000,), (("n" * 10_000,),))])]
     assert max(map(len, lines)) < 400
     assert "[+9,700 characters]" in lines[0]
+
+
+def test_names_of_several_lines_break_no_table():
+    section = Section("a\nb", ("one\ntwo", "n"), (("c\nd", "1"),), notes=("e\nf",))
+    assert [*text_lines([section])] == ["a\\nb", "one\\ntwo  n", "c\\nd      1", "  e\\nf"]

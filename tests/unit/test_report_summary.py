@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, RunSummary
+from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, RunSummary
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
 from pytest_ultrapar.analysis.stretch import Stretch
 from pytest_ultrapar.broker.protocol import LaneStatus
@@ -89,11 +89,39 @@ def below(title, told):
 def test_summary_table_counts_by_the_two_names():
     table = below("Results", lines())[:4]
     assert table == [
-        "model  flaw    n  solved  95 % interval  partial  unsolved  not graded  workflow",
-        "m1     drop   12  75.0 %   46.8 to 91.1    8.3 %    16.7 %           2     0.750",
-        "m2     order  12  25.0 %    8.9 to 53.2   25.0 %    50.0 %           2     0.500",
-        "all           24  50.0 %              -   16.7 %    33.3 %           4     0.625",
+        "model  flaw    n  solved  95 % interval  workflow  partial  unsolved  not graded",
+        "m1     drop   12  75.0 %   46.8 to 91.1     0.750    8.3 %    16.7 %           2",
+        "m2     order  12  25.0 %    8.9 to 53.2     0.500   25.0 %    50.0 %           2",
+        "all           24  50.0 %              -     0.625   16.7 %    33.3 %           4",
     ]
+
+
+def test_each_test_has_a_table_of_its_own():
+    wholes = [Cell((model,), 9, 9, counts(9), {}) for model in ("m1", "m2")]
+    tests = [
+        ResultsOfTest("test_a", ("model",), [Cell(("m1",), 3, 3, counts(3), {})]),
+        ResultsOfTest("test_b", ("model", "flaw"), SUMMARY.cells, wholes),
+    ]
+    told = lines(msgspec.structs.replace(SUMMARY, tests=tests, n_tests=4))
+    assert below("Results of test_a", told)[:3] == [
+        "model  n   solved  95 % interval  partial  unsolved  not graded",
+        "m1     3  100.0 %              -    0.0 %     0.0 %           0",
+        "",
+    ]
+    assert "2 more tests in the tables" in below("Results", told)[:6]
+    assert below("Results of test_b", told)[:6] == [
+        "model  flaw    n   solved  95 % interval  workflow  partial  unsolved  not graded",
+        "m1     all     9  100.0 %              -         -    0.0 %     0.0 %           0",
+        "m1     drop   12   75.0 %   46.8 to 91.1     0.750    8.3 %    16.7 %           2",
+        "m2     all     9  100.0 %              -         -    0.0 %     0.0 %           0",
+        "m2     order  12   25.0 %    8.9 to 53.2     0.500   25.0 %    50.0 %           2",
+        "all           24   50.0 %              -     0.625   16.7 %    33.3 %           4",
+    ]
+
+
+def test_one_test_says_nothing_twice():
+    one = ResultsOfTest("test_a", SUMMARY.summary_by, SUMMARY.cells)
+    assert lines(msgspec.structs.replace(SUMMARY, tests=[one], n_tests=1)) == lines()
 
 
 def test_one_case_is_not_compared_with_itself():
@@ -157,10 +185,10 @@ def test_summary_says_which_cases_without_a_grade_were_answered():
     assert " 1 error, 1 finished but not graded, 1 interrupted; coverage" in text
     assert "never ran" not in text
     assert stopped_early(stopped) == (
-        "stopped early: 28 of 30 cases have a result; 1 episode finished and will be graded on"
+        "stopped early: 25 of 30 cases have a result; 1 episode finished and will be graded on"
         " resume; 1 interrupted and will be asked again"
     )
-    assert stopped_early(SUMMARY) == "stopped early: 28 of 30 cases have a result"
+    assert stopped_early(SUMMARY) == "stopped early: 25 of 30 cases have a result"
 
 
 def test_summary_marks_simulated_answers_first_and_only_those():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_ultrapar.engine.endpoints import Endpoint, request_body
+from pytest_ultrapar.engine.endpoints import Endpoint, conversation_of, request_body
 from pytest_ultrapar.pool.model import LaneId
 from tests.unit.test_llm_leases import Stage, fine
 
@@ -47,3 +47,27 @@ def test_body_shows_half_a_surrogate_pair():
     assert body["messages"] == [{"role": "user", "content": SHOWN}]
     assert (body["user"], body["é"]) == (SHOWN, "🙂 \\ud800")
     assert said == [{"role": "user", "content": HALF}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "sent"),
+    [
+        ("Hi", [{"role": "user", "content": "Hi"}]),
+        ([{"role": "user", "content": "Hi"}], [{"role": "user", "content": "Hi"}]),
+    ],
+)
+@pytest.mark.parametrize("system", [None, "Be brief."])
+def test_text_is_a_message_of_the_user_and_system_goes_before_it(messages, sent, system):
+    stage = Stage(fine())
+    stage.play(lambda llm: llm.chat(messages, system=system))
+    (body,) = map(json.loads, stage.server.bodies)
+    first = [] if system is None else [{"role": "system", "content": system}]
+    assert body["messages"] == [*first, *sent]
+    assert "system" not in body
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_system_is_said_once(role):
+    said = [{"role": role, "content": "Be long."}, {"role": "user", "content": "Hi"}]
+    with pytest.raises(TypeError, match="system= beside a message of the system"):
+        conversation_of(said, "Be brief.")

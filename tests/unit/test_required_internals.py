@@ -48,18 +48,24 @@ def test_every_name_that_is_imported_is_looked_up():
     assert len(imported) > 5
 
 
-@pytest.mark.parametrize("project", required_internals.KNOWN_TO_WORK)
-def test_only_releases_that_are_tested_can_be_installed(project):
-    first, *_, last = [
-        *required_internals.KNOWN_TO_WORK[project],
-        required_internals.KNOWN_TO_WORK[project][-1],
-    ]
+@pytest.mark.parametrize("project", required_internals.TESTED)
+def test_releases_from_the_oldest_tested_on_can_be_installed(project):
+    oldest, newest = map(Version, required_internals.TESTED[project])
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = next(one for one in map(Requirement, known["dependencies"]) if one.name == project)
-    major, minor = last.split(".")
-    assert str(required.specifier) == f"<{major}.{int(minor) + 1},>={first}"
+    assert str(required.specifier) == f">={oldest}"
     installed = Version(version(project))
-    assert f"{installed.major}.{installed.minor}" in required_internals.KNOWN_TO_WORK[project]
+    assert oldest.release <= installed.release[:2]
+    assert installed.release[:2] <= newest.release
+
+
+def test_a_release_that_is_newer_than_the_tested_ones_is_said(monkeypatch):
+    assert [*required_internals.untested()] == []
+    releases = {"pytest": "9.2.7", "pytest-xdist": "3.10.0.dev1"}
+    monkeypatch.setattr(required_internals, "version", releases.get)
+    assert [*required_internals.untested()] == [
+        "pytest-xdist 3.10.0.dev1 is newer than what is tested: 3.6 to 3.8"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,11 @@ def test_only_releases_that_are_tested_can_be_installed(project):
     [
         ("_pytest.skipping", "evaluate_skip_marks", "_pytest.skipping.evaluate_skip_marks"),
         ("_pytest.capture.CaptureFixture", "_start", "_pytest.capture.CaptureFixture._start"),
-        ("xdist.workermanage", "parse_tx_spec_config", "xdist.workermanage.parse_tx_spec_config"),
+        (
+            "xdist.workermanage.NodeManager",
+            "setup_node",
+            "xdist.workermanage.NodeManager.setup_node",
+        ),
         (
             "xdist.workermanage.WorkerController",
             "process_from_remote",
@@ -82,10 +92,10 @@ def test_a_name_that_is_missing_is_one_sentence(monkeypatch, module, name, missi
     with pytest.raises(pytest.UsageError) as refused:
         required_internals.look_up(workers=True)
     project = "pytest-xdist" if missing.startswith("xdist") else "pytest"
-    known = " and ".join(required_internals.KNOWN_TO_WORK[project])
+    tested = " to ".join(required_internals.TESTED[project])
     assert str(refused.value) == (
         f"{project} {version(project)} has no {missing}, which a run of pytest-ultrapar on a pool "
-        f"relies on; known to work: {project} {known}"
+        f"relies on; tested: {project} {tested}"
     )
 
 

@@ -51,7 +51,7 @@ def test_mean_interval_of_few_skewed_values_reaches_as_far_as_the_bootstrap(stat
     rng = random.Random(3)
     values = [rng.lognormvariate(0, 1) for _ in range(25)]
     found = mean_interval(values)
-    bootstrap = stats.bootstrap((values,), lambda x, axis: x.mean(axis=axis), rng=1)
+    bootstrap = stats.bootstrap((values,), lambda x, axis: x.mean(axis=axis), random_state=1)
     student = stats.t.interval(0.95, 24, loc=sum(values) / 25, scale=stats.sem(values))
     assert found.low <= student[0] + 1e-3
     assert found.high >= student[1]

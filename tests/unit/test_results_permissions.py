@@ -15,13 +15,9 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.session.runtime import (
-    ASSIGNMENT_FILE,
-    TABLES_FILE,
-    read_assignment,
-    read_tables,
-)
+from pytest_ultrapar.session.runtime import ASSIGNMENT_FILE, read_assignment
 from pytest_ultrapar.store import parquet  # noqa: F401 - nobody may be unable to import it
+from pytest_ultrapar.store.cases_file import TABLES_FILE, read_tables
 from pytest_ultrapar.store.recovered import (
     RecoveredIndex,
     find_started_not_ended,

@@ -3,8 +3,8 @@
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.setting_values import read_environment
-from pytest_ultrapar.pool.settings import Repeats
+from pytest_ultrapar.pool.setting_values import read_environment, settle
+from pytest_ultrapar.pool.settings import Repeats, Shard, WhichLog
 
 PORTS = 'must be a list of ports such as "8001,8002"'
 
@@ -48,9 +48,40 @@ def test_every_variable_is_read_as_what_it_is():
     }
 
 
+def test_our_own_names_go_first_and_take_what_the_options_take():
+    environ = {
+        "MAX_WORKERS": "4",
+        "ULTRAPAR_MAX_WORKERS": "9",
+        "NUM_INSTANCES": "2",
+        "ULTRAPAR_REPEATS": " ",
+        "USE_CONCURRENT": "false",
+        "ULTRAPAR_MODE": "serial",
+        "DEBUG_LOG": "true",
+        "ULTRAPAR_DEBUG_LOG": "2",
+        "DEBUG_PROCESS_NUM": "1",
+        "ULTRAPAR_STORAGE": "json",
+        "ULTRAPAR_SHARD": "1/2",
+    }
+
+    options = settle({}, environ)
+
+    said = {name: (getattr(options, name), whence) for name, whence in options.origin.items()}
+    assert said["max_workers"] == (9, "environment ULTRAPAR_MAX_WORKERS")
+    assert said["repeats"] == (Repeats(2), "environment NUM_INSTANCES")
+    assert said["mode"] == ("serial", "environment ULTRAPAR_MODE")
+    assert said["debug_log"] == (
+        WhichLog(is_on=True, number=2),
+        "environment ULTRAPAR_DEBUG_LOG",
+    )
+    assert said["storage"] == ("json", "environment ULTRAPAR_STORAGE")
+    assert said["shard"] == (Shard(1, 2), "environment ULTRAPAR_SHARD")
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
+        ("ULTRAPAR_STORAGE", "csv", 'must be "parquet" or "json" (got "csv")'),
+        ("ULTRAPAR_MAX_WORKERS", "0", "must be >= 1 (got 0)"),
         ("RATE_MODE", "fast", 'must be "fixed" or "adaptive" (got "fast")'),
         ("STORAGE_FORMAT", "csv", 'must be "parquet" or "json" (got "csv")'),
         ("NUM_INSTANCES", "0", "must be >= 1 (got 0)"),

@@ -48,7 +48,7 @@ def test_reference_has_default_variable_and_choices_of_an_option(row: Setting[ob
     default, variable, meaning = reference()[row.spelling]
 
     assert default.replace("`", "") == (row.default_text or "none")
-    assert variable.replace("`", "") == row.variable
+    assert variable.replace("`", "") == ", ".join(row.variables)
     assert meaning
     if row.name != "rate_mode":
         assert [word for word in row.choices or () if f"`{word}`" not in meaning + default] == []
@@ -67,9 +67,10 @@ class Recording:
 
     def __init__(self) -> None:
         self.declared: dict[str, dict[str, object]] = {}
+        self.groups: dict[str, Recording] = {}
 
-    def getgroup(self, *_: str) -> Recording:
-        return self
+    def getgroup(self, _: str, description: str) -> Recording:
+        return self.groups.setdefault(description, Recording())
 
     def addoption(self, name: str, **facts: object) -> None:
         self.declared[name] = facts
@@ -77,18 +78,35 @@ class Recording:
     def addini(self, *_: object, **__: object) -> None: ...
 
 
+def test_help_has_three_groups():
+    parser = Recording()
+    add_options(parser)  # type: ignore[arg-type]
+
+    assert list(parser.groups) == [
+        "LLM evaluations (pytest-ultrapar)",
+        "LLM evaluations: limits, keys and servers",
+        "LLM evaluations: many machines",
+    ]
+    every_day, limits, machines = (group.declared for group in parser.groups.values())
+    assert "--ultrapar-model" in every_day
+    assert "--ultrapar-key-lock" in limits
+    assert "--ultrapar-shard" in machines
+    assert len(every_day | limits | machines) == len(OPTIONS)
+
+
 def test_every_option_of_the_table_is_declared_with_its_default_and_variable_in_its_help():
     parser = Recording()
     add_options(parser)  # type: ignore[arg-type]
 
-    assert list(parser.declared) == [row.option for row in OPTIONS]
+    declared = {k: v for group in parser.groups.values() for k, v in group.declared.items()}
+    assert set(declared) == {row.option for row in OPTIONS}
     for row in OPTIONS:
-        facts = parser.declared[row.option]
+        facts = declared[row.option]
         said = str(facts["help"])
         # None tells "not given" from "given as it is by default".
         assert facts["default"] is None
         assert f"default: {row.default_text}" in said or not row.default_text
-        assert row.variable in said
+        assert " or ".join(row.variables) in said
         assert said.endswith(".")
         assert "%" not in said.replace("%%", "")
 
@@ -138,6 +156,8 @@ def test_value_in_force_is_recorded_with_its_origin():
         ({"default": Repeats(1)}, "2x3", Repeats(2, 3), ("x", "must be a number of repetitions")),
         ({"default": WhichLog()}, "2", WhichLog(is_on=True, number=2), ("x", 'must be "all",')),
         ({"default": None, "kind": Shard}, "2/4", Shard(2, 4), ("5/4", "must be one of 1/4")),
+        ({"default": None, "between": MINUTE}, "50", "50", ("x", "must be an integer >= 1")),
+        ({"default": None, "between": MINUTE}, "0.5%", "0.5%", ("101%", "must be <= 100")),
         ({"default": None, "kind": Ports}, "1, 2", Ports((1, 2)), ("x", "must be a list of ports")),
     ],
 )

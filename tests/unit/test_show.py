@@ -66,9 +66,37 @@ def test_cases_are_listed_failures_first(show, tmp_path):
     assert "0.0000200 USD" in out
 
 
-def test_name_of_a_case_in_a_list_is_what_tells_it_from_others():
+def test_reasons_stand_below_their_cases_in_the_list_of_the_latest_run(show, tmp_path):
+    run = make_run(tmp_path / ".ultrapar" / "20300102T030405Z-000001", [case(n) for n in range(4)])
+    (tmp_path / ".ultrapar" / "latest").symlink_to(run.path.name)
+    long = "it says nothing of the third step, " * 9
+    write_journal(
+        run,
+        "gw0",
+        *(episode(n, 1, 2) for n in range(4)),
+        grade(0, reason="as it should be"),
+        grade(1, "partial", reason=long + "\nat all"),
+        grade(2, "unsolved", test="failed", error="assert 1 == 2\n + where"),
+        grade(3),
+    )
+    lines = show()[1].splitlines()
+    at = {
+        number: next(i for i, line in enumerate(lines) if f" case{number} " in line)
+        for number in range(4)
+    }
+    assert lines[at[0] + 1] == "  as it should be"
+    assert lines[at[1] + 1] == f"  {long}"
+    assert lines[at[2] + 1] == "  assert 1 == 2"
+    assert at[3] == len(lines) - 2
+    out = show("latest", "case1")[1]
+    assert f"  why:\n    {long}\n    at all\n" in out
+    assert "error" not in out
+
+
+def test_name_of_a_case_in_a_list_is_a_part_of_its_node_id():
     cases = [case(n, f"long-{n % 2}", task=f"task{n // 2}", severity="severe") for n in range(4)]
-    named = ["long-0-task0", "long-1-task0", "long-0-task1", "long-1-task1"]
+    named = [one.nodeid.partition("[")[2].removesuffix("]") for one in cases]
+    assert len(set(named)) == 4
     assert short_names(cases) == ("s/phase53/test_x.py::test", named)
     assert short_names(cases[:1]) == ("", [cases[0].nodeid])
     other = replace(cases[0], nodeid="s/test_y.py::test[0]")
@@ -233,9 +261,9 @@ def test_whole_id_goes_before_parts_of_others(show, tmp_path):
 
 
 def on_terminal(folder, *words, pager):
-    """What a person sees who calls `ultrapar show` in a terminal of ten lines."""
+    """What a person sees who calls `ultrapar show` in a terminal of sixteen lines."""
     parent, child = pty.openpty()
-    env = {**os.environ, "PAGER": pager, "LINES": "10", "COLUMNS": "80", "TERM": "xterm"}
+    env = {**os.environ, "PAGER": pager, "LINES": "16", "COLUMNS": "80", "TERM": "xterm"}
     env.pop("MANPAGER", None)
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "show", *words]
     process = subprocess.Popen(command, cwd=folder, env=env, stdin=child, stdout=child)
@@ -260,7 +288,8 @@ def test_more_than_a_screen_goes_through_the_pager(tmp_path, words, is_paged):
     run_of_seven(tmp_path / "r")
     seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
     assert ("paged:" in seen) == is_paged
-    assert max(map(len, seen.splitlines())) <= 140
+    # A command is never cut.
+    assert max(len(line) for line in seen.splitlines() if "run again" not in line) <= 140
 
 
 def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):

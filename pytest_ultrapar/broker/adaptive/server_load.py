@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.pool.network import Route, place_of, route_to, route_variables, tls_context
 from pytest_ultrapar.system.clock import boot_s
@@ -88,6 +88,8 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
         contextlib.suppress(OSError, ValueError, http.client.HTTPException),
         _opener(url, route, proxies).open(asked, timeout=_TIMEOUT_S) as answer,
     ):
+        if answer.status != http.HTTPStatus.OK:
+            return None
         body = bytearray()
         # By pieces, since the time-out is that of a piece: a server may drip.
         while boot_s() < until_s and len(body) < _LARGEST_BYTES:
@@ -102,15 +104,18 @@ def _opener(url: str, route: Route, proxies: dict[str, str]) -> urllib.request.O
     import ssl  # noqa: PLC0415 - as above
     import urllib.request  # noqa: PLC0415
 
-    class NoRedirect(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            """Called by urllib: None makes the redirect an error."""
+    class Unread(urllib.request.HTTPErrorProcessor):
+        def http_response(self, request: object, response: Any) -> Any:  # noqa: ANN401 - as urllib's
+            """Called by urllib: makes neither a redirect nor an error of any answer."""
+            return response
+
+        https_response = http_response
 
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler(proxies)]
     if url.startswith("https:"):
         context = tls_context(route.trust, ssl.create_default_context)
         handlers.append(urllib.request.HTTPSHandler(context=context))
-    return urllib.request.build_opener(*handlers, NoRedirect())
+    return urllib.request.build_opener(*handlers, Unread())
 
 
 ASK_EVERY_S = 1.0

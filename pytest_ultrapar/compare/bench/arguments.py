@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.settings import MODES, ONE_AT_A_TIME, Options
 
@@ -31,6 +31,7 @@ _ON_THE_COMMAND_LINE = {
 """What bench itself says, or runs nothing; as it is written, `=VALUE` left out."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
+    "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
     "stepwise": ("--stepwise", _OTHER_CASES),
     "stepwise_skip": ("--stepwise-skip", _OTHER_CASES),
     "stepwise_reset": ("--stepwise-reset", _OTHER_CASES),
@@ -61,16 +62,14 @@ def parse_modes(text: str) -> tuple[str, ...]:
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
         if mode not in MODES:
-            msg = (
+            refuse(
                 f"--modes {text!r}: {mode!r} is not a mode; allowed are {', '.join(MODES)}, each "
                 "once,"
                 f" with commas between them{did_you_mean(mode.lower(), MODES)}"
             )
-            raise ConfigError(msg)
     twice = next((mode for mode in modes if modes.count(mode) > 1), None)
     if twice is not None:
-        msg = f"--modes {text!r} names {twice} twice; name each mode once"
-        raise ConfigError(msg)
+        refuse(f"--modes {text!r} names {twice} twice; name each mode once")
     return modes
 
 
@@ -86,17 +85,15 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
     """
     if not passed_on or passed_on[0].startswith("-"):
         found = f"found {passed_on[0]!r} first" if passed_on else "there is none"
-        msg = (
+        refuse(
             f"name the suite before pytest's options ({found}), such as: "
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
-        raise ConfigError(msg)
     refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:
-            msg = f"{option} cannot be used with ultrapar bench: {refused[option]}"
-            raise ConfigError(msg)
+            refuse(f"{option} cannot be used with ultrapar bench: {refused[option]}")
 
 
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:

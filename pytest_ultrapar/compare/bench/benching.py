@@ -21,7 +21,7 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.compare.bench.arguments import pytest_arguments
 from pytest_ultrapar.compare.bench.merged import ModeRun, merged_benchmark, read_mode_run
 from pytest_ultrapar.compare.bench.report import report_lines
-from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, refuse
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_FILE
 from pytest_ultrapar.store.run_directory import new_directory
@@ -255,12 +255,11 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
 def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
     for run in runs[1:]:
         if run.manifest.suite_digest != runs[0].manifest.suite_digest:
-            msg = (
+            refuse(
                 f"{runs[0].mode} ran {counted(len(runs[0].cases), 'case')} and {run.mode} ran "
                 f"others ({len(run.cases)}), so they cannot be compared: use options that select "
                 f"the same cases in every mode; the runs are in {directory}"
             )
-            raise ConfigError(msg)
 
 
 def _say(*lines: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.apis.failure_classes import ANSWERED, CLASSES
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import by_key
@@ -42,6 +43,7 @@ class LaneAnswer:
             empty for `ok`.
         said: What the server or the network said of it, without secrets; perhaps empty.
         known: What a run should know of the lane from its start; None for nothing.
+        allowance: What its headers say of the provider's own limits.
     """
 
     lane: Lane
@@ -51,6 +53,7 @@ class LaneAnswer:
     cause: str = ""
     said: str = ""
     known: KnownLane | None = None
+    allowance: Allowance | None = None
 
     @property
     def why(self) -> str:
@@ -77,7 +80,7 @@ def lane_answer(
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
         return LaneAnswer(lane, "failed", None, "not asked", f"nothing could be sent: {cause}")
     if failure is None:
-        return LaneAnswer(lane, "ok", seen.latency_s)
+        return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
     key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
     instance = f"instance {lane.provider}/{lane.instance}"
@@ -161,11 +164,29 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
     yield counts(pool, answers)
     yield from failures(answers, least=2)
+    yield from _stated_limits(pool, answers)
     if unknown:
         yield f"nothing is known about {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
         yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
+
+
+def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
+    """What headers say of limits beside what the pool declares, which is its user's to change."""
+    in_order = sorted(answers, key=lambda one: one.lane.lane_id)
+    found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
+    for told, lanes in found.items():
+        rows = [row for name in lanes[0].limits for row in pool.limits[name].rows]
+        declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
+        stated = [("rpm", told.requests), ("tpm", told.tokens)]
+        said = [text for word, n in stated if n and (text := f"{word} = {n:.15g}") not in declared]
+        if said:
+            yield (
+                f"headers of {listed([lane.lane_id for lane in lanes])} say {', '.join(said)} "
+                f"(declared: {', '.join(declared) or 'nothing'}); to keep to it: "
+                f"per_key_model = {{ {', '.join(said)} }}"
+            )
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import AWAITED
+from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.broker.local import LocalBroker
@@ -46,6 +47,7 @@ class Seen:
         latency_s: Seconds from sending to the end; None where nothing was sent.
         at_s: When that was known, monotonic seconds.
         unsent: Why nothing was sent; None when something was.
+        allowance: What the answer's headers say of the provider's own limits.
     """
 
     lane: Lane
@@ -53,6 +55,7 @@ class Seen:
     latency_s: float | None
     at_s: float
     unsent: InfraError | None = None
+    allowance: Allowance | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -160,14 +163,17 @@ class Asking:
             except InfraError as error:
                 return seen or Seen(lane, None, None, self._clock.now_s(), unsent=error)
             sent_s = self._clock.now_s()
+            told: list[Allowance | None] = [None]
             try:
-                failure = await send_check(self._port, self._http, self._clock, endpoint, lease)
+                failure = await send_check(
+                    self._port, self._http, self._clock, endpoint, lease, told.append
+                )
             except TooLateError:
                 continue
             finally:
                 self._port.episode_ended(lane.lane_id)
             at_s = self._clock.now_s()
-            seen = Seen(lane, failure, at_s - sent_s, at_s)
+            seen = Seen(lane, failure, at_s - sent_s, at_s, allowance=told[-1])
             if failure and failure.outcome in AWAITED:
                 self.away[name] = failure.message
         return seen

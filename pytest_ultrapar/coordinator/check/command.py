@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.settings import WAIT_FOR_SERVERS, Options
 
@@ -40,14 +40,16 @@ _OK, _FAILED, _INTERRUPTED = 0, 1, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar check`."""
-    parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to check")
+    parser.add_argument(
+        "--pool", metavar="FILE", help="the pool to check (default: what --model stands for)"
+    )
     parser.add_argument(
         "--model",
         action="append",
         default=[],
         metavar="PATTERN",
         help="only lanes of models whose name matches, such as 'qwen*'; may be repeated (default: "
-        "all of the pool)",
+        "all of the pool); without a pool a model such as openai/gpt-5-mini",
     )
     parser.add_argument(
         "--timeout",
@@ -92,8 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     timeout_s = arguments.timeout
     if timeout_s is not None and not 0 < timeout_s <= _LONGEST_S:
-        msg = f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})"
-        raise ConfigError(msg)
+        refuse(f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})")
+    if arguments.pool is None and not arguments.model:
+        refuse("--pool FILE or --model VENDOR/NAME is needed")
     WAIT_FOR_SERVERS.check(Location("--wait-for-servers"), arguments.wait_for_servers)
     try:
         from pytest_ultrapar.coordinator.check.pool_check import check_pool  # noqa: PLC0415 - light `--help`

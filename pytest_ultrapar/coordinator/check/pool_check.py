@@ -26,6 +26,7 @@ from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.setting_values import Overrides
+from pytest_ultrapar.pool.vendors import named_pool
 from pytest_ultrapar.report.browse.screen import write_line
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -140,9 +141,12 @@ def check_pool(arguments: argparse.Namespace) -> bool:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
         KeyboardInterrupt: After what was known by then has been printed.
     """
-    pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
-    models = set(selected_models(pool, arguments.model, pool.models, option="--model"))
-    pool = replace(pool, lanes=tuple(lane for lane in pool.lanes if lane.model in models))
+    if arguments.pool is None:
+        pool = named_pool("--model", arguments.model, os.environ, Overrides())
+    else:
+        pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
+        models = set(selected_models(pool, arguments.model, pool.models, option="--model"))
+        pool = replace(pool, lanes=tuple(lane for lane in pool.lanes if lane.model in models))
     check_routes(pool, os.environ)
     ctrl_c = CtrlC(lambda: os._exit(_INTERRUPTED))
     ctrl_c.install()

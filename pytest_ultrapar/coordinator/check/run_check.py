@@ -9,7 +9,7 @@ from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.coordinator.check.answers import counts, failures
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
 from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.system.clock import MonotonicClock
 
@@ -99,13 +99,12 @@ def check_lanes(
     n_failed = sum(one.word == "failed" for one in found)
     if n_failed and not go_on:
         said = "\n".join(f"  {text}" for text in failures(found))
-        msg = (
+        refuse(
             f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
             f"cases need failed, and no case was sent:\n{said}\n"
             "fix that, select other models (--ultrapar-model), or drop what is dead in the pool; "
             "--ultrapar-check=warn goes on without"
         )
-        raise ConfigError(msg)
     yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))
     known = tuple(one.known for one in found if one.known is not None)

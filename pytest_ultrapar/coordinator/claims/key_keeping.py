@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.headroom import longest_spare_s
 from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, lock_directory, take_all
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
@@ -165,12 +165,11 @@ def keep_keys(
             waited_s = clock.now_s() - began_s
             key = f"key {keys[locks.name].shown}"
             if how == "fail" and waited_s >= _PATIENCE_S:
-                msg = (
+                refuse(
                     f"{key} is in use by {_who(locks)}; two runs would send "
                     "twice as much as it allows: wait for the end of that run, or drop "
                     f"{option} fail to make this one wait"
                 )
-                raise ConfigError(msg)
             if how == "wait":
                 waited_for = f"{key}, which was in use by {_who(locks)}"
                 line.say(key, f", which is in use by {_who(locks)}", waited_s)

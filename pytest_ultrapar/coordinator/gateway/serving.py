@@ -25,7 +25,7 @@ from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import answered_by
@@ -126,8 +126,7 @@ def _token(name: str | None) -> str:
         return ""
     token = os.environ.get(name, "").strip()
     if not token:
-        msg = f"--token-env {name}: that environment variable is not set"
-        raise ConfigError(msg)
+        refuse(f"--token-env {name}: that environment variable is not set")
     return token
 
 
@@ -135,17 +134,14 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
     host, port = arguments.host, _port(arguments.port)
     for option, seconds in (("max-wait", arguments.max_wait), ("timeout", arguments.timeout)):
         if not seconds > 0:
-            msg = f"--{option} must be above 0 (got {seconds:g})"
-            raise ConfigError(msg)
+            refuse(f"--{option} must be above 0 (got {seconds:g})")
     if not host.strip():
-        msg = f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})"
-        raise ConfigError(msg)
+        refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
     if not is_local(host) and not arguments.allow:
-        msg = (
+        refuse(
             f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
             "the pool's keys; add --allow if that is meant"
         )
-        raise ConfigError(msg)
     try:
         return listen(host, port)
     except OSError as error:
@@ -163,8 +159,7 @@ def _port(text: str) -> int:
         ConfigError: It is none.
     """
     if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
-        msg = f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})"
-        raise ConfigError(msg)
+        refuse(f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})")
     return int(text)
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.text import counted, duration, listed, one_line, text_table, visible
+from pytest_ultrapar.report.again import again_all, again_command
+from pytest_ultrapar.report.text import (
+    counted,
+    duration,
+    listed,
+    one_line,
+    shorten,
+    text_table,
+    visible,
+)
 from pytest_ultrapar.store.tables import spent_by
 from pytest_ultrapar.store.timing import total_tokens
 from pytest_ultrapar.store.transcripts import conversation
@@ -75,21 +84,29 @@ def list_lines(
         scores = [] if grade is None else _scores(grade)
         rows.append([*cells, listed(scores, _MOST_SCORES) or _NOTHING])
     header += [*(["cost"] if has_prices else []), "scores"]
-    yield from text_table(header, rows, n_names=3, width=width)
+    head, *lines = text_table(header, rows, n_names=3, width=width)
+    yield head
+    for number, line in enumerate(lines):  # the last one may say that columns are hidden
+        yield line
+        grade = shown[number].history.grade if number < len(shown) else None
+        why = (grade.reason or grade.error or "").strip() if grade is not None else ""
+        if why:
+            yield shorten(f"  {one_line(why.splitlines()[0])}", width)
+    counts = Counter(one.state for one in run.cases)
+    if run.manifest is not None and (again := again_all(run.manifest, counts, run.directory)):
+        yield visible(f"run again what was not solved: {again}")
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """The one test that cases are of, and the parameters that tell them apart.
+    """The one test that cases are of, and what its node ids have in brackets.
 
     Where they are of several, or there is one alone, an empty text and their node ids.
     """
-    tests = {case.nodeid.partition("[")[0] for case in cases}
-    parts = [(case.model, *map(str, case.params.values()), f"r{case.repeat}") for case in cases]
-    if len(cases) < 2 or len(tests) > 1 or len({len(own) for own in parts}) > 1:  # noqa: PLR2004
+    parts = [case.nodeid.partition("[") for case in cases]
+    tests = {test for test, _, _ in parts}
+    if len(cases) < 2 or len(tests) > 1:  # noqa: PLR2004
         return "", [case.nodeid for case in cases]
-    varies = [len(set(values)) > 1 for values in zip(*parts, strict=True)]
-    names = ["-".join(itertools.compress(own, varies)) for own in parts]
-    return tests.pop(), names
+    return tests.pop(), [own.removesuffix("]") for _, _, own in parts]
 
 
 def head_line(run: RunCases) -> str:
@@ -100,6 +117,7 @@ def head_line(run: RunCases) -> str:
     what = one_line(run.directory.name)
     if manifest is not None:
         what = f"{one_line(manifest.run_id)}, mode {manifest.mode}"
+        what += f", a sample of {manifest.drawn_from:,}" if manifest.drawn_from else ""
         what += ", SIMULATED" if manifest.simulated else ""
     going_on = ", going on" if run.is_in_use else ""
     became = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none"
@@ -148,6 +166,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     rows = [*_case_facts(one), *_grade_facts(one)]
     if episode is not None:
         rows += _episode_facts(run, reader, episode)
+    if run.manifest is not None:
+        rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
         # What is more than a line begins below its name: tracebacks keep their form.
@@ -205,7 +225,10 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     yield "pytest", grade.test
     if grade.scores:
         yield "scores", ", ".join(_scores(grade))
+    if grade.reason:
+        yield "why", visible(grade.reason)
     if grade.error:
+        # Journals of earlier versions have reasons here.
         went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
         yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
 

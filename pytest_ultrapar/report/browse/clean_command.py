@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import EXIT_UNUSABLE, ConfigError, UltraparError
+from pytest_ultrapar.errors import EXIT_UNUSABLE, UltraparError, refuse
 from pytest_ultrapar.report.browse.runs_command import add_folder, run_table, size, sum_line
 from pytest_ultrapar.report.browse.screen import table_width, write
 from pytest_ultrapar.report.text import one_line
@@ -76,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
 
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
-        msg = "no rule is given: add --keep N, --older-than AGE or --interrupted"
-        raise ConfigError(msg)
+        refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
     now = datetime.now(UTC)
     # Those of benches have a folder of their own.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ResultsError, refuse
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import EpisodeEnded
@@ -111,21 +111,19 @@ class RunCases(NamedTuple):
             ConfigError: There is none, or there are several.
         """
         if not name:
-            msg = "CASE is empty: name a case by its id or a part of its node id"
-            raise ConfigError(msg)
+            refuse("CASE is empty: name a case by its id or a part of its node id")
         whole = [one for one in self.cases if name in {one.case.case_id, one.case.nodeid}]
         found = whole or [
             one
             for one in self.cases
             if name in one.case.nodeid or one.case.case_id.startswith(name)
         ]
-        if len(found) == 1:
-            return found[0]
         if not found:
-            raise ConfigError(self._unknown(name))
-        named = listed([one_line(one.case.nodeid) for one in found], _MOST_NAMED)
-        msg = f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}"
-        raise ConfigError(msg)
+            refuse(self._unknown(name))
+        if len(found) > 1:
+            named = listed([one_line(one.case.nodeid) for one in found], _MOST_NAMED)
+            refuse(f"{name!r} may mean {counted(len(found), 'case')} of {self.directory}: {named}")
+        return found[0]
 
     def _unknown(self, name: str) -> str:
         nodeids = [one.case.nodeid for one in self.cases]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -61,6 +61,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
         currency: Of `cost`.
         bytes: Of all its files.
         simulated: Whether any answer came from the simulated provider.
+        drawn_from: How many cases it is a sample of; 0: it is none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     currency: str | None = None
     bytes: int = 0
     simulated: bool = False
+    drawn_from: int = 0
 
     @property
     def solved_rate(self) -> float | None:
@@ -107,8 +109,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
-        msg = f"{folder} is a run; name the folder in which it stands"
-        raise ConfigError(msg)
+        refuse(f"{folder} is a run; name the folder in which it stands")
     with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
@@ -147,6 +148,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
             started_at=manifest.started_at,
             duration_s=(ended_at - manifest.started_at).total_seconds() if ended_at else None,
             simulated=manifest.simulated,
+            drawn_from=manifest.drawn_from,
         )
         return _with_cases(found, path, manifest, is_in_use=is_in_use)
     except ResultsError:

@@ -113,11 +113,12 @@ def size(n_bytes: int) -> str:
 
 def _cells(run: FoundRun) -> dict[str, str]:
     cases = run.cases
+    sample = f", sample of {run.drawn_from:,}" if run.drawn_from else ""
     return {
         "run": one_line(run.name),
         "state": f"{run.verdict}, SIMULATED" if run.simulated else run.verdict,
         "started (UTC)": f"{run.started_at:%Y-%m-%d %H:%M}",
-        "cases": "-" if cases is None else f"{cases.graded:,}/{cases.planned:,}",
+        "cases": "-" if cases is None else f"{cases.graded:,}/{cases.planned:,}{sample}",
         "solved": or_dash(run.solved_rate, percent),
         "session": or_dash(run.duration_s, duration),
         "cost": "-" if run.cost is None or run.currency is None else money(run.cost, run.currency),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.browse.screen import table_width, write, write_paged
 
 if TYPE_CHECKING:
@@ -16,17 +16,23 @@ DESCRIPTION = """\
 List the cases of a run, failures first, or show one of them: its grade, its requests, and what was
 said. Runs that go on, were interrupted or are damaged are shown as far as they can be read. A run
 is named by its directory, its id, or latest; a case by its id, its node id, or any part of it that
-no other case has.
+no other case has. Below a case stands why it is so, where its test or its error says it.
 
-    ultrapar show latest
-    ultrapar show latest --failed
+    ultrapar show
+    ultrapar show --failed
     ultrapar show latest small-hard-3
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar show`."""
-    parser.add_argument("run", metavar="RUN", help="the run: its directory, its id, or latest")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default="latest",
+        help="the run: its directory, its id, or latest (default: latest)",
+    )
     parser.add_argument(
         "case", metavar="CASE", nargs="?", help="show this one: its id, or a part of its node id"
     )
@@ -52,8 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 
     if arguments.case is not None and arguments.failed:
-        msg = "--failed lists cases; leave it out to show one"
-        raise ConfigError(msg)
+        refuse("--failed lists cases; leave it out to show one")
     found = read_run_cases(resolve_run(arguments.run))
     with EpisodeReader(found) as reader:
         if arguments.case is not None:

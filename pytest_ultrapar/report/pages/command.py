@@ -67,20 +67,16 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
 def _write_markdown(directory: Path, path: Path | None) -> None:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
+    from pytest_ultrapar.report.file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
-    from pytest_ultrapar.report.summary import summary_sections  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415
 
     with readable(directory) as found:
         manifest, summary = read_manifest(found.directory), read_summary(found.directory)
         assert summary is not None
-        sections = [
-            *summary_sections(
-                summary, manifest.lanes, directory=str(directory), goes_on=found.goes_on
-            )
-        ]
+        sections = [*run_sections(summary, manifest, directory, goes_on=found.goes_on)]
     if found.state:
         first = sections[0]
         sections[0] = replace(first, notes=(found.state, *first.notes))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
-from pytest_ultrapar.errors import ConfigError, ResultsError
+from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import function_of
 from pytest_ultrapar.report.pages.case_times import case_times
 from pytest_ultrapar.report.pages.columns import (
     LANE,
@@ -45,7 +49,7 @@ from pytest_ultrapar.report.pages.models import (
     passes,
 )
 from pytest_ultrapar.report.text import one_line, visible
-from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.cases_file import read_cases, read_tables
 from pytest_ultrapar.store.table_rows import read_columns, read_rows
 
 if TYPE_CHECKING:
@@ -56,9 +60,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.columns import Floats, Numbers
     from pytest_ultrapar.store.manifest import Manifest
 
-MOST_VALUES = 40
-"""Values of a dimension beyond which a table of it says nothing."""
-QUANTILES = 50
 _LONGEST_LABEL = 60
 _LONGEST_NAME = 300
 _LONGEST_PARAM = 500
@@ -108,19 +109,21 @@ class Curve(msgspec.Struct, frozen=True):
     """How a time is distributed.
 
     Attributes:
-        seconds: Quantiles at equal steps from 0 to 1.
-        p95_s: As the summary computes it, which may lie between two values.
+        p50_s: As the summary computes it, which may lie between two values; so is the next.
     """
 
     model: str
     n: int
-    seconds: list[float]
+    shortest_s: float
+    p50_s: float
     p95_s: float
+    longest_s: float
 
 
 class Figures(msgspec.Struct, frozen=True):
     """All that the page shows beside what the run says of itself."""
 
+    suites: list[str]
     cases: dict[str, Any]
     """As the list of cases has them, in columns: a list or `Coded`."""
     params: dict[str, Coded]
@@ -155,10 +158,8 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
     Raises:
         ConfigError: A table is missing or damaged.
     """
-    try:
+    with unusable():
         return _figures(run_dir, manifest)
-    except ResultsError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
@@ -166,11 +167,16 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
+    names = Uses(read_tables(run_dir), planned).dimensions(manifest.summary_by)
+    tests = shown_tests(case.test for case in planned)
     questions = questions_of(planned) if len({case.model for case in planned}) > 1 else {}
+    suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
-    results = read_columns(run_dir, "results", columns, beginning=_PARAM)
+    # Runs of earlier versions have no reasons.
+    results = read_columns(run_dir, "results", columns, beginning=(_PARAM, "reason"))
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
+    errors = [results[one] for one in ("error", "reason") if one in results.column_names]
     case_ids = results["case_id"].to_pylist()
     rows = [
         CaseMeasure(case_id, outcome, cells.get(case_id, ""), clusters.get(case_id))
@@ -191,17 +197,15 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     best, besides = beside_best(graded, questions, shown) if graded else ("", [])
     del cells, clusters, questions
     params = [one for one in results.column_names if one.startswith(_PARAM)]
-    unique = {one.removeprefix(_PARAM): results[one].unique() for one in params}
-    few = {
-        name: those.to_pylist() for name, those in unique.items() if len(those) <= MOST_VALUES + 1
-    }
-    values = compared_values(
-        [(name, one) for one in those if one is not None] for name, those in few.items()
-    )
+    compared = {name: results[f"{_PARAM}{name}"] for name in names if f"{_PARAM}{name}" in params}
+    if TEST in names and TEST not in compared:
+        named = [tests.get(function_of(one)) for one in results["nodeid"].to_pylist()]
+        compared = {TEST: pa.chunked_array([pa.array(named, pa.string())]), **compared}
+    values = compared_values((name, one.unique().to_pylist()) for name, one in compared.items())
     in_square = np.where(mask(results["outcome"], _GRADED), model_at, -1)
     dimensions, at = [], []
     for name, those in values.items():
-        value_at = places(results[_PARAM + name], those) if name else np.zeros(len(rows), np.int64)
+        value_at = places(compared[name], those) if name else np.zeros(len(rows), np.int64)
         at.append([one if one >= 0 else None for one in value_at.tolist()])
         is_in = (in_square >= 0) & (value_at >= 0)
         own = grouped(
@@ -221,7 +225,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         "model": model_at.tolist(),
         "outcome": coded(results["outcome"], _LONGEST_NAME),
         "kind": coded(results["kind"], _LONGEST_NAME),
-        "error": coded(results["error"], _LONGEST_ERROR),
+        "error": coded(pc.coalesce(*errors), _LONGEST_ERROR),
         "duration_s": results["duration_s"].to_pylist(),
         "n_attempts": np.nan_to_num(floats(results["n_attempts"])).astype(int).tolist(),
         "tokens": (tokens[0] + tokens[1]).astype(int).tolist(),
@@ -239,6 +243,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     pauses = read_rows(run_dir, "pauses", _PAUSES) if _has(run_dir, "pauses") else []
     sent = requests_sent(attempts)
     return Figures(
+        suites,
         cases,
         {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
         at,
@@ -263,23 +268,19 @@ def _stripped(lanes: Coded) -> Coded:
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
-def compared_values(params: Iterable[Iterable[tuple[str, Scalar]]]) -> dict[str, list[Scalar]]:
-    """Parameters by which models can be compared, with their values in order; last all cases.
+def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
+    """All cases, and each dimension that has several values, but not too many, with these in order.
 
     Args:
-        params: Names and values of each case.
+        found: Dimensions and the values of cases.
     """
-    found: dict[str, dict[str, Scalar]] = defaultdict(dict)
-    for own in params:
-        for name, value in own:
-            found[name][str(value)] = value
-    values: dict[str, list[Scalar]] = {
-        # A column's values are of one type.
-        name: sorted(those.values(), key=lambda value: (str(type(value)), value))
-        for name, those in found.items()
-        if name and 1 < len(those) <= MOST_VALUES
-    }
-    return {**values, "": [""]}
+    values: dict[str, list[Scalar]] = {"": [""]}
+    for name, own in found:
+        distinct = {str(value): value for value in own if value is not None}
+        if name and 1 < len(distinct) <= MOST_VALUES:
+            # A column's values are of one type.
+            values[name] = [*sorted(distinct.values(), key=lambda one: (str(type(one)), one))]
+    return values
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
@@ -316,20 +317,11 @@ def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> lis
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):
             found = np.sort(seconds[own]).tolist()
-            curves.append(Curve(model, len(found), quantiles(found), quantile(found, 0.95)))
+            p50_s, p95_s = quantile(found, 0.5), quantile(found, 0.95)
+            curves.append(Curve(model, len(found), found[0], p50_s, p95_s, found[-1]))
     return curves
 
 
 def _has(run_dir: Path, table: str) -> bool:
     """Whether there is a table: none without rows, of limits estimated and of pauses."""
     return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))
-
-
-def quantiles(values: Iterable[float]) -> list[float]:
-    """`QUANTILES + 1` of them, from the smallest value to the largest; each is one of the values.
-
-    Source: the inverse of the empirical distribution function.
-    """
-    ordered = sorted(values)
-    n = len(ordered)
-    return [ordered[max(0, -(-n * k // QUANTILES) - 1)] for k in range(QUANTILES + 1)]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.report.text import duration, percent, visible
+from pytest_ultrapar.report.text import percent, visible
 
 if TYPE_CHECKING:
     import jinja2
 
 _PACKAGE = files("pytest_ultrapar")
+_HEADING = re.compile(r'<h2 id="([^"]*)"[^>]*>([^<]*)</h2>')
+"""What a contents list names: an id, and a text that is markup already."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -44,7 +47,7 @@ def template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "duration": duration}
+    environment.filters |= {"percent": percent, "headings": _HEADING.findall}
     return environment.get_template(name)
 
 
@@ -58,20 +61,16 @@ _DATA = "\0"
 the rest, one character beyond the BMP would make four bytes of each."""
 
 
-def framed(name: str, script: str, data: bytes, *, draws: bool = False, **shown: object) -> bytes:
+def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
     """A page: a template with the look and the scripts of all pages, and a policy for just these.
 
     Args:
         name: Of the template, as `template` takes it.
         script: Path in the package of the page's own script, which runs last.
         data: What the scripts read, `embedded`.
-        draws: Whether it has plots; what draws them takes 770 kB.
         shown: What the template names beside.
     """
     texts = [_text("report/pages/page.js"), _text(script)]
-    if draws:
-        vega = [_text(f"report/pages/vendor/{one}.min.js") for one in ("vega", "vega-lite")]
-        texts = [*vega, _interpreter(), *texts]
     style = _text("report/pages/page.css")
     pieces = template(name).generate(
         policy=_policy(texts, style),
@@ -110,17 +109,3 @@ def _digest(text: str) -> str:
 
 def _text(name: str) -> str:
     return _PACKAGE.joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
-def _interpreter() -> str:
-    """Vega's interpreter of expressions, published as a module: a page of one file has none."""
-    text = _text("report/pages/vendor/vega-interpreter.js")
-    text = text.replace(
-        "import { ascending, isString, DisallowedObjectProperties } from 'vega-util';",
-        "const { ascending, isString, DisallowedObjectProperties } = vega;",
-    )
-    text = text.replace(
-        "export { expression as expressionInterpreter };",
-        "globalThis.expressionInterpreter = expression;",
-    )
-    return f"(() => {{\n{text}\n}})();"

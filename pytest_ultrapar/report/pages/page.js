@@ -6,43 +6,11 @@ const page = (() => {
   const byId = (id) => document.getElementById(id);
   const ON_A_PAGE = 50;
 
-  // -- plots ---------------------------------------------------------------------------------------
+  // -- looks ---------------------------------------------------------------------------------------
 
   const isDark = () => {
     const chosen = document.documentElement.dataset.theme;
     return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  };
-
-  const colours = () => {
-    const ink = isDark() ? "#e6e8ea" : "#1d2126";
-    const line = isDark() ? "#343a41" : "#dcdfe3";
-    const axis = { labelColor: ink, titleColor: ink, domainColor: line, tickColor: line, gridColor: line };
-    return {
-      background: null,
-      axis,
-      legend: { labelColor: ink, titleColor: ink },
-      view: { stroke: line },
-      // Okabe and Ito's colours, which colour-blind people tell apart.
-      range: { category: ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a300", "#7f7f7f"] },
-      font: "system-ui, sans-serif",
-    };
-  };
-
-  // Vega-Lite warns that a plot with a height for each row does not fit a given one: nobody gave one.
-  const quiet = { level: () => quiet, error: () => quiet, warn: () => quiet, info: () => quiet, debug: () => quiet };
-
-  const draw = () => {
-    for (const [key, spec] of Object.entries(data.plots ?? {})) {
-      const place = byId(`plot-${key}`);
-      const width = Math.max(260, place.clientWidth - 8);
-      const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
-      const compiled = vegaLite.compile(sized, { config: colours(), logger: quiet }).spec;
-      // Without `ast` Vega would make functions of texts, which the page's policy forbids.
-      const flow = vega.parse(compiled, null, { ast: true });
-      const view = new vega.View(flow, { expr: globalThis.expressionInterpreter, renderer: "svg", hover: false });
-      place.replaceChildren();
-      view.initialize(place).runAsync();
-    }
   };
 
   const element = (tag, className, text) => {
@@ -270,9 +238,7 @@ const page = (() => {
 
   byId("theme").addEventListener("click", () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    draw();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   for (const select of document.querySelectorAll(".dimension")) {
     select.addEventListener("input", () => {
       for (const one of select.closest("section").querySelectorAll(".heat")) {
@@ -280,12 +246,28 @@ const page = (() => {
       }
     });
   }
-  let resized;
-  addEventListener("resize", () => {
-    clearTimeout(resized);
-    resized = setTimeout(draw, 150);
-  });
-  draw();
+
+  // -- what is pointed at --------------------------------------------------------------------------
+
+  // What a drawing says; one over time says it of the slice under the pointer.
+  const said = ({ dataset }, { left, width }, x) => {
+    const { tip, values, step } = dataset;
+    if (!values) return tip;
+    const slices = values.split("|");
+    const at = Math.min(slices.length - 1, Math.max(0, Math.floor(((x - left) / width) * slices.length)));
+    return `${tip}${slices[at]} at ${duration(at * step)}`;
+  };
+  const point = ({ target, clientX, clientY }) => {
+    const one = target.closest?.("[data-tip]");
+    const tip = byId("tip");
+    tip.hidden = !one;
+    if (!one) return;
+    tip.textContent = said(one, one.getBoundingClientRect(), clientX);
+    tip.style.left = `${Math.max(4, Math.min(clientX + 12, innerWidth - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${clientY > innerHeight / 2 ? clientY - tip.offsetHeight - 12 : clientY + 16}px`;
+  };
+  for (const how of ["pointermove", "pointerdown"]) addEventListener(how, point);
+  addEventListener("scroll", () => (byId("tip").hidden = true), true);
 
   return { data, element, duration, entries, row, told, talked, wrote, listed };
 })();

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.analysis.run_summary import all_of, read_summary
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.again import again_command
+from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
-    first_tokens_plot,
     lanes_plot,
     limit_uses_plot,
     limits_plot,
@@ -22,8 +26,8 @@ from pytest_ultrapar.report.pages.plots import (
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, summary_sections, waits_line
-from pytest_ultrapar.report.text import columns_of, counted, duration, percent
+from pytest_ultrapar.report.summary import SIMULATED, waits_line
+from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
 
@@ -37,6 +41,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 PAGE = "report.html"
+_ANSWERS = "All answers of a graded case together, without what it waited."
+_STREAMED = "How long after its request the first token of each streamed answer came."
+_MOST_SCORES = 3
+"""That have a tile; a table has all."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -65,23 +73,23 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     tables, state, goes_on = found or Readable(run_dir, "")
     manifest, summary = read_manifest(tables), read_summary(tables)
     if summary is None:
-        msg = f"{run_dir} has no results yet"
-        raise ConfigError(msg)
-    figures = read_figures(tables, manifest)
+        refuse(f"{run_dir} has no results yet")
+    figures, statistics = read_figures(tables, manifest), summary.statistics
     drawn = (
         passes_plot(figures.passes),
         costs_plot(figures.costs, manifest.currency),
         time_plot(summary.attribution, waits_line(manifest.lanes, summary.audit)),
         lanes_plot(figures.lanes),
         limit_uses_plot(figures.limit_uses),
-        limits_plot(figures.limits),
-        curves_plot(figures.curves),
-        first_tokens_plot(figures.first_tokens),
+        limits_plot(figures.limits, max((n.slice_s for n in figures.lanes), default=0) * N_SLICES),
+        curves_plot(figures.curves, "curves", "How long answers took", _ANSWERS),
+        curves_plot(figures.first_tokens, "first-tokens", "How long first tokens took", _STREAMED),
     )
     plots = [plot for plot in drawn if plot is not None]
     outcomes = figures.cases["outcome"].texts
     case_ids = figures.cases["case_id"]
     packed = pack(tables, case_ids)
+    is_others = manifest.asked_by_others or manifest.merged is not None
     data = {
         "cases": figures.cases,
         "params": figures.params,
@@ -91,13 +99,12 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "plots": {plot.key: plot.spec for plot in plots},
+        "again": None if is_others else again_command(manifest),
     }
     return framed(
         TEMPLATE,
         "report/pages/report.js",
         embedded(data),
-        draws=True,
         parts=packed.parts,
         n_left_out=packed.n_left_out,
         state=state,
@@ -105,11 +112,13 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         summary=summary,
         simulated=SIMULATED if summary.simulated else "",
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
+        suite=listed(figures.suites, 2),
+        outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
+        command="" if is_others else shlex.join(["pytest", *manifest.arguments]),
+        scores=_scores(summary),
         figures=figures,
         plots=plots,
-        sections=list(
-            summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
-        ),
+        sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
         beside_best=_beside_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
@@ -127,21 +136,23 @@ def _tiles(
         note += f" of {counted(statistics.n_graded, 'graded case')}"
         note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
+    for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
+        note = f"mean of {counted(score.n, 'graded case')}"
+        yield Tile(name, f"{score.mean:.3f}", note, f"results: score.{name}")
     yield Tile(
         "coverage",
         percent(statistics.coverage),
-        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')}",
+        f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'planned case')};"
+        f" {counts['infra']:,} infra, {counts['error']:,} error",
         "summary.json: statistics.coverage",
     )
-    lost = counts["infra"] + counts["error"]
-    yield Tile("without a grade", f"{lost:,}", "infra and error", "results: outcome")
     if statistics.makespan_s is not None:
         notes = [f"bound {duration(summary.bound_s)}"] if summary.bound_s is not None else []
         if _is_of_one_piece(manifest):
             notes.append(f"twice the repetitions: at most {duration(2 * statistics.makespan_s)}")
         value = duration(statistics.makespan_s)
         yield Tile("time", value, "; ".join(notes), "summary.json: statistics")
-    if summary.efficiency is not None:
+    if summary.efficiency is not None and statistics.n_timed > 1:
         bound_by = summary.binding or ""
         yield Tile("efficiency", percent(summary.efficiency), bound_by, "summary.json: efficiency")
     # A run that goes on has no word of its lanes yet.
@@ -158,8 +169,18 @@ def _tiles(
             notes.append(f"twice the repetitions: about {money(2 * summary.cost.total, currency)}")
         value = money(summary.cost.total, currency)
         yield Tile("cost", value, "; ".join(notes), "attempts: cost")
-    else:
-        yield Tile("cost", "not known", "the pool has no prices", "manifest.json: prices")
+
+
+def _scores(summary: RunSummary) -> Section:
+    """Mean scores by the first of what the summary counts by, as a rule the model."""
+    names = summary.statistics.scores
+    found = by_key((cell.names[0], cell) for cell in summary.cells)
+    means = {group: all_of(own).scores for group, own in found.items()}
+    rows = [
+        (group, *(f"{own[name].mean:.3f}" if name in own else "-" for name in names))
+        for group, own in means.items()
+    ]
+    return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:

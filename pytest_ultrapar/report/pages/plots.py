@@ -1,16 +1,20 @@
-"""The plots of a page as Vega-Lite specifications, with their figures as tables; pure data."""
+"""The plots of a page: tables, a column of which is drawn; pure data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+from markupsafe import Markup
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.pages.figures import QUANTILES
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
+from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.summary import PARTS
-from pytest_ultrapar.report.text import columns_of, duration, percent
+from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 
 if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Attribution
@@ -18,9 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.lanes import LaneUse, LimitLine, LimitUse
     from pytest_ultrapar.report.pages.models import ModelCost, PassAt
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""The name of the format; nothing is fetched from there."""
-_ROW_HEIGHT = 18
+_SHARES = Scale(0.0, 1.0)
+_NOTHING = frozenset({"", "0", "-", duration(0.0)})
 
 
 class Plot(msgspec.Struct, frozen=True):
@@ -29,68 +32,60 @@ class Plot(msgspec.Struct, frozen=True):
     Attributes:
         key: Its id on the page.
         note: What it shows, for who cannot see it, too.
-        source: Which table its numbers come from.
-        header: Of the same figures as a table.
+        header: Of the table; of a drawn column the axis.
+        rows: Names, drawings (`drawn`), and their figures.
     """
 
     key: str
     title: str
     note: str
-    source: str
-    spec: dict[str, Any]
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
 
-def _spec(height: int | dict[str, int], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"$schema": _SCHEMA, "width": "container", "height": height, **more}
-
-
-def _number(field: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    return {"field": field, "type": "quantitative", **more}
-
-
-def _names(field: str, most_wide: int = 260) -> dict[str, Any]:
-    axis = {"labelLimit": most_wide}
-    return {"field": field, "type": "nominal", "title": None, "axis": axis}
+def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
+    """A plot without the columns that say nothing in any row; None where there is no row."""
+    if not rows:
+        return None
+    names, *others = rows[0]
+    told = [names, *(one for one in others if {row[one] for row in rows} - _NOTHING)]
+    kept = [{name: row[name] for name in told} for row in rows]
+    return Plot(key, title, note, *columns_of(kept))
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
     """Lanes over time; None where nothing was sent."""
-    if not lanes:
-        return None
-    in_seats = all(lane.seats for lane in lanes)
-    used = []
-    for one in lanes:
-        most = one.seats if in_seats and one.seats else 1
-        used.append((one.lane, one.slice_s, [n / most for n in one.in_flight]))
-    spec = _heat("lane", used, "share of seats" if in_seats else "in flight")
-    axis = spec["layer"][0]["encoding"]["y"]
-    spec["layer"] += [*_marks(lanes, axis)]
-    header, rows = columns_of(
-        [
-            {
-                "lane": one.lane,
-                "requests": f"{one.n:,}",
-                "seats": str(one.seats or "-"),
-                "most in flight": f"{max(one.in_flight):.1f}",
-                "refused": f"{len(one.refused_at_s):,}",
-                "pauses": f"{one.pauses:,}",
-                "paused for": duration(one.paused_s),
-                "breaker opened": f"{one.n_opened:,}",
-            }
-            for one in lanes
-        ]
-    )
-    return Plot(
+    most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
+    in_seats = all(one.seats for one in lanes)
+    rows = [
+        {
+            "lane": one.lane,
+            axis("seconds", Scale(0.0, one.slice_s * N_SLICES)): strip(
+                [n / (one.seats if in_seats and one.seats else most) for n in one.in_flight],
+                [f"{n:.3g} in flight" for n in one.in_flight],
+                f"{one.lane}{f', {one.seats} seats' if one.seats else ''}: ",
+                one.slice_s,
+                ticks=[min(N_SLICES - 1, int(at_s / one.slice_s)) for at_s in one.refused_at_s],
+                spans=[
+                    *(("paused", *span) for span in one.pauses_at_s),
+                    *(("opened", *span) for span in one.opened_at_s),
+                ],
+            ),
+            "requests": f"{one.n:,}",
+            "seats": str(one.seats or "-"),
+            "most in flight": f"{max(one.in_flight):.1f}",
+            "refused": f"{len(one.refused_at_s):,}",
+            "pauses": f"{one.pauses:,}",
+            "paused for": duration(one.paused_s),
+            "breaker opened": f"{one.n_opened:,}",
+        }
+        for one in lanes
+    ]
+    return plot_of(
         "lanes",
         "Lanes over time",
-        "How many requests each lane had in flight. Red marks are refusals; the line below is grey "
-        "while a lane paused, and red while its breaker was open.",
-        "attempts: t_send_s, t_end_s, outcome; pauses: t_s, t_end_s, cause; "
-        "manifest.json: pool_limits, pool_lanes",
-        spec,
-        header,
+        "How many requests each lane had in flight, of its seats where all are known. Red marks are"
+        " refusals; the line below is grey while a lane paused, red while its breaker was open.",
         rows,
     )
 
@@ -105,306 +100,160 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
     if found is None:
         return None
     said = f" {waited[0].upper()}{waited[1:]}." if waited else ""
-    parts = [
-        (part, getattr(found.run, name))
+    parts = {
+        part: s
         for name, part in {"used_s": "bound", **PARTS}.items()
-        if getattr(found.run, name) >= found.makespan_s / 1000
+        if (s := getattr(found.run, name)) >= found.makespan_s / 1000
+    }
+    scale = up_to(parts.values())
+    rows = [
+        {
+            "part": part,
+            axis("seconds", scale): bar(
+                scale, s, f"{part}: {duration(s)}", "bound" if part == "bound" else "over"
+            ),
+            "time": duration(s),
+            "share": f"{s / found.makespan_s:.1%}",
+        }
+        for part, s in parts.items()
     ]
-    bound = {"test": "datum.part === 'bound'", "value": "#2a9d8f"}
-    spec = _spec(
-        {"step": 26},
-        data={"values": [{"part": part, "seconds": round(s, 3)} for part, s in parts]},
-        mark={"type": "bar", "cornerRadiusEnd": 3},
-        encoding={
-            "y": {**_names("part", 200), "sort": None},
-            "x": _number("seconds"),
-            "color": {"condition": bound, "value": "#e9a03b"},
-        },
-    )
-    return Plot(
+    return plot_of(
         "time",
         "Where the time went",
         f"No schedule could have saved the bound, with answers as slow as these.{said}",
-        "summary.json: attribution; manifest.json: lanes",
-        spec,
-        ("part", "time", "share"),
-        [(part, duration(s), f"{s / found.makespan_s:.1%}") for part, s in parts],
+        rows,
     )
 
 
 def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
     """How full limits were over time; None where there were none."""
-    if not uses:
-        return None
-    used = [(one.limit, one.slice_s, one.shares) for one in uses]
-    return Plot(
+    rows = [
+        {
+            "limit": one.limit,
+            axis("seconds", Scale(0.0, one.slice_s * N_SLICES)): strip(
+                one.shares, [f"{n:.0%}" for n in one.shares], f"{one.limit}: ", one.slice_s
+            ),
+            "on the mean": percent(sum(one.shares) / len(one.shares)),
+            "at most": percent(max(one.shares)),
+        }
+        for one in uses
+    ]
+    return plot_of(
         "limit-uses",
         "Limits over time",
         "How much of each limit was used; of limits that lanes share by all of them.",
-        "attempts: t_send_s, t_end_s, tokens; manifest.json: pool_limits, pool_lanes",
-        _heat("limit", used, "share of the limit"),
-        ("limit", "on the mean", "at most"),
-        [
-            (one.limit, percent(sum(one.shares) / len(one.shares)), percent(max(one.shares)))
-            for one in uses
-        ],
+        rows,
     )
 
 
-def _heat(
-    row: str, used: Iterable[tuple[str, float, Sequence[float]]], title: str
-) -> dict[str, Any]:
-    """Rows over time: the name of each, the seconds of a slice, and what was used in its slices."""
-    slices = [
-        {
-            row: name,
-            "from": round(number * slice_s, 3),
-            "to": round((number + 1) * slice_s, 3),
-            "used": round(n, 4),
-        }
-        for name, slice_s, values in used
-        for number, n in enumerate(values)
-        if n
-    ]
-    colour = _number(
-        "used",
-        title=title,
-        scale={"scheme": "viridis", "domainMin": 0},
-        legend={"orient": "bottom", "gradientLength": 160},
-    )
-    layer = {
-        "data": {"values": slices},
-        "mark": {"type": "rect"},
-        "encoding": {
-            "x": _number("from", title="seconds"),
-            "x2": {"field": "to"},
-            "y": _names(row),
-            "color": colour,
-        },
-    }
-    return _spec({"step": _ROW_HEIGHT}, layer=[layer])
+def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
+    """Estimated limits over time; None where none was estimated.
 
-
-def _marks(lanes: Sequence[LaneUse], axis: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Layers that mark when lanes paused, had their breaker open, and were refused."""
-    for spans, said, colour in (
-        ([one.pauses_at_s for one in lanes], "paused", "#9aa0a6"),
-        ([one.opened_at_s for one in lanes], "breaker open", "#d1495b"),
-    ):
-        values = [
-            {"lane": one.lane, "from": begin_s, "to": end_s, "what": said}
-            for one, own in zip(lanes, spans, strict=True)
-            for begin_s, end_s in own
+    Args:
+        limits: They.
+        end_s: When the run's last request ended, in seconds from its first.
+    """
+    slice_s = max([end_s, 1e-6, *(one.at_s[-1] for one in limits)]) / N_SLICES
+    most = max((max(one.workers) for one in limits), default=1)
+    rows = []
+    for one in limits:
+        known = [bisect_right(one.at_s, slice_s * n + 1e-9) for n in range(1, N_SLICES + 1)]
+        allowed = [one.workers[max(0, at - 1)] for at in known]
+        tips = [
+            f"{n}{f', {one.reasons[at - 1]}' if at > before else ''}"
+            for n, before, at in zip(allowed, [0, *known], known, strict=False)
         ]
-        if values:
-            yield {
-                "data": {"values": values},
-                "mark": {"type": "rule", "color": colour, "strokeWidth": 3, "yOffset": 7},
-                "encoding": {
-                    "x": _number("from"),
-                    "x2": {"field": "to"},
-                    "y": axis,
-                    "tooltip": [{"field": name} for name in ("lane", "what", "from", "to")],
-                },
+        rows.append(
+            {
+                "limit": one.limit,
+                axis("seconds", Scale(0.0, slice_s * N_SLICES)): strip(
+                    [n / most for n in allowed], tips, f"{one.limit} allowed ", slice_s
+                ),
+                "changes": f"{len(one.workers):,}",
+                "at first": f"{one.workers[0]:,}",
+                "at last": f"{one.workers[-1]:,}",
+                "last reason": one.reasons[-1],
             }
-    refused = [{"lane": one.lane, "at": at_s} for one in lanes for at_s in one.refused_at_s]
-    if refused:
-        yield {
-            "data": {"values": refused},
-            "mark": {"type": "tick", "color": "#d1495b", "thickness": 2},
-            "encoding": {"x": _number("at"), "y": axis},
-        }
-
-
-def limits_plot(limits: Sequence[LimitLine]) -> Plot | None:
-    """Estimated limits over time; None where none was estimated."""
-    if not limits:
-        return None
-    values = [
-        {"limit": one.limit, "at": at_s, "allowed": n, "why": why}
-        for one in limits
-        for at_s, n, why in zip(one.at_s, one.workers, one.reasons, strict=True)
-    ]
-    spec = _spec(
-        260,
-        data={"values": values},
-        mark={"type": "line", "interpolate": "step-after", "point": True},
-        encoding={
-            "x": _number("at", title="seconds"),
-            "y": _number("allowed", title="allowed in flight"),
-            "color": _colour_of("limit"),
-        },
-    )
-    return Plot(
+        )
+    return plot_of(
         "limits",
         "Estimated limits over time",
-        "How many requests each limit allowed in flight; every point is a change.",
-        "limits: t_s, workers, reason",
-        spec,
-        ("limit", "changes", "at first", "least", "most", "at last", "last reason"),
-        [
-            (
-                one.limit,
-                f"{len(one.workers):,}",
-                f"{one.workers[0]:,}",
-                f"{min(one.workers):,}",
-                f"{max(one.workers):,}",
-                f"{one.workers[-1]:,}",
-                one.reasons[-1],
-            )
-            for one in limits
-        ],
+        f"How many requests each limit allowed in flight, of {most}; a tip says why it changed.",
+        rows,
     )
 
 
-def curves_plot(curves: Sequence[Curve]) -> Plot | None:
-    """How long cases took; None where none was answered."""
-    return _distribution(
-        curves,
-        "cases",
-        key="curves",
-        title="How long answers took",
-        note="Share of graded cases whose answers took at most so long, all of a case together,"
-        " without what it waited.",
-        source="results: service_s",
-    )
+def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plot | None:
+    """How long something took; None where nothing did.
 
-
-def first_tokens_plot(curves: Sequence[Curve]) -> Plot | None:
-    """How long first tokens took; None where nothing was streamed."""
-    return _distribution(
-        curves,
-        "answers",
-        key="first-tokens",
-        title="How long first tokens took",
-        note="Share of streamed answers whose first token came at most so long after the request.",
-        source="attempts: t_send_s, t_first_token_s",
-    )
-
-
-def _distribution(
-    curves: Sequence[Curve], counted: str, *, key: str, title: str, note: str, source: str
-) -> Plot | None:
-    if not curves:
-        return None
-    values = [
-        {"model": one.model, "seconds": round(s, 4), "share": k / QUANTILES}
-        for one in curves
-        for k, s in enumerate(one.seconds)
-    ]
-    spec = _spec(
-        260,
-        data={"values": values},
-        mark={"type": "line", "interpolate": "step-after", "strokeWidth": 2},
-        encoding={
-            "x": _number("seconds"),
-            "y": _number("share", title=f"share of {counted}", axis={"format": "%"}),
-            "color": _colour_of("model"),
-        },
-    )
-    return Plot(
-        key,
-        title,
-        note,
-        source,
-        spec,
-        ("model", counted, "p50", "p95", "longest"),
-        [
-            (
-                one.model,
-                f"{one.n:,}",
-                *(duration(s) for s in (one.seconds[QUANTILES // 2], one.p95_s, one.seconds[-1])),
-            )
-            for one in curves
-        ],
-    )
+    Args:
+        curves: How long it took.
+        key: Of the plot.
+        title: Of the plot.
+        what: What took so long, a sentence.
+    """
+    scale = up_to(one.p95_s for one in curves)
+    rows = []
+    for one in curves:
+        times_s = (one.p50_s, one.p95_s, one.longest_s)
+        said = dict(zip(("p50", "p95", "longest"), map(duration, times_s), strict=True))
+        tip = f"{one.model}: {', '.join(map(' '.join, said.items()))}"
+        drawn = interval(scale, one.p50_s, one.shortest_s, one.p95_s, tip)
+        rows.append({"model": one.model, axis("seconds", scale): drawn, "n": f"{one.n:,}", **said})
+    note = f"{what} The point is the median; the line ends where 95 % took no longer."
+    return plot_of(key, title, note, rows)
 
 
 def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     """What a solved case cost by model; None where no cost is known."""
-    if not costs:
-        return None
-    values = [
-        {"model": one.model, "cost": one.per_solved} for one in costs if one.per_solved is not None
-    ]
-    spec = _spec(
-        {"step": 26},
-        data={"values": values},
-        mark={"type": "bar", "cornerRadiusEnd": 3, "color": "#0072b2"},
-        encoding={
-            "y": _names("model"),
-            "x": _number("cost", title=f"{currency} for each solved case"),
-        },
-    )
-    return Plot(
+    scale = up_to(one.per_solved or 0.0 for one in costs)
+    rows = []
+    for one in costs:
+        each = one.per_solved
+        said = "-" if each is None else money(each, currency)
+        drawn = bar(scale, each or 0.0, f"{one.model}: {said}")
+        rows.append(
+            {
+                "model": one.model,
+                axis(f"{currency} for each solved case", scale): drawn,
+                "for each solved case": said,
+                "cost": money(one.cost, currency),
+                "solved": f"{one.n_solved:,}",
+                "cases of unknown cost": f"{one.n_unknown:,}",
+            }
+        )
+    return plot_of(
         "costs",
         "What a solved case cost",
         "Of each model, the cost of all its cases by the number of those that were solved; without"
         " roles and without requests that got no answer.",
-        "results: cost, outcome, model",
-        spec,
-        ("model", "cost", "solved", "for each solved case", "cases of unknown cost"),
-        [
-            (
-                one.model,
-                money(one.cost, currency),
-                f"{one.n_solved:,}",
-                "-" if one.per_solved is None else money(one.per_solved, currency),
-                f"{one.n_unknown:,}",
-            )
-            for one in costs
-        ],
+        rows,
     )
 
 
 def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
-    """pass@k by model; None where cells have no repetitions."""
-    if not passes:
-        return None
-    x = _number("k", title="k", axis={"tickMinStep": 1}, scale={"zero": False, "nice": False})
-    interval = {
-        "transform": [{"filter": "datum.low !== null"}],
-        "mark": {"type": "rule", "opacity": 0.5},
-        "encoding": {"y": _number("low"), "y2": {"field": "high"}},
-    }
-    means = {
-        "mark": {"type": "line", "point": True},
-        "encoding": {"y": _number("value", title="pass@k", axis={"format": "%"})},
-    }
-    spec = _spec(
-        260,
-        data={"values": [msgspec.to_builtins(one) for one in passes]},
-        encoding={"x": x, "color": _colour_of("model")},
-        layer=[interval, means],
-    )
-    return Plot(
+    """pass@k by model, best first; None where cells have no repetitions."""
+    by_model = by_key((one.model, one) for one in passes)
+    ks = sorted({one.k for one in passes})
+    rows = []
+    for model, own in sorted(by_model.items(), key=lambda both: -both[1][0].value):
+        cells = {one.k: _pass_cell(one) for one in own}
+        rows.append({"model": model, **{f"k = {k}": cells.get(k, "-") for k in ks}})
+    return plot_of(
         "passes",
         "Solved in one of k repetitions",
         "pass@k: the chance that of k repetitions of a cell at least one is solved, the mean over"
-        " cells; with its interval at 95 %. pass@1 counts each cell once and the solved share above"
-        " each case, so the two and their intervals may differ a little.",
-        "results: outcome, model, repeat",
-        spec,
-        ("model", "k", "cells", "pass@k", "95 % interval"),
-        [
-            (
-                one.model,
-                str(one.k),
-                f"{one.n:,}",
-                percent(one.value),
-                "-"
-                if one.low is None or one.high is None
-                else f"{percent(one.low)} to {percent(one.high)}",
-            )
-            for one in passes
-        ],
+        " cells; with its interval at 95 %, from 0 to 100 %. pass@1 counts each cell once and the"
+        " solved share above each case, so the two and their intervals may differ a little.",
+        rows,
     )
 
 
-def _colour_of(field: str) -> dict[str, Any]:
-    return {
-        "field": field,
-        "type": "nominal",
-        "title": None,
-        "legend": {"orient": "bottom", "columns": 3, "labelLimit": 260},
-    }
+def _pass_cell(one: PassAt) -> Markup:
+    bounds = ""
+    if one.low is not None and one.high is not None:
+        bounds = f"{100 * one.low:.0f}\u2013{100 * one.high:.0f}"
+    tip = f"{one.model}, pass@{one.k} {percent(one.value)}, {counted(one.n, 'cell')}"
+    return Markup("<b>{:.0f} %</b> {}{}").format(
+        100 * one.value, bounds, interval(_SHARES, one.value, one.low, one.high, tip)
+    )

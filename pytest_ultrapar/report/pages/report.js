@@ -18,6 +18,12 @@
       `${line.tokens} tokens`, ...(line.cost == null ? [] : [`cost ${line.cost}`]),
     ];
     place.append(element("p", "quiet", facts.join("; ")));
+    // A name that was cut is none.
+    if (data.again !== null && !line.name.endsWith(" characters]")) {
+      const again = element("p", "quiet", "to run it again: ");
+      again.append(element("code", "", `${data.again} '${line.name.replaceAll("'", `'"'"'`)}'`));
+      place.append(again);
+    }
     if (began.length) place.append(element("p", "quiet times", `where its time went: ${began.join("; ")}`));
     if (line.error) place.append(wrote(line.error));
     place.append(...talked(await told(line.shard, line.case_id)));

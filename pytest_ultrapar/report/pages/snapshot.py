@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
-from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
@@ -66,8 +66,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         return
     if not (run_dir / MANIFEST_NAME).exists():
         how = "has not planned its cases yet" if goes_on else "ended before its first case"
-        msg = f"{run_dir} {how}: there is nothing to show"
-        raise ConfigError(msg)
+        refuse(f"{run_dir} {how}: there is nothing to show")
     with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
         copy = Path(folder) / run_dir.name
         now = datetime.now(UTC)
@@ -81,7 +80,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
-        n_done = f"{statistics.n_final:,} of {statistics.n_planned:,} cases"
+        n_done = f"{statistics.n_answered:,} of {statistics.n_planned:,} cases"
         yield Readable(
             copy,
             f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"

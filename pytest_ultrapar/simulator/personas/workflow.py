@@ -31,11 +31,7 @@ _ASKS = 0.08
 """Chance that a repairing model asks about a tool that it is about to call for the first time."""
 _REASONS_ONLY = 0.25
 _CALL = "<tool_call>"
-_PROSE = (
-    "Let me see. The next thing to do is this:\n",
-    "I go on with the task.\n\n",
-    "Sure! ",
-)
+_PROSE = ("Let me see. The next thing to do is this:\n", "I go on with the task.\n\n", "Sure! ")
 
 
 def obedient(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:

@@ -68,11 +68,7 @@ class _WireRequest(msgspec.Struct, rename="camel"):
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
-_FINISH_REASONS = {
-    "stop": "STOP",
-    "length": "MAX_TOKENS",
-    "tool_calls": "STOP",
-}
+_FINISH_REASONS = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP"}
 _STREAM = ":streamGenerateContent"
 
 

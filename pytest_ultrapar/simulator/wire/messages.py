@@ -64,11 +64,7 @@ class _WireRequest(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
-_STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
 class Messages:

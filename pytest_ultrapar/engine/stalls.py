@@ -1,0 +1,78 @@
+"""What keeps the loop of all episodes from turning: code of the suite, seen where it stands then.
+
+A thread looks at the loop's thread when a beat of the loop is late, and else sleeps: ten wakes of
+20 us a second are all that it costs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections import defaultdict
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.system.clock import CpuWaits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+STALL_S = 0.1
+_STEP_S = 0.02
+"""Between two looks at a loop that stands."""
+_NOT_OF_SUITES = (
+    str(Path(__file__).parents[1]) + os.sep,
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
+    "<",
+)
+
+
+def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> dict[str, float]:
+    """Look at the thread that calls this, until it has ended.
+
+    Args:
+        overdue: As that of `LoopLag`.
+        ended: Set when it has.
+
+    Returns:
+        Seconds by the place at which they are lost, such as `answer (test_words.py:12)`.
+    """
+    lost: defaultdict[str, float] = defaultdict(float)
+    loop, folder = threading.get_ident(), str(Path.cwd())
+    waits = CpuWaits()  # what was ready to run and had no CPU was kept by other processes
+
+    def watch() -> None:
+        wait_s, known, said_s, waited_s, before_s = STALL_S, 0.0, 0.0, 0.0, 0.0
+        while not ended.wait(wait_s):
+            beat, late_s = overdue()
+            if beat != known:
+                known, said_s, before_s = beat, 0.0, waited_s
+            try:
+                waited_s = waits.total_s()
+            except ProcessLookupError:  # the loop's thread is gone
+                break
+            stood_s = late_s - (waited_s - before_s)
+            wait_s = max(_STEP_S, STALL_S - stood_s)
+            if stood_s < STALL_S:
+                continue
+            if place := place_in_suite(sys._current_frames().get(loop), folder):  # noqa: SLF001
+                lost[place] += stood_s - said_s
+            said_s = stood_s
+        waits.close()
+
+    Thread(target=watch, name="ultrapar-stalls", daemon=True).start()
+    return lost
+
+
+def place_in_suite(frame: FrameType | None, folder: str) -> str:
+    """Function, file and line of the suite's code that a thread's frame stands in, or empty."""
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    name = os.path.relpath(frame.f_code.co_filename, folder)
+    return f"{frame.f_code.co_qualname} ({name}:{frame.f_lineno})"

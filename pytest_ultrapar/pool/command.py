@@ -1,0 +1,64 @@
+"""`ultrapar init`: writes the pool file that models without a pool stand for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ultrapar.pool.fields import Location
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "init"
+SUMMARY = "write a pool.toml of the models that the environment has"
+DESCRIPTION = """\
+Write the pool file that pytest --ultrapar-model WORD stands for. Without a word: of each vendor
+whose key is set, and of each server of this machine that answers where vLLM and ollama do. Keys
+stand there by the names of their variables, no vendor is asked, and no file is ever written twice.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `ultrapar init`."""
+    parser.add_argument("file", nargs="?", default="pool.toml", help="default: %(default)s")
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="VENDOR/NAME such as openai/gpt-5-mini, or a server of this machine such as "
+        "http://localhost:8000/v1; may be repeated (default: what the environment has)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file and say what is in it.
+
+    Raises:
+        ConfigError: A word names no model, nothing was found, or the file is there.
+    """
+    from pytest_ultrapar.pool.config import load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
+    from pytest_ultrapar.pool.setting_values import Overrides  # noqa: PLC0415
+    from pytest_ultrapar.pool.vendors import named, of_environment, pool_text  # noqa: PLC0415
+
+    file, where = arguments.file, Location("--model")
+    models = [named(where, word, os.environ) for word in arguments.model]
+    models = models or [*of_environment(os.environ)]
+    if not models:
+        where.refuse(
+            "is needed, such as openai/gpt-5-mini: no key of a known vendor is set (OPENAI_API_KEY "
+            "and so on), and no server answers where vLLM and ollama do"
+        )
+    text = pool_text(models)
+    pool = load_pool(file, text=text, environ={}, overrides=Overrides())
+    try:
+        with Path(file).open("x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        Location(file).refuse("is there, and stays as it is; name another: ultrapar init FILE")
+    print(f"{file} has {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
+    print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
+    return 0

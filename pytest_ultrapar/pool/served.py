@@ -1,0 +1,85 @@
+"""What servers of this machine serve, as their `GET /models` says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pytest_ultrapar.pool.fields import Location, check_api_name, shown_text
+from pytest_ultrapar.pool.model import SERVED
+
+if TYPE_CHECKING:
+    from pytest_ultrapar.pool.model import Instance, Pool, Provider
+
+_MOST_BYTES = 1024 * 1024
+
+
+def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> list[str]:
+    """The names of the models of a server without a key, in its order, whatever they are made of.
+
+    Args:
+        base_url: An address of http, which is this machine's.
+        timeout_s: How long each step of the way may take.
+        how: What a message goes on with.
+
+    Raises:
+        ConfigError: It does not say.
+    """
+    from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
+
+    parts, where = urlsplit(base_url), Location(f"{base_url}/models")
+    connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
+    try:
+        connection.request("GET", f"{parts.path}/models")
+        with connection.getresponse() as answer:
+            told = json.loads(answer.read(_MOST_BYTES))
+        return [str(one["id"]) for one in told["data"]]
+    except OSError as error:
+        where.refuse(f"no server answers ({error.strerror or error}){how}")
+    except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
+        where.refuse(f"what answers does not say which models it has{how}")
+    finally:
+        connection.close()
+
+
+def unnamed(pool: Pool) -> set[str]:
+    """The models that a server has yet to name."""
+    models = (model for provider in pool.providers for model in provider.models)
+    return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
+
+
+def with_served_names(pool: Pool) -> Pool:
+    """The pool with what servers call the models that it leaves to them (`SERVED`).
+
+    Only servers of the pool's lanes are asked, so it may be given a part of them.
+
+    Raises:
+        ConfigError: A server does not answer, or has not one model alone.
+    """
+    asked = {(lane.provider, lane.instance) for lane in pool.lanes}
+
+    def named(provider: Provider, one: Instance) -> Instance:
+        if one.api_name != SERVED or (provider.name, one.name) not in asked:
+            return one
+        return replace(one, api_name=_only_model(one.base_url))
+
+    def settled(provider: Provider) -> Provider:
+        models = (
+            replace(model, instances=tuple(named(provider, one) for one in model.instances))
+            for model in provider.models
+        )
+        return replace(provider, models=tuple(models))
+
+    return replace(pool, providers=tuple(map(settled, pool.providers)))
+
+
+def _only_model(base_url: str) -> str:
+    how = f"name one: {base_url}#NAME, or api_name in the pool"
+    names = served_models(base_url, how=f"; start it, or {how}")
+    where = Location(f"{base_url}/models")
+    if len(names) != 1:
+        has = shown_text(", ".join(names)) or "none"
+        where.refuse(f"has {len(names)} models ({has}); {how}")
+    return check_api_name(where, names[0])

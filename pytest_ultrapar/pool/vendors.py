@@ -1,0 +1,198 @@
+"""Models that are named without a pool, and the pool file that they stand for.
+
+`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` one of a server of this
+machine. Each keeps that name in results, without `http://` and `/v1`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.fields import Location, check_name, looks_like_secret, shown
+from pytest_ultrapar.pool.model import SERVED, Pool
+from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
+from pytest_ultrapar.pool.served import served_models
+from pytest_ultrapar.records import by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_WAYS = 'VENDOR/NAME such as "openai/gpt-5-mini", or a server such as "http://localhost:8000/v1"'
+
+
+@functools.cache
+def vendors() -> dict[str, dict[str, Any]]:
+    """`vendors.toml`, whose beginning says what it has, by the vendors' names."""
+    import tomllib  # noqa: PLC0415 - only where a model is named so
+
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+class Named(NamedTuple):
+    """A model that was named without a pool.
+
+    Attributes:
+        provider: Of the pool that it stands for.
+        model: Its name in results.
+        api_name: Its name at the API; `SERVED` for a server's only one.
+        base_url: Where it is.
+        variable: Of the environment, which holds the key; None for a server that needs none.
+    """
+
+    provider: str
+    model: str
+    api_name: str
+    base_url: str
+    variable: str | None = None
+
+
+def is_address(word: str) -> bool:
+    """Whether a word names a model without a pool."""
+    return "://" in word or word.partition("/")[0] in vendors()
+
+
+def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
+    """The model that a word names.
+
+    Args:
+        location: Where the word stands, for messages.
+        word: What was written.
+        environ: The environment's variables; which of them hold keys, and perhaps addresses.
+
+    Raises:
+        ConfigError: It names none. Nothing that may be a secret is shown.
+    """
+    if "://" in word:
+        return _at_server(location, word)
+    vendor, _, name = word.partition("/")
+    if vendor not in vendors() or not name:
+        location.refuse(
+            f"must be {_WAYS} where there is no pool (got {shown(word)}); vendors are "
+            f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
+        )
+    _checked(location, name)
+    return named_of(vendor, name, environ)
+
+
+def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
+    """The model of that name of a vendor.
+
+    Raises:
+        ConfigError: What the environment says of the vendor's address is none.
+    """
+    known, moved = vendors()[vendor], f"{vendor.upper()}_BASE_URL"
+    base_url = environ.get(moved, "").strip() or known["base_url"]
+    check_base_url(Location("environment", moved), base_url)
+    variable = next((one for one in known["keys"] if environ.get(one, "").strip()), None)
+    if not all(is_local(host_of(url)) for url in (base_url, known["base_url"])):
+        variable = variable or known["keys"][0]
+    return Named(vendor, f"{vendor}/{name.strip('/')}", name, base_url, variable)
+
+
+def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
+    """What the environment has: of each vendor whose key is set, and of each server that answers.
+
+    Args:
+        environ: As of `named`.
+
+    Raises:
+        ConfigError: As of `named_of`.
+    """
+    for vendor, known in vendors().items():
+        one = named_of(vendor, known.get("model", ""), environ)
+        if one.api_name and environ.get(str(one.variable), "").strip():
+            yield one
+        elif not one.api_name and one.base_url.startswith("http:"):
+            served: list[str] = []
+            with suppress(ConfigError):
+                served = served_models(one.base_url, timeout_s=1.0)
+            for name in served:
+                # One that has other letters can be named by its server's address.
+                with suppress(ConfigError):
+                    yield named(Location(vendor), f"{vendor}/{name}", environ)
+
+
+def _at_server(location: Location, word: str) -> Named:
+    url, _, name = word.partition("#")
+    url = check_base_url(location, url)
+    if not is_local(host_of(url)):
+        location.refuse(
+            f"must be a server of this machine, which needs no key (got host "
+            f"{shown(host_of(url))}); for another one set OPENAI_BASE_URL and OPENAI_API_KEY and "
+            "write openai/NAME, or write a pool"
+        )
+    if url.count("/") == 2:  # noqa: PLR2004 - those of http://
+        url += "/v1"
+    place = _checked(location, address_of(url).partition("://")[2].removesuffix("/v1"))
+    provider = place.replace("/", ":")
+    if not name:
+        if not url.startswith("http:"):
+            location.refuse("must name its model, #NAME: only a server of http:// is asked for it")
+        return Named(provider, place, SERVED, url)
+    return Named(provider, f"{place}/{_checked(location, name)}", name, url)
+
+
+def _checked(location: Location, name: str) -> str:
+    for part in (name := name.strip("/")).split("/"):
+        if looks_like_secret(part):
+            location.refuse("must name a model (got what looks like a secret, which is not shown)")
+        check_name(location, part)
+    return name
+
+
+def named_pool(
+    option: str, words: Iterable[str], environ: Mapping[str, str], overrides: Overrides
+) -> Pool:
+    """The pool that words stand for.
+
+    Args:
+        option: Which option gave them, for messages.
+        words: As of `named`.
+        environ: As there.
+        overrides: What the command line says of the pool.
+
+    Raises:
+        ConfigError: As there.
+    """
+    text = pool_text(named(Location(option), word, environ) for word in words)
+    return load_pool(option, text=text, environ=environ, overrides=overrides)
+
+
+def pool_text(models: Iterable[Named]) -> str:
+    """The pool file that models stand for: adaptive limits, prices of the book if it is there."""
+    of_provider = by_key((one.provider, one) for one in dict.fromkeys(models))
+    lines = ["schema = 1", "", "[pool]", 'rate_mode = "adaptive"']
+    # The book knows servers by their hosts.
+    is_sold = any(not is_local(host_of(own[0].base_url)) for own in of_provider.values())
+    if is_sold and find_spec("genai_prices"):
+        lines.append('prices = "genai-prices"')
+    for provider, own in of_provider.items():
+        known, variable = vendors().get(provider, {"api": "openai"}), own[0].variable
+        key = {"name": "key0"} | ({"env": variable} if variable else {})
+        table = {"name": provider, "api": known["api"], "base_url": own[0].base_url, "keys": [key]}
+        if "parameters" in known:
+            table["parameters"] = known["parameters"]
+        lines += ["", "[[provider]]", *(f"{name} = {_toml(one)}" for name, one in table.items())]
+        for one in own:
+            # It stands in ids, of which `/` separates the parts.
+            own_name = provider if one.api_name == SERVED else one.api_name.strip("/")
+            instance = {"name": re.sub(r"[^\w.:-]", ":", own_name), "api_name": one.api_name}
+            lines += ["", "[[provider.model]]", f"name = {_toml(one.model)}"]
+            lines.append(f"instances = [{_toml(instance)}]")
+    return "\n".join((*lines, ""))
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(one)}' for name, one in value.items())} }}"
+    return json.dumps(value)

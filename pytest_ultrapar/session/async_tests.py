@@ -1,0 +1,86 @@
+"""An async test that takes `llm` is a case: its body is the episode, its item says what that said.
+
+pytest and all plugins see a plain function in its place, so those for asyncio leave it alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ultrapar.session.prefetch import ATTRIBUTE, Prefetched, prefetched_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_ultrapar.session.prefetch import PrefetchFunction
+
+_OTHERS = frozenset({"anyio", "asyncio", "trio"})
+"""Marks that ask another plugin to run a coroutine, which warns or fails where there is none."""
+
+
+class AsyncTests:
+    """The plugin that collects them.
+
+    Registered when pytest is configured, and so asked before the plugins that are installed.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(
+        self,
+        collector: pytest.Module | pytest.Class,
+        name: str,
+        obj: Any,  # noqa: ANN401 - whatever a module has
+    ) -> list[pytest.Item] | None:
+        """Collect the plain function in the test's place. Called for each name of a module."""
+        # By its exact type: to ask another object of a module anything may run its code.
+        if type(obj) is not FunctionType or not _takes_llm(obj):
+            return None
+        if not collector.istestfunction(obj, name):
+            return None
+        setattr(collector.obj, name, _stand_in(obj))
+        made: list[pytest.Item] | None = collector.ihook.pytest_pycollect_makeitem(
+            collector=collector, name=name, obj=getattr(collector.obj, name)
+        )
+        if made and not prefetched_of(made[0]):
+            # `llm` is a fixture or parameter of the suite's own, and the test is another plugin's.
+            setattr(collector.obj, name, obj)
+            return None
+        for item in made or ():
+            if type(item) is pytest.Function and any(map(item.get_closest_marker, _OTHERS)):
+                item.__class__ = _Unmarked
+        return made
+
+
+def _takes_llm(function: FunctionType) -> bool:
+    if not inspect.iscoroutinefunction(function):
+        return False
+    # Not by its signature, for which annotations of other plugins' tests would have to resolve.
+    code = getattr(inspect.unwrap(function), "__code__", function.__code__)
+    return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _stand_in(function: PrefetchFunction) -> Callable[..., object]:
+    prefetched = Prefetched.of(function, is_test=True)
+
+    @wraps(function)
+    def stand_in(*_: object, **__: object) -> object:
+        __tracebackhide__ = True
+        from pytest_ultrapar.session.body_result import say_again  # noqa: PLC0415 - with a pool only
+
+        return say_again(prefetched)
+
+    setattr(stand_in, ATTRIBUTE, prefetched)
+    return stand_in
+
+
+class _Unmarked(pytest.Function):
+    """A test whose marks for other plugins those do not find."""
+
+    def get_closest_marker(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as pytest's
+        """As of any item, but for those marks."""
+        return default if name in _OTHERS else super().get_closest_marker(name, default)

@@ -1,0 +1,221 @@
+"""What an async test said of its model: kept as the value of its episode, and said again.
+
+Its body runs ahead of its item, in the engine's thread, and perhaps in a session before this one.
+So what it graded and what it raised is kept as data. An exception that is made of data again says
+what it said, and its traceback has the same lines: pytest shows it as any other.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from traceback import walk_tb
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.apis.failure import beginning
+from pytest_ultrapar.engine.endpoints import without_surrogates
+from pytest_ultrapar.engine.episode import end_of_fault
+from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.report.text import harmless
+from pytest_ultrapar.session import prefetch
+from pytest_ultrapar.session.prefetch import WRONG_ANSWERS, Graded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.session.prefetch import Prefetched
+
+_OUTCOMES = {
+    f"{kind.__module__}:{kind.__qualname__}": kind
+    for kind in (pytest.fail.Exception, pytest.xfail.Exception)
+}
+"""pytest says of some that they are Python's (`_pytest.outcomes`)."""
+_MOST_FRAMES = 50
+"""Of those that came first, and of those that came last."""
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """One place of a traceback.
+
+    Attributes:
+        file: Where its code stands.
+        function: Its name.
+        begins: The first line of that.
+        line: The one that it had come to.
+    """
+
+    file: str
+    function: str
+    begins: int
+    line: int
+
+    @classmethod
+    def of(cls, code: CodeType, line: int | None) -> Frame:
+        """The place at a line of some code, at its first where that is not known."""
+        file, begins = str(without_surrogates(code.co_filename)), code.co_firstlineno
+        return cls(file, code.co_name, begins, line or begins)
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """An exception as data.
+
+    Attributes:
+        kind: Its class: `module:name`.
+        said: Its message.
+        frames: Its traceback, from the test on.
+    """
+
+    kind: str
+    said: str
+    frames: list[Frame]
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        """What an exception says."""
+        kind = type(error)
+        frames = [
+            Frame.of(frame.f_code, line)
+            for frame, line in walk_tb(error.__traceback__)
+            # A frame whose locals are looked at holds on to them (3.12), here to the error itself.
+            if frame.f_code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
+        ]
+        # The first is the test's own, from which on pytest shows them.
+        frames[_MOST_FRAMES:-_MOST_FRAMES] = []
+        said = beginning(str(without_surrogates(_text(error))))
+        return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
+
+    def again(self) -> BaseException:
+        """The exception, as far as it can be known: its class where that is there, else its name.
+
+        What it was made of is gone, and what it came from.
+        """
+        module, _, name = self.kind.partition(":")
+        # What pytest asks of exceptions of its own is gone, too.
+        found: Any = None if module.startswith("_pytest.") else sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        found = _OUTCOMES.get(self.kind, found)
+        is_exception = isinstance(found, type) and issubclass(found, BaseException)
+        own: dict[str, Any] = {"__module__": module, "__qualname__": name}
+        own["__str__"] = lambda _: self.said
+        if self.kind in _OUTCOMES:
+            own |= {"msg": self.said, "pytrace": True}
+        for base in (found, Exception) if is_exception else (Exception,):
+            with suppress(Exception):  # a group is made of others, and a class may refuse heirs
+                kind: Any = type(name.rpartition(".")[2], (base,), own)
+                error: BaseException = kind.__new__(kind, self.said)
+                break
+        trace: TracebackType | None = None
+        for frame in reversed(self.frames):
+            trace = TracebackType(trace, _at(frame), -1, frame.line)
+        return error.with_traceback(trace)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the suite's own code
+        return "<exception str() failed>"  # Python's own words
+
+
+def _here() -> FrameType:
+    return sys._getframe()  # noqa: SLF001 - there is no other way to a frame
+
+
+def _at(frame: Frame) -> FrameType:
+    """A frame of code that stands there."""
+    code = _here.__code__.replace(
+        co_filename=frame.file,
+        co_name=frame.function,
+        co_qualname=frame.function,
+        co_firstlineno=frame.begins,
+    )
+    made: FrameType = FunctionType(code, {"sys": sys})()
+    return made
+
+
+class BodyResult(msgspec.Struct, omit_defaults=True):
+    """All that a test said.
+
+    Attributes:
+        graded: What it called `grade` with, as `Graded`.
+        raised: What it raised.
+        returned: The type of what it returned, if that was something.
+    """
+
+    graded: tuple[Outcome, dict[str, float], str | None, str | None] | None = None
+    raised: Raised | None = None
+    returned: str | None = None
+
+
+async def run_body(
+    function: Callable[..., Awaitable[object]],
+    arguments: Mapping[str, Any],
+    llm: Llm,
+    *,
+    result: BodyResult,
+    keep: Callable[[BaseException], None],
+) -> BodyResult:
+    """Run a test's body; called on the engine's loop.
+
+    Args:
+        function: The body.
+        arguments: By name.
+        llm: The case's client.
+        result: Where its `grade` notes what it is called with.
+        keep: Gets what it raised.
+
+    Raises:
+        BaseException: What is no word of the test on its model: trouble of a request, `pytest.skip`
+            and what ends a task or the session.
+    """
+    __tracebackhide__ = True
+    try:
+        returned = await function(**arguments)
+        result.returned = None if returned is None else repr(type(returned))
+    except (Exception, BaseExceptionGroup, *WRONG_ANSWERS) as error:
+        # No name of its own for what counts: a frame that names its error is freed late.
+        is_word = isinstance(_of_group(error), (Exception, *WRONG_ANSWERS))
+        if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
+            raise
+        result.raised = Raised.of(_of_group(error))
+        keep(_of_group(error))
+    return result
+
+
+def _of_group(error: BaseException) -> BaseException:
+    """Of tasks that found wrong answers and nothing else the first such one; else the error."""
+    if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
+        return _of_group(error.exceptions[0])
+    return error
+
+
+_decode = msgspec.json.Decoder(BodyResult).decode
+
+
+def say_again(test: Prefetched) -> object:
+    """Let an async test say in its item what it said when its body ran.
+
+    Returns:
+        Something of which pytest says what it says of the value that the test returned.
+
+    Raises:
+        BaseException: What it raised, itself where that was in this process.
+    """
+    __tracebackhide__ = True
+    state = prefetch.state
+    if state is not None and state.ended is not None and not state.is_again:
+        sys.stdout.write(harmless(state.ended.stdout or ""))
+    result: BodyResult = prefetch.take_value(test, _decode)
+    assert state is not None
+    if result.graded is not None:
+        state.graded = Graded(*result.graded)
+    if result.raised is not None:
+        raise state.thrown or result.raised.again()
+    said = {"__repr__": lambda _: result.returned}
+    return type("_", (type,), said)("_", (), said)() if result.returned else None

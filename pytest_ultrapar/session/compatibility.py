@@ -1,0 +1,34 @@
+"""What differs between releases of Python, pytest and xdist, said once."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+# Names that annotations have for type checkers alone may be missing: 3.14 reads them late.
+if sys.version_info >= (3, 14):
+    from annotationlib import Format, get_annotations
+
+    signature_of = partial(inspect.signature, annotation_format=Format.FORWARDREF)
+    annotations_of = partial(get_annotations, format=Format.FORWARDREF)
+else:
+    signature_of, annotations_of = inspect.signature, inspect.get_annotations
+
+
+def n_workers(config: pytest.Config) -> int:
+    """How many workers xdist is going to start; called in its controller."""
+    from xdist import workermanage  # noqa: PLC0415 - this module is read without xdist, too
+
+    # Before 3.7 it had the second name.
+    parse = getattr(workermanage, "parse_tx_spec_config", None) or workermanage.parse_spec_config
+    return len(parse(config))
+
+
+def is_of_subtest(report: pytest.TestReport) -> bool:
+    """Whether a report is a subtest's: pytest's own since 9.0, or that of pytest-subtests."""
+    return type(report).__name__.lower() == "subtestreport"

@@ -1,0 +1,124 @@
+"""Cases from a data file: its rows, as `pytest.mark.parametrize` takes them."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import sys
+from functools import cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+import pytest
+
+from pytest_ultrapar.report.text import one_line, shorten
+from pytest_ultrapar.system.files import open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
+_FAULTS = (OSError, ValueError, TypeError, RecursionError, csv.Error, msgspec.MsgspecError)
+"""What readers raise, pyarrow's among them."""
+_MOST_CHARS = 1_000
+_MARK_FAULTS = (AttributeError, pytest.fail.Exception, pytest.PytestUnknownMarkWarning)
+
+
+def cases(
+    path: str | Path,
+    *columns: str,
+    id: str | None = None,  # noqa: A002 - as `pytest.param` has it
+    marks: str | None = None,
+) -> list[Any]:
+    """The rows of a data file, as a list of `pytest.param`.
+
+        @pytest.mark.parametrize("word, answer", cases("words.jsonl", "word", "answer"))
+
+    Args:
+        path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the file that calls.
+        columns: Those whose values a case gets. Without any it gets the row, a dict.
+        id: The column that names a case. Without it a short hash of what the case gets does, which
+            is the same wherever the row stands.
+        marks: The column with its marks: names in a list, or in a text with commas or blanks.
+
+    Raises:
+        pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are one
+            case: one sentence with file and line, which pytest shows without a traceback.
+    """
+    caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
+    place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
+    wanted = [*columns, *filter(None, (id, marks))] if columns else []
+    mark = cache(partial(getattr, pytest.mark))
+    try:
+        for row in _rows(place, wanted):
+            values = tuple(row[name] for name in columns) if columns else (row,)
+            given = row[id] if id else blake2b(_encode(values), digest_size=6).hexdigest()
+            if given is None or not (name := str(given)):
+                place.refuse(f"the id (column {id!r}) is empty")
+            if (line := lines.setdefault(name, place.line)) != place.line:
+                what = f"the id {name!r}" if id else "without ids (id=) the case"
+                place.refuse(f"{what} is that of line {line}, too")
+            marked = [*map(mark, _names(row[marks]))] if marks else ()
+            found.append(pytest.param(*values, id=name, marks=marked))
+    except KeyError as error:
+        place.refuse(f"there is no column {error}; there is {', '.join(row)}")
+    except (*_FAULTS, *_MARK_FAULTS) as error:
+        place.refuse(str(getattr(error, "strerror", None) or error))
+    if not found:
+        place.refuse("there are no rows")
+    return found
+
+
+def _names(said: object) -> Sequence[str]:
+    names = said.replace(",", " ").split() if isinstance(said, str) else said or []
+    if not isinstance(names, list) or not all(str(name).isidentifier() for name in names):
+        msg = f"marks must be names such as 'slow' (got {said!r})"
+        raise ValueError(msg)
+    return names
+
+
+class _Place:
+    """Where in a file the row stands that was read last; of a Parquet file, which row it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+
+    def refuse(self, what: str) -> NoReturn:
+        msg = f"{self.path}{f':{self.line}' if self.line else ''}: {what}"
+        raise pytest.Collector.CollectError(one_line(shorten(msg, _MOST_CHARS))) from None
+
+
+def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    """All rows; of a Parquet file only the columns that are wanted, if there are any."""
+    suffix = place.path.suffix.lower()
+    with open_file(place.path) as file:
+        if suffix == ".parquet":
+            from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy
+
+            table = ParquetFile(file)
+            has_all = {*wanted} <= {*table.schema_arrow.names}
+            for batch in table.iter_batches(columns=wanted if wanted and has_all else None):
+                for row in batch.to_pylist():
+                    place.line += 1
+                    yield row
+        elif suffix == ".csv":
+            texts = (line.decode() for line in _lines(place, file))
+            reader = csv.reader(texts, strict=True)
+            header = next(reader, [])
+            for fields in filter(None, reader):
+                if len(fields) != len({*header}):
+                    place.refuse(f"{len(fields)} fields, and the first line names {len({*header})}")
+                yield dict(zip(header, fields, strict=True))
+        elif suffix in {".jsonl", ".ndjson"}:
+            decode = msgspec.json.Decoder(dict[str, Any]).decode
+            yield from (decode(line) for line in _lines(place, file) if not line.isspace())
+        else:
+            place.refuse("cases() reads .jsonl, .ndjson, .csv and .parquet")
+
+
+def _lines(place: _Place, file: Iterator[bytes]) -> Iterator[bytes]:
+    for place.line, line in enumerate(file, 1):
+        yield line.removeprefix(codecs.BOM_UTF8)

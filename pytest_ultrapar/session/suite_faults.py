@@ -1,0 +1,172 @@
+"""What a suite asks for that cannot run ahead, and what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from pytest_ultrapar.session import internals
+from pytest_ultrapar.session.compatibility import signature_of
+from pytest_ultrapar.session.mocks import mock_faults
+from pytest_ultrapar.session.prefetch import ATTRIBUTE, is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from pytest_ultrapar.session.prefetch import Prefetched
+
+_SHARED = frozenset({
+    "capfd", "capfdbinary", "caplog", "capsys", "capsysbinary", "capteesys", "mocker",
+    "monkeypatch", "recwarn",
+})  # fmt: skip
+"""Fixtures that change or watch the whole process."""
+_INSTEAD = {
+    "request": "ask for `case`, which has parameters and marks",
+    "tmp_path": "ask for tmp_path_factory",
+}
+_LATER = "use it in a plain test, which grades what an episode returned"
+
+
+def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
+    """What is wrong with a test, one sentence each.
+
+    Args:
+        item: One of the test's items.
+        found: What runs ahead for it.
+    """
+    if not found:
+        return [*filter(None, [_near_miss(item)])]
+    faults = [fault for prefetched in found if (fault := prefetched.fault())]
+    if len(found) > 1:
+        faults.append(f"{_test(item)}: {_several(found)}")
+    if not faults:
+        used = [name for mark in item.iter_markers("usefixtures") for name in mark.args]
+        faults = [
+            f"{found[0].place}: argument {name!r} of {found[0].title} is not allowed: {reason}; "
+            f"allowed are parametrised values, llm, model, case, {'grade, ' * found[0].is_test}"
+            "and session-scoped, unparametrised, synchronous fixtures"
+            for name in (*found[0].arguments, *used * found[0].is_test)
+            if (reason := _argument_fault(item, name, is_test=found[0].is_test))
+        ]
+        faults += mock_faults(item, found[0])
+    return faults
+
+
+def no_regrade(test: Prefetched) -> str:
+    """Why an async test cannot be graded again, and what can."""
+    return (
+        f"{test.place}: {test.title} asks and grades in one, so --ultrapar-regrade has nothing to "
+        "grade anew: --ultrapar-replay runs it on the stored answers, without a request; or write, "
+        f"for runs to come, an episode and its test:\n{_long_form(test)}"
+    )
+
+
+def _long_form(test: Prefetched) -> str:
+    asked = ", ".join(name for name in test.arguments if name not in {"grade", "self"})
+    test_line = f"    def {test.name}(answer): ..."
+    return f"    @prefetch\n    async def answer({asked}) -> str: ...\n\n{test_line}"
+
+
+def _several(found: Sequence[Prefetched]) -> str:
+    names = ", ".join(one.name for one in found)
+    if found[0].is_test:
+        return (
+            f"an async test that takes `llm` asks itself, and cannot use what is prefetched "
+            f"({found[1].name}): leave out `llm` and `async`, or ask in the test"
+        )
+    return (
+        f"a test may use only one prefetched fixture, this has {len(found)}: {names} "
+        f"({found[1].place}); let one of them ask for both, at once with asyncio.gather, and "
+        "return both, as in a dataclass"
+    )
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.split("[")[0]
+
+
+def _near_miss(item: pytest.Item) -> str | None:
+    """What a test does with our `llm` that looks as if it asked, and does not."""
+    if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
+        return None
+    for name in internals.fixture_names(item):
+        definition = internals.fixture_definition(item, name)
+        if name != "llm" and definition is not None and "llm" in definition.argnames:
+            own = ", ".join(definition.argnames)
+            return (
+                f"{_test(item)}: fixture {name!r} takes `llm`, which runs ahead of all fixtures; "
+                f"write\n    @prefetch\n    async def {name}({own}) -> str:"
+            )
+    test: Any = item.obj  # type: ignore[attr-defined]  # of a `Function`
+    own = ", ".join(signature_of(test).parameters)
+    name = _test(item).rpartition("::")[2]
+    if inspect.iscoroutinefunction(inspect.unwrap(test)):
+        return (
+            f"{_test(item)}: an async test that takes `llm` is no static and no class method, and "
+            "no decorator hides that it is async"
+        )
+    return (
+        f"{_test(item)}: a test that takes `llm` is `async def`, and awaits its answers; write\n"
+        f'    async def {name}({own}):\n        reply = await llm.chat("...")'
+    )
+
+
+def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
+    """Why a function that runs ahead cannot have this argument, and what to do."""
+    if name in {"llm", "case"}:
+        return None
+    if name == "self":
+        setup = getattr(getattr(item, "cls", None), "setup_method", None)
+        why = "its class has setup_method, which pytest calls for one test at a time"
+        return f"{why}: make in the test what that makes" if setup else None
+    parameters = internals.parameters(item)
+    definition = internals.fixture_definition(item, name)
+    if definition is None:
+        if name in _INSTEAD:
+            return f"it is of one test at a time: {_INSTEAD[name]}"
+        return None if name in parameters else "no fixture or parameter has this name"
+    if internals.is_direct_parameter(definition) or is_ours(definition, "model"):
+        return None
+    if is_test and is_ours(definition, "grade"):
+        return None
+    if definition.params is not None or name in parameters:
+        how = "a parametrised fixture"
+        if definition.params is None:
+            how = "parametrised through a fixture (indirect)"
+        return f"it is {how}: parametrise the test, and make of its value what you need"
+    if getattr(definition.func, ATTRIBUTE, None) is not None:
+        return "it is a prefetched fixture itself: call a plain `async def` from both"
+    if definition.scope != "session":
+        return _narrow(definition)
+    if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
+        return "it is an asynchronous fixture: make its value in the function"
+    several = _parametrised_below(item, definition)
+    return f"it depends on the parametrised fixture {several!r}" if several else None
+
+
+def _narrow(definition: pytest.FixtureDef[Any]) -> str:
+    name, scope = definition.argname, definition.scope
+    if name in _SHARED:
+        why = "it is about the whole process, which many episodes share that run at once"
+    else:
+        why = f"it is a {scope}-scoped fixture, and many episodes run at once"
+    if name in _SHARED or definition.func.__module__.startswith("_pytest."):
+        return f"{why}: {_INSTEAD.get(name, _LATER)}"
+    return f'{why}: give it scope="session", or make its value in the function'
+
+
+def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:
+    """A parametrised fixture that this one needs: pytest would make it anew in mid-episode."""
+    seen: set[str] = set()
+    names = list(definition.argnames)
+    while names:
+        name = names.pop()
+        if name in internals.parameters(item):
+            return name
+        needed = internals.fixture_definition(item, name)
+        if needed is not None and name not in seen:
+            seen.add(name)
+            names += needed.argnames
+    return None

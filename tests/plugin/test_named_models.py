@@ -1,0 +1,147 @@
+"""Runs without a pool: `--ultrapar-model` names vendors' models and servers of this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import CANARY, cases, said_by
+
+GPT = "--ultrapar-model=openai/gpt-5-mini"
+
+
+@pytest.fixture
+def here(project, monkeypatch):
+    """Evaluations and no pool; OpenAI is the scripted server."""
+    project.pytester.path.joinpath("pool.toml").unlink()
+    project.suite(cases(["say a"]).replace("prompt)", "prompt, model)"))
+    monkeypatch.setenv("OPENAI_BASE_URL", project.server.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    return project
+
+
+def run(project, *arguments):
+    return project.run(*arguments, "--ultrapar-report=off", pool=False)
+
+
+def models_asked(project):
+    return [seen.model for seen in project.server.log.requests]
+
+
+def test_model_of_a_vendor_is_asked_with_its_key(here, workers):
+    said = said_by(run(here, workers, GPT), 0)
+    assert here.server.tokens == [CANARY]
+    assert models_asked(here) == ["gpt-5-mini"]
+    assert [row["model"] for row in here.rows()] == ["openai/gpt-5-mini"]
+    assert "ultrapar: pool --ultrapar-model, mode ultra, policy even, adaptive limits" in said
+    assert "ultrapar: openai sends OPENAI_API_KEY to 127.0.0.1" in said
+    for path in (here.pytester.path / ".ultrapar").rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_max_tokens_of_a_vendor_bears_its_name(here):
+    body = 'async def test_it(llm): assert (await llm.chat("say a", max_tokens=5)).text\n'
+    here.pytester.path.joinpath("test_suite.py").write_text(body)
+    said_by(run(here, "-n0", GPT), 0)
+    assert here.server.requests[-1].json()["max_completion_tokens"] == 5
+
+
+def test_several_models_are_cases_each(here):
+    said_by(run(here, "-n0", GPT, "--ultrapar-model=vllm/Org/B", "--collect-only"), 0)
+    listed = run(here, "-n0", GPT, "--ultrapar-model=vllm/Org/B", "--collect-only", "-q").outlines
+    assert [line for line in listed if "::" in line] == [
+        "test_suite.py::test_it[openai/gpt-5-mini-say a-r0]",
+        "test_suite.py::test_it[vllm/Org/B-say a-r0]",
+    ]
+
+
+def test_missing_key_is_one_sentence_before_anything_is_sent(here, workers, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert here.refusal(run(here, workers, GPT)).strip() == (
+        "ERROR: --ultrapar-model: openai/gpt-5-mini needs the environment variable OPENAI_API_KEY, "
+        "which is not set or empty"
+    )
+
+
+def test_word_that_names_nothing_is_refused(here):
+    said = here.refusal(run(here, "-n0", "--ultrapar-model=gpt-5-mini"))
+    assert said.startswith("ERROR: --ultrapar-model: must be VENDOR/NAME such as ")
+    said = here.refusal(run(here, "-n0", f"--ultrapar-model=http://u:{CANARY}@localhost:1/v1"))
+    assert "must not hold a user name or password" in said
+
+
+def test_server_says_what_its_model_is_called(here, workers):
+    url = here.server.base_url
+    place = f"localhost:{url.split(':')[2].split('/')[0]}"
+    said = said_by(run(here, workers, f"--ultrapar-model={url}"), 0)
+    assert set(models_asked(here)) == {"Org/Model-1B"}
+    assert [row["model"] for row in here.rows()] == [place]
+    assert f"ultrapar: {place} is Org/Model-1B at {place} (openai), as its server says" in said
+    here.server.reset()
+    said_by(run(here, workers, f"--ultrapar-model={url}#own/name"), 0)
+    assert [row["model"] for row in here.rows()] == [f"{place}/own/name"]
+    assert {one.method for one in here.server.requests} == {"POST"}
+    assert models_asked(here) == ["own/name"]
+
+
+def test_server_with_several_models_or_none_is_refused(here):
+    url = here.server.base_url
+    here.server.served = ["a", "b"]
+    said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
+    assert f"{url}/models: has 2 models (a, b); name one: {url}#NAME, or api_name in the" in said
+    here.server.served = []
+    said = here.refusal(run(here, "-n0", f"--ultrapar-model={url}"))
+    assert "has 0 models (none)" in said
+
+
+def test_server_that_is_not_there_is_one_sentence(here, workers):
+    said = here.refusal(run(here, workers, "--ultrapar-model=http://127.0.0.1:1/v1"))
+    assert said.strip() == (
+        "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start it, or "
+        "name one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"
+    )
+
+
+@pytest.mark.parametrize("more", [["--collect-only"], ["test_unit.py"], ["--ultrapar-plan"]])
+def test_server_is_left_alone_where_nothing_is_sent(here, more):
+    here.pytester.path.joinpath("test_unit.py").write_text("def test_adds(): assert 1 + 1 == 2\n")
+    said_by(run(here, "-n0", f"--ultrapar-model={here.server.base_url}", *more), 0)
+    assert here.server.requests == []
+
+
+def test_pool_in_the_ini_goes_before_and_the_way_out_is_named(here, workers):
+    here.write_pool()
+    here.pytester.makeini("[pytest]\nultrapar_pool = pool.toml\n")
+    said = here.refusal(run(here, "-n0", GPT))
+    assert (
+        "--ultrapar-model 'openai/gpt-5-mini' matches no model of pool.toml; it has m; where there "
+        "is no pool (-o ultrapar_pool=) it stands for itself"
+    ) in said.replace(f"{here.pytester.path}/", "")
+    url = f"http://u:{CANARY}@localhost:1/v1"
+    assert "--ultrapar-model URL matches no" in here.refusal(
+        run(here, "-n0", f"--ultrapar-model={url}")
+    )
+    said_by(run(here, workers, GPT, "-o", "ultrapar_pool="), 0)
+    assert models_asked(here) == ["gpt-5-mini"]
+
+
+def test_pool_may_leave_the_name_to_a_server_of_this_machine(here):
+    here.write_pool(instances='[{ name = "i", api_name = "*" }]')
+    said_by(here.run("-n0"), 0)
+    assert models_asked(here) == ["Org/Model-1B"]
+    here.write_pool(instances='[{ name = "i", api_name = "*" }]', base_url="https://x.example/v1")
+    assert "api_name must be made of letters" in here.run("-n0").stderr.str()
+
+
+def test_resumed_run_is_the_same_run(here):
+    said_by(run(here, "-n0", GPT), 0)
+    result = run(here, "-n0", GPT, "--ultrapar-resume=latest")
+    said_by(result, 0)
+    assert models_asked(here) == ["gpt-5-mini"]
+
+
+def test_resumed_run_without_anything_to_ask_leaves_the_server_alone(here):
+    url = f"--ultrapar-model={here.server.base_url}"
+    said_by(run(here, "-n0", url), 0)
+    here.server.reset()
+    said_by(run(here, "-n0", url, "--ultrapar-resume=latest"), 0)
+    assert here.server.requests == []

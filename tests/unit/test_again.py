@@ -1,0 +1,61 @@
+"""The command that runs cases of a run again, and where it is said."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from pytest_ultrapar.report.again import again_all, again_command
+from pytest_ultrapar.store.manifest import read_manifest
+from tests.unit.finished_run import case, episode, grade, make_run, run_of_seven, write_journal
+
+
+@pytest.fixture
+def run(tmp_path):
+    def make(*arguments):
+        own = make_run(tmp_path / ".ultrapar" / "r", [case(0)], arguments=arguments)
+        return read_manifest(own.path), own.path
+
+    return make
+
+
+def test_options_stay_without_which_there_are_other_cases(run):
+    manifest, _ = run(
+        "evals", "-n4", "--ultrapar-pool", "my pool.toml", "--ultrapar-model=a*", "-k", "x",
+        "--ultrapar-model=b", "--ultrapar-seed", "7", "--ultrapar-out=o", "--ultrapar-resume=r",
+    )  # fmt: skip
+    assert shlex.split(again_command(manifest, "test_x.py::test[it's a]")) == [
+        "pytest", "--ultrapar-pool=my pool.toml", "--ultrapar-model=a*", "--ultrapar-model=b",
+        "--ultrapar-seed=7", "test_x.py::test[it's a]",
+    ]  # fmt: skip
+
+
+def test_all_that_is_not_solved_is_named_by_outcomes_and_run(run, tmp_path):
+    manifest, path = run()
+    counts = {"solved": 3, "partial": 1, "infra": 2, "error": 0}
+    assert again_all(manifest, counts, path) == (
+        "pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
+    )
+    assert again_all(manifest, {"error": 1}, tmp_path / "o").endswith(f"-of={tmp_path}/o")
+    assert not again_all(manifest, {"solved": 3}, path)
+
+
+def test_show_says_how_to_run_cases_again(ultrapar, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_of_seven(tmp_path / "r", arguments=("--ultrapar-pool=p.toml",))
+    _, out, _ = ultrapar("show", "r")
+    assert out.splitlines()[-1] == (
+        "run again what was not solved: pytest --ultrapar-pool=p.toml "
+        f"--ultrapar-only=unsolved,partial,error --ultrapar-only-of={tmp_path}/r"
+    )
+    _, out, _ = ultrapar("show", "r", "case4")
+    (line,) = [line for line in out.splitlines() if "run again" in line]
+    command = "pytest --ultrapar-pool=p.toml 's/phase53/test_x.py::test[4]'"
+    assert line.split(maxsplit=2) == ["run", "again", command]
+
+
+def test_show_of_a_run_whose_cases_are_all_solved_has_no_command(ultrapar, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_journal(make_run(tmp_path / "r", [case(0)]), "gw0", episode(0, 0, 1), grade(0))
+    assert "again" not in ultrapar("show", "r")[1]
