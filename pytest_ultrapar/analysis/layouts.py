@@ -41,9 +41,10 @@ class Uses:
         for name, value in case.params.items():
             found = self._values[test].setdefault(name, {})
             # What has parts is no label.
-            is_label = value is not None and not str(value).startswith(("{", "["))
-            if len(found) <= MOST_VALUES and is_label:
-                found[str(value)] = value
+            if value is not None and len(found) <= MOST_VALUES:
+                text = str(value)
+                if not text.startswith(("{", "[")):
+                    found[text] = value
 
     def layouts(self) -> dict[str, tuple[str, ...]]:
         """For each test the names by which its results are laid out."""

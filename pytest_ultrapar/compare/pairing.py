@@ -233,7 +233,10 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
 
 def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
     then, now = ({limit.name: _numbers(limit) for limit in limits} for limits in (base, new))
-    yield from _first(_each_was("the limit of {}", then, now), "limits")
+    said = [*_each_was("the limit of {}", then, now)]
+    yield from said[:_MOST_NAMED]
+    if len(said) > _MOST_NAMED:
+        yield f"{len(said) - _MOST_NAMED} more limits differ"
 
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
@@ -246,13 +249,6 @@ def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
         yield f"{files} of the suite: {listed(names)}: the same case may ask something else"
-
-
-def _first(sentences: Iterable[str], noun: str) -> Iterator[str]:
-    said = [*sentences]
-    yield from said[:_MOST_NAMED]
-    if len(said) > _MOST_NAMED:
-        yield f"{len(said) - _MOST_NAMED} more {noun} differ"
 
 
 def _numbers(limit: Limit) -> str:

@@ -271,15 +271,11 @@ def again(options: Options) -> Again:
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
-    try:
+    with unusable(f"{option}: "):
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
-    except (ConfigError, ResultsError) as error:
-        msg = f"{option}: {error}"
-        raise ConfigError(msg) from error
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        msg = f"{option}: the run that is resumed was begun without it; leave out one of the two"
-        raise ConfigError(msg)
+        refuse(f"{option}: the run that is resumed was begun without it; leave out one of the two")
     ids = (
         one.case.case_id
         for one in run.cases

@@ -5,7 +5,6 @@ It holds no secret, and the name of a host only where a run has several.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from contextlib import suppress
@@ -28,6 +27,7 @@ from pytest_ultrapar.store.timing import MeasuredPart
 from pytest_ultrapar.system.files import (
     NOT_THAT_JSON,
     cannot,
+    digest_of,
     is_changed,
     read_file,
     with_checksum,
@@ -281,7 +281,7 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
         with suppress(OSError):
             is_of_run = (path.parent / LOCK_NAME).exists()
             if not is_of_run and (size := path.stat().st_size) <= room:
-                digest = hashlib.sha256(read_file(path)).hexdigest()
+                digest = digest_of(path)
                 name = path.relative_to(root).as_posix().encode(errors="backslashreplace")
                 found[name.decode()] = digest
                 room -= size
