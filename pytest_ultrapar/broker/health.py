@@ -260,10 +260,12 @@ class LaneHealth:
 
     def _why(self, outcome: str, back: str = "") -> str:
         lane = self.lane
-        key = f"key {lane.provider}/{lane.key}"
         where = f" ({self._address})" if self._address else ""
         instance = f"instance {lane.provider}/{lane.instance}{where}"
-        return CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back=back)
+        its_class = CLASSES[outcome]
+        return its_class.why.format(
+            key=lane.key_title, instance=instance, model=lane.model, back=back
+        )
 
     def _limited(
         self,

@@ -443,6 +443,7 @@ def _lane(
     provider: Provider, model: Model, pair: tuple[str, str], path: tuple[str, ...], one: OneKey
 ) -> Lane:
     instance, key = pair
+    variables = {} if provider.is_simulated else {one.name: one.env for one in provider.keys}
     grace_s, longest_s = _graces_s(provider, model)
     return Lane(
         LaneId(f"{provider.name}/{instance}/{key}"),
@@ -455,6 +456,7 @@ def _lane(
         request_s=provider.timeout_s + REQUEST_MARGIN_S,
         longest_grace_s=longest_s,
         listed_as=one.name if len(one.listings) > 1 else "",
+        variable=variables.get(key),
     )
 
 

@@ -282,6 +282,7 @@ class Lane:
         longest_grace_s: Where `orphan_grace_s` is a guess, the most that it becomes once the lane's
             own answers tell how long requests take; None where it is no guess.
         listed_as: Where the file lists its key more than once, all its names as one; else empty.
+        variable: Of the environment, which holds its key; None where none does.
     """
 
     lane_id: LaneId
@@ -294,11 +295,18 @@ class Lane:
     request_s: float
     longest_grace_s: float | None = None
     listed_as: str = ""
+    variable: str | None = None
 
     @property
     def key_name(self) -> str:
         """Its key, for people, under one name for all its listings: `lab/key0 + other/key0`."""
         return self.listed_as or f"{self.provider}/{self.key}"
+
+    @property
+    def key_title(self) -> str:
+        """What messages call its key: its name, and the variable in which it is to be mended."""
+        where = f" (environment {self.variable})" if self.variable else ""
+        return f"key {self.key_name}{where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def brief_lines(
     if is_quiet or (part is not None and not summary.statistics.n_planned):
         return [*head, path]
     if _keys_are_wrong(summary, lanes):
-        return [*head, "", *_folded(_first(lane_lines(lanes)), width, _MOST_FOLDS), path]
+        return [*head, "", *_folded(_wrong_keys(summary, lanes), width, MOST_LINES), path]
     where = _PAGE if has_page else REPORT
     ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
     made = [(one, *_lines(one, _MOST_ROWS, width, where)) for one in _tables(summary)]
@@ -137,6 +137,17 @@ def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
     """Whether no case was asked since each key was refused: of such a run there is no more."""
     refused = lanes and all(one.is_removed and _REFUSED.match(one.reason) for one in lanes)
     return bool(refused) and summary.n_infra(NO_LANE) == summary.statistics.n_planned
+
+
+def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    """Which keys those are, what their providers said, and what to do."""
+    yield from _first(line for line in lane_lines(lanes) if _REFUSED.match(line))
+    words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
+    yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
+    if any("(environment " in one.reason for one in lanes):
+        yield "put a valid key into that variable, and go on with this run as is said below"
+    else:
+        yield "no key was sent: name the variable that holds one as env in the pool (ultrapar init)"
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:

@@ -22,7 +22,8 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     result = project.run("-n0")
     assert result.ret == 1
     assert project.kinds() == {("solved", None): 40, ("infra", "no_lane"): 40}
-    key1 = f"key p/key1 was refused (401, or words that reject the key): {REMOVED}"
+    why = "was refused (401, or words that reject the key)"
+    key1 = f"key p/key1 (environment TEST_KEY_1) {why}: {REMOVED}"
     where = f"127.0.0.1:{project.server.port}/v1"
     model_n = f"instance p/n ({where}) was not found (404), or does not serve n: {REMOVED}"
     found = project.reasons()
@@ -47,15 +48,35 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
 
 
 def test_run_of_a_wrong_key_ends_with_that_sentence(project):
-    project.server.weather = refusing(401, f"{CANARY}-0")
+    wrong = f"{CANARY}-0"
+    project.server.weather = refusing(401, wrong, message=f"no such key {wrong}")
     project.suite(cases(12))
     said = project.run("-n0").stdout.str().partition("= ultrapar =")[2]
-    verdict, sentence, *rest = [line for line in said.split("\n")[1:] if line]
+    verdict, *lines = [line for line in said.replace("\n  ", " ").split("\n")[1:] if line]
     assert verdict == "12 cases: 0 solved, 12 infra; coverage 0.0 %"
-    assert " ".join([sentence, rest.pop(0).strip()]).startswith(
-        f"key p/key0 was refused (401, or words that reject the key): {REMOVED}"
+    assert lines[0].startswith(
+        "key p/key0 (environment TEST_KEY_0) was refused (401, or words that reject the key): "
+        f"{REMOVED}"
     )
-    assert [line.split()[0] for line in rest[:-1]] == ["results", "12", "FAILED:"]
+    assert lines[1].startswith(
+        'the provider said: HTTP 401: {"error": {"message": "no such key ***'
+    )
+    assert lines[2] == (
+        "put a valid key into that variable, and go on with this run as is said below"
+    )
+    assert [line.split()[0] for line in lines[3:-1]] == ["results", "12", "FAILED:"]
+    assert CANARY not in said
+
+
+def test_server_that_wants_a_key_and_gets_none_says_so(project):
+    project.write_pool()
+    path = project.pytester.path / "pool.toml"
+    path.write_text(path.read_text().replace(', env = "TEST_KEY_0"', ""))
+    project.server.weather = refusing(401, "none", message="Unauthorized")
+    project.suite(cases(2))
+    said = project.run("-n0").stdout.str()
+    assert 'the provider said: HTTP 401: {"error": {"message": "Unauthorized"' in said
+    assert "\nno key was sent: name the variable that holds one as env in the pool" in said
 
 
 @pytest.mark.slow
@@ -67,7 +88,8 @@ def test_wrong_keys_end_the_run(project):
     assert result.ret == 1
     assert project.kinds() == {("infra", "no_lane"): 40}
     assert project.reasons() == {
-        f"p/m/key{n}": f"key p/key{n} may not use the model m, or there is no such model: {REMOVED}"
+        f"p/m/key{n}": f"key p/key{n} (environment TEST_KEY_{n}) may not use the model m, or there "
+        f"is no such model: {REMOVED}"
         for n in range(3)
     }
     # What was in flight, and a probe for each key.

@@ -63,7 +63,7 @@ def answer_of(lane, said, *, url=OPENAI, **fields) -> LaneAnswer:
     failure = what_is_wrong(said, endpoint, 0.5)
     seen = Seen(lane, failure, 0.5, 100.0)
     redact = Redactor([CANARY]).text
-    return lane_answer(seen, endpoint, variable="LAB_KEY_0", redact=redact)
+    return lane_answer(seen, endpoint, redact=redact)
 
 
 def completion(**message):
@@ -228,4 +228,4 @@ def test_lane_whose_day_is_used_up_is_limited_and_else_what_was_not_sent_failed(
         timeout_s=20.0, api=api_named("openai"),
     )  # fmt: skip
     seen = Seen(lane, None, None, 100.0, unsent=InfraError(kind, "used up"))
-    assert lane_answer(seen, endpoint, variable="K", redact=str).word == word
+    assert lane_answer(seen, endpoint, redact=str).word == word

@@ -61,15 +61,12 @@ class LaneAnswer:
         return f"{self.cause}: {self.said}" if self.said else self.cause
 
 
-def lane_answer(
-    seen: Seen, endpoint: Endpoint, *, variable: str | None, redact: Callable[[str], str]
-) -> LaneAnswer:
+def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str]) -> LaneAnswer:
     """What is said of a lane.
 
     Args:
         seen: What came of asking it.
         endpoint: Where it was asked.
-        variable: The environment's variable that holds its key, if one does.
         redact: Takes secrets out of what the server said.
     """
     lane, failure = seen.lane, seen.failure
@@ -82,9 +79,10 @@ def lane_answer(
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
-    key = f"key {lane.key_name}" + (f" (environment {variable})" if variable else "")
     instance = f"instance {lane.provider}/{lane.instance}"
-    why = CLASSES[outcome].why.format(key=key, instance=instance, model=lane.model, back="")
+    why = CLASSES[outcome].why.format(
+        key=lane.key_title, instance=instance, model=lane.model, back=""
+    )
     cause = redact(why + _what_to_do(failure, endpoint))
     said = failure.message
     if failure.retry_after_s is not None:

@@ -78,11 +78,6 @@ def lane_answers(
         lane_id: replace(one, timeout_s=min(one.timeout_s, timeout_s))
         for lane_id, one in lane_endpoints(pool, base_urls).items()
     }
-    variable_of = {
-        (provider.name, key.name): None if provider.is_simulated else key.env
-        for provider in pool.providers
-        for key in provider.keys
-    }
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = boot_s()
@@ -100,12 +95,7 @@ def lane_answers(
             line.end()
             lane = seen.lane
             waiting.remove(lane.lane_id)
-            yield lane_answer(
-                seen,
-                asked[lane.lane_id],
-                variable=variable_of[lane.provider, lane.key],
-                redact=redact,
-            )
+            yield lane_answer(seen, asked[lane.lane_id], redact=redact)
 
 
 _INTERRUPTED = 2
