@@ -34,6 +34,7 @@ def refuse(message: str) -> NoReturn:
     Raises:
         ConfigError: Always.
     """
+    __tracebackhide__ = True
     # From None: what led here is the user's text, which a chained traceback would show.
     raise ConfigError(message) from None
 

@@ -46,7 +46,9 @@ def _model(request: pytest.FixtureRequest) -> str:
                 "fixtures must name a prefetched fixture, not ask for one with "
                 "request.getfixturevalue(); requests are sent by the prefetched function"
             )
-        raise pytest.UsageError(msg)
+        from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only
+
+        pytest.fail((suite_faults(request.node, ()) or [msg])[0], pytrace=False)
     return param
 
 

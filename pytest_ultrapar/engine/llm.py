@@ -80,6 +80,7 @@ class Llm:
         Raises:
             ConfigError: The pool has no such role; the message names those it has.
         """
+        __tracebackhide__ = True
         if self._case is not None:
             return self._case.role(name)
         if name not in self._roles:

@@ -206,9 +206,12 @@ class Sender:
         Raises:
             ConfigError: The pool has no such role.
         """
+        __tracebackhide__ = True
         models = self.parts.roles
         if role not in models:
-            has = f"it has {', '.join(models)}" if models else "it has none; write [role.<name>]"
+            how = "write into the pool (ultrapar init makes one)"
+            how += f'\n    [role.{role}]\n    model = "NAME"'
+            has = f"it has {', '.join(models)}" if models else how
             meant = did_you_mean(role, models)
             refuse(f"llm.role({role!r}): the pool has no such role; {has}{meant}")
         return Sender(

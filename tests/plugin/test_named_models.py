@@ -145,3 +145,17 @@ def test_resumed_run_without_anything_to_ask_leaves_the_server_alone(here):
     here.server.reset()
     said_by(run(here, "-n0", url, "--ultrapar-resume=latest"), 0)
     assert here.server.requests == []
+
+
+def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
+    body = "async def test_it(llm):\n    assert await llm.role('judge').chat('say a')\n"
+    here.pytester.path.joinpath("test_suite.py").write_text(body)
+    result = run(here, "-n0", GPT)
+    said = result.stdout.str()
+    assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
+    assert (
+        "ConfigError: llm.role('judge'): the pool has no such role; write into the pool (ultrapar "
+        'init makes one)\nE           [role.judge]\nE           model = "NAME"\n'
+    ) in said
+    assert "sender.py" not in said
+    assert "errors.py" not in said

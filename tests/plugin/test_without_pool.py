@@ -53,3 +53,18 @@ def test_error_of_collection_is_not_hidden_behind_the_evaluations(both, workers)
     # xdist's own word for errors of collection is 1.
     assert result.ret == (2 if workers == "-n0" else 1)
     assert "no_such_module" in result.stdout.str()
+
+
+def test_plain_test_that_takes_llm_is_told_what_to_write(both, workers):
+    both.pytester.path.joinpath("test_unit.py").write_text(
+        f"{UNIT}def test_sync(llm): assert llm\ndef test_model(model): assert model\n"
+    )
+    result = both.run(workers, "-p", "no:rerunfailures", pool=False)
+    assert result.ret == 1
+    said = result.stdout.str()
+    assert (
+        "test_unit.py::test_sync: a test that takes `llm` is `async def`, and awaits its answers; "
+        'write\n    async def test_sync(llm):\n        reply = await llm.chat("...")\n'
+    ) in said
+    assert "\nthe fixture 'model' needs --ultrapar-model VENDOR/NAME or --ultrapar-pool" in said
+    assert "fixtures.py" not in said
