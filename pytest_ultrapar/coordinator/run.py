@@ -22,7 +22,7 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
-from pytest_ultrapar.pool.served import unnamed, with_served_names
+from pytest_ultrapar.pool.served import Wait, unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
@@ -491,7 +491,9 @@ class Run:
             return
         pool = run_config.asked_pool(self.config, self._unanswered(cases))
         run_config.check_keys(self.config, pool)
-        self.pool = replace(with_served_names(pool), lanes=self.pool.lanes)
+        with line:
+            named = with_served_names(pool, Wait(options.wait_for_servers_s, line.say))
+        self.pool = replace(named, lanes=self.pool.lanes)
         keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path
         group, shard = self._key_group(), str(options.divided_by or "")

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from pytest_ultrapar.pool.fields import Location, check_api_name, shown_text
 from pytest_ultrapar.pool.model import SERVED
+from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_ultrapar.pool.model import Instance, Pool, Provider
 
 _MOST_BYTES = 1024 * 1024
+_AGAIN_S = 0.25
 
 
-def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> list[str]:
+class Wait(NamedTuple):
+    """How long a server is waited for that takes no connection, and who is told."""
+
+    at_most_s: float
+    tell: Callable[[str, str, float], object] = lambda *_: None
+
+
+NO_WAIT = Wait(0.0)
+
+
+def served_models(
+    base_url: str, *, timeout_s: float = 5.0, how: str = "", wait: Wait = NO_WAIT
+) -> list[str]:
     """The names of the models of a server without a key, in its order, whatever they are made of.
 
     Args:
         base_url: An address of http, which is this machine's.
         timeout_s: How long each step of the way may take.
         how: What a message goes on with.
+        wait: Whether it is waited for where no connection can be made.
 
     Raises:
         ConfigError: It does not say.
@@ -30,18 +48,24 @@ def served_models(base_url: str, *, timeout_s: float = 5.0, how: str = "") -> li
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
 
     parts, where = urlsplit(base_url), Location(f"{base_url}/models")
-    connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
-    try:
-        connection.request("GET", f"{parts.path}/models")
-        with connection.getresponse() as answer:
-            told = json.loads(answer.read(_MOST_BYTES))
-        return [str(one["id"]) for one in told["data"]]
-    except OSError as error:
-        where.refuse(f"no server answers ({error.strerror or error}){how}")
-    except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
-        where.refuse(f"what answers does not say which models it has{how}")
-    finally:
-        connection.close()
+    began_s = boot_s()
+    while True:
+        connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
+        try:
+            connection.request("GET", f"{parts.path}/models")
+            with connection.getresponse() as answer:
+                told = json.loads(answer.read(_MOST_BYTES))
+            return [str(one["id"]) for one in told["data"]]
+        except OSError as error:
+            said, waited_s = f"no server answers ({error.strerror or error})", boot_s() - began_s
+            if waited_s >= wait.at_most_s:
+                where.refuse(f"{said}{how}")
+            wait.tell(base_url, f": {said}, up to {wait.at_most_s:g} s", waited_s)
+            time.sleep(_AGAIN_S)
+        except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
+            where.refuse(f"what answers does not say which models it has{how}")
+        finally:
+            connection.close()
 
 
 def unnamed(pool: Pool) -> set[str]:
@@ -50,10 +74,14 @@ def unnamed(pool: Pool) -> set[str]:
     return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
 
 
-def with_served_names(pool: Pool) -> Pool:
+def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
     """The pool with what servers call the models that it leaves to them (`SERVED`).
 
     Only servers of the pool's lanes are asked, so it may be given a part of them.
+
+    Args:
+        pool: Where they are.
+        wait: For each server that is not there yet.
 
     Raises:
         ConfigError: A server does not answer, or has not one model alone.
@@ -63,7 +91,7 @@ def with_served_names(pool: Pool) -> Pool:
     def named(provider: Provider, one: Instance) -> Instance:
         if one.api_name != SERVED or (provider.name, one.name) not in asked:
             return one
-        return replace(one, api_name=_only_model(one.base_url))
+        return replace(one, api_name=_only_model(one.base_url, wait))
 
     def settled(provider: Provider) -> Provider:
         models = (
@@ -75,9 +103,9 @@ def with_served_names(pool: Pool) -> Pool:
     return replace(pool, providers=tuple(map(settled, pool.providers)))
 
 
-def _only_model(base_url: str) -> str:
+def _only_model(base_url: str, wait: Wait) -> str:
     how = f"name one: {base_url}#NAME, or api_name in the pool"
-    names = served_models(base_url, how=f"; start it, or {how}")
+    names = served_models(base_url, how=f"; start it, or {how}", wait=wait)
     where = Location(f"{base_url}/models")
     if len(names) != 1:
         has = shown_text(", ".join(names)) or "none"

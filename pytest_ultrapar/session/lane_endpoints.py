@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.endpoints import Endpoint, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
-from pytest_ultrapar.pool.served import with_served_names
+from pytest_ultrapar.pool.served import NO_WAIT, Wait, with_served_names
 from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 _NOWHERE = "http://replay.invalid"
 
 
-def lane_endpoints(pool: Pool, base_urls: Mapping[str, str]) -> dict[LaneId, Endpoint]:
+def lane_endpoints(
+    pool: Pool, base_urls: Mapping[str, str], wait: Wait = NO_WAIT
+) -> dict[LaneId, Endpoint]:
     """The endpoint of every lane of the pool.
 
     Args:
         pool: Where the lanes are.
         base_urls: Base URL by provider of those that are simulated.
+        wait: For servers that shall say what their model is called.
 
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set, or a server does
             not say what its model is called.
     """
     secrets = read_secrets(pool, os.environ)
-    pool = with_served_names(pool)
+    pool = with_served_names(pool, wait)
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
 
     def token_of(provider: str, key: str) -> str:

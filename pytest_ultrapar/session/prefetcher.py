@@ -15,6 +15,7 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.pool.served import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import garbage, internals, prefetch, run_config
 from pytest_ultrapar.session.body_result import BodyResult, run_body
@@ -102,7 +103,9 @@ def make_prefetcher(
     # What sends nothing needs neither keys nor servers.
     if source.sends:
         run_config.check_keys(config, asked)
-    found = lane_endpoints(asked, base_urls) if source.sends else unsent_endpoints(pool)
+        found = lane_endpoints(asked, base_urls, Wait(options.wait_for_servers_s))
+    else:
+        found = unsent_endpoints(pool)
     settings = engine_settings(
         pool,
         runtime.redactor,

@@ -94,7 +94,8 @@ def test_server_with_several_models_or_none_is_refused(here):
 
 
 def test_server_that_is_not_there_is_one_sentence(here, workers):
-    said = here.refusal(run(here, workers, "--ultrapar-model=http://127.0.0.1:1/v1"))
+    given = "--ultrapar-model=http://127.0.0.1:1/v1", "--ultrapar-wait-for-servers=0"
+    said = here.refusal(run(here, workers, *given))
     assert said.strip() == (
         "ERROR: http://127.0.0.1:1/v1/models: no server answers (Connection refused); start it, or "
         "name one: http://127.0.0.1:1/v1#NAME, or api_name in the pool"

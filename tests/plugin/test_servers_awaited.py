@@ -55,6 +55,24 @@ def start_in(seconds, port, opened):
     return thread
 
 
+def test_server_that_shall_name_its_model_is_waited_for(project, workers):
+    port = closed_port()
+    project.suite(cases(["say a"]))
+    opened: list[tuple[ScriptedServer, float]] = []
+    thread = start_in(1.5, port, opened)
+    url = f"--ultrapar-model=http://127.0.0.1:{port}/v1"
+    result = project.run(workers, url, "--ultrapar-report=off", pool=False)
+    thread.join()
+    said = result.stdout.str()
+    opened[0][0].__exit__(None, None, None)
+    assert result.ret == 0, said
+    if workers == "-n0":
+        assert (
+            f"ultrapar: waiting for http://127.0.0.1:{port}/v1: no server answers (Connection "
+            "refused), up to 120 s\n"
+        ) in said
+
+
 @pytest.mark.parametrize("check", [(), ("--ultrapar-check",)])
 def test_port_that_opens_later_is_waited_for(project, workers, check):
     port = closed_port()
