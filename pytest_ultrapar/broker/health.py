@@ -262,10 +262,8 @@ class LaneHealth:
         lane = self.lane
         where = f" ({self._address})" if self._address else ""
         instance = f"instance {lane.provider}/{lane.instance}{where}"
-        its_class = CLASSES[outcome]
-        return its_class.why.format(
-            key=lane.key_title, instance=instance, model=lane.model, back=back
-        )
+        names = {"key": lane.key_title, "instance": instance, "model": lane.model}
+        return CLASSES[outcome].why.format(**names, back=back)
 
     def _limited(
         self,

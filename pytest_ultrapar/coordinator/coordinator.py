@@ -14,7 +14,7 @@ from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from pytest_ultrapar.session import garbage, internals, reports
+from pytest_ultrapar.session import garbage, internals, reports, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import note_last_failed, use_words_of_pytest
@@ -76,6 +76,8 @@ class Coordinator:
         """Show no progress, as no selected test is a case."""
         if self._live is not None:
             self._live.stop()
+        if (again := selection.again(self.config)) is not None:
+            self.warn(f"no selected case ended {self.run.options.only} in run {again.run_id}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:

@@ -106,7 +106,8 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     yield from shard_lines(options, pool)
     if not source_of(options).sends:
         return
-    yield from sent_lines(pool, lanes)
+    # It is not known yet whether one is selected.
+    yield from (f"when a case is asked, {line}" for line in sent_lines(pool, lanes))
     as_one = list(dict.fromkeys(lane.listed_as for lane in lanes if lane.listed_as))
     if as_one:
         yield f"counted as one key: {listed(as_one, _SHOWN_KEYS)}"

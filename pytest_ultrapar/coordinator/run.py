@@ -491,8 +491,7 @@ class Run:
             return
         pool = run_config.asked_pool(self.config, self._unanswered(cases))
         run_config.check_keys(self.config, pool)
-        with line:
-            named = with_served_names(pool, Wait(options.wait_for_servers_s, line.say))
+        named = with_served_names(pool, Wait(options.wait_for_servers_s, line.say))
         self.pool = replace(named, lanes=self.pool.lanes)
         keys = locked_keys(pool, pool.lanes, os.environ, options.simulator)
         path = self.directory.path

@@ -305,8 +305,7 @@ class Lane:
     @property
     def key_title(self) -> str:
         """What messages call its key: its name, and the variable in which it is to be mended."""
-        where = f" (environment {self.variable})" if self.variable else ""
-        return f"key {self.key_name}{where}"
+        return f"key {self.key_name}" + (f" (environment {self.variable})" if self.variable else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def check_base_url(location: Location, url: str) -> str:
             "must begin with https://: http:// would send the key in the clear, and is allowed to"
             f" this machine only (got host {shown(parts.hostname)})"
         )
-    return url.rstrip("/")
+    return parts.scheme + url[len(parts.scheme) :].rstrip("/")
 
 
 def host_of(url: str) -> str:

@@ -38,7 +38,7 @@ def served_models(
 
     Args:
         base_url: An address of http, which is this machine's.
-        timeout_s: How long each step of the way may take.
+        timeout_s: How long each step of the way may take, and an answer that comes in pieces.
         how: What a message goes on with.
         wait: Whether it is waited for where no connection can be made.
 
@@ -48,14 +48,16 @@ def served_models(
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
 
     parts, where = urlsplit(base_url), Location(f"{base_url}/models")
-    began_s = boot_s()
+    began_s, most_s = boot_s(), wait.at_most_s + timeout_s
     while True:
         connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
         try:
             connection.request("GET", f"{parts.path}/models")
             with connection.getresponse() as answer:
-                told = json.loads(answer.read(_MOST_BYTES))
-            return [str(one["id"]) for one in told["data"]]
+                told = piece = answer.read1(_MOST_BYTES)
+                while piece and len(told) < _MOST_BYTES and boot_s() - began_s < most_s:
+                    told += (piece := answer.read1(_MOST_BYTES))
+            return [str(one["id"]) for one in json.loads(told)["data"]]
         except OSError as error:
             said, waited_s = f"no server answers ({error.strerror or error})", boot_s() - began_s
             if waited_s >= wait.at_most_s:

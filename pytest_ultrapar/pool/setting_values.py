@@ -185,10 +185,10 @@ def _of_text(row: Setting[Any], where: Location, text: str) -> Any:  # noqa: ANN
         return _number(where, text, row.between, row.kind)
     if row.kind is str and row.between is not None:
         number = text.removesuffix("%")
-        if number == text:
-            _number(where, number, row.between, int)
-        else:
-            _number(where, number, PERCENT, float)
+        if not _NUMBER.fullmatch(number):
+            where.refuse(f'must be a number such as "100" or "5%" (got {shown(text)})')
+        is_share = number != text
+        _number(where, number, PERCENT if is_share else row.between, float if is_share else int)
     return _TEXTS[row.kind](where, text)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.fields import Location, check_name, looks_like_secret, shown
+from pytest_ultrapar.pool.fields import Location, check_name, did_you_mean, looks_like_secret, shown
 from pytest_ultrapar.pool.model import SERVED, Pool
 from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
 from pytest_ultrapar.pool.served import served_models
@@ -75,8 +75,9 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
     vendor, _, name = word.partition("/")
     if vendor not in vendors() or not name:
         location.refuse(
-            f"must be {_WAYS} where there is no pool (got {shown(word)}); vendors are "
-            f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
+            f"must be {_WAYS} where there is no pool (got {shown(word)})"
+            f"{did_you_mean(vendor, vendors())}; vendors are {', '.join(vendors())}; "
+            "a pool is given by --ultrapar-pool FILE"
         )
     _checked(location, name)
     return named_of(vendor, name, environ)

@@ -118,7 +118,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        return "\n".join((str(error), *getattr(error, "__notes__", ())))
     except Exception:  # noqa: BLE001 - the suite's own code
         return "<exception str() failed>"  # Python's own words
 
@@ -183,6 +183,8 @@ async def run_body(
         is_word = isinstance(_of_group(error), (Exception, *WRONG_ANSWERS))
         if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
             raise
+        if isinstance(error, AttributeError | TypeError) and "'coroutine'" in _text(error):
+            error.add_note("an answer is awaited: write `await llm.chat(...)`")
         result.raised = Raised.of(_of_group(error))
         keep(_of_group(error))
     return result

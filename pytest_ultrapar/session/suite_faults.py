@@ -99,13 +99,13 @@ def _near_miss(item: pytest.Item) -> str | None:
                 f"{_test(item)}: fixture {name!r} takes `llm`, which runs ahead of all fixtures; "
                 f"write\n    @prefetch\n    async def {name}({own}) -> str:"
             )
-    test: Any = item.obj  # type: ignore[attr-defined]  # of a `Function`
+    test: Any = inspect.unwrap(item.obj)  # type: ignore[attr-defined]  # of a `Function`
     own = ", ".join(signature_of(test).parameters)
     name = _test(item).rpartition("::")[2]
-    if inspect.iscoroutinefunction(inspect.unwrap(test)):
+    if inspect.iscoroutinefunction(test) or inspect.isasyncgenfunction(test):
         return (
-            f"{_test(item)}: an async test that takes `llm` is no static and no class method, and "
-            "no decorator hides that it is async"
+            f"{_test(item)}: an async test that takes `llm` has no `yield`, is no static and no "
+            "class method, and no decorator hides that it is async"
         )
     return (
         f"{_test(item)}: a test that takes `llm` is `async def`, and awaits its answers; write\n"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
 
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.served import served_models
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.vendors import vendors
+from tests.raw_server import RawServer
 from tests.scripted_server import ScriptedServer
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
@@ -135,3 +139,14 @@ def test_check_needs_no_pool_either(monkeypatch, capsys):
         ["ok", f"localhost:{server.port}/localhost:{server.port}/key0"],
     ]
     assert main(["check"]) == 4
+
+
+def test_server_that_never_ends_its_answer_is_left():
+    async def drip(peer, _request):
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\n{")
+        while True:
+            await peer.send(b" ")
+            await asyncio.sleep(0.01)
+
+    with RawServer(drip) as server, pytest.raises(ConfigError, match="does not say which models"):
+        served_models(f"http://127.0.0.1:{server.port}/v1", timeout_s=0.2)

@@ -173,3 +173,13 @@ def test_command_that_show_says_runs_that_case(project, monkeypatch, capsys):
     _, *what = shlex.split(line.partition("pytest ")[2])
     assert what == ["test_suite.py::test_it[m-say wrong-r0]"]
     assert asked(project, *what)[0] == ["say wrong"]
+
+
+def test_that_nothing_ended_so_is_said_also_in_a_quiet_run(project, workers):
+    project.suite('\n@pytest.mark.parametrize("prompt", ["say a"])\ndef test_it(answer): ...\n')
+    said_by(project.run("-n0"), 0)
+    result = project.run(workers, "-q", "--ultrapar-only=unsolved")
+    assert (
+        f"ultrapar: no selected case ended unsolved in run {project.directory.resolve().name}"
+        in (said_by(result, 5))
+    )

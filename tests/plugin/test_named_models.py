@@ -33,7 +33,7 @@ def test_model_of_a_vendor_is_asked_with_its_key(here, workers):
     assert models_asked(here) == ["gpt-5-mini"]
     assert [row["model"] for row in here.rows()] == ["openai/gpt-5-mini"]
     assert "ultrapar: pool --ultrapar-model, mode ultra, policy even, adaptive limits" in said
-    assert "ultrapar: openai sends OPENAI_API_KEY to 127.0.0.1" in said
+    assert "ultrapar: when a case is asked, openai sends OPENAI_API_KEY to 127.0.0.1" in said
     for path in (here.pytester.path / ".ultrapar").rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
 
@@ -65,6 +65,8 @@ def test_missing_key_is_one_sentence_before_anything_is_sent(here, workers, monk
 def test_word_that_names_nothing_is_refused(here):
     said = here.refusal(run(here, "-n0", "--ultrapar-model=gpt-5-mini"))
     assert said.startswith("ERROR: --ultrapar-model: must be VENDOR/NAME such as ")
+    said = here.refusal(run(here, "-n0", "--ultrapar-model=opnai/gpt-5-mini"))
+    assert '(got "opnai/gpt-5-mini"); did you mean openai?; vendors are openai, anthropic' in said
     said = here.refusal(run(here, "-n0", f"--ultrapar-model=http://u:{CANARY}@localhost:1/v1"))
     assert "must not hold a user name or password" in said
 
@@ -160,3 +162,31 @@ def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
     ) in said
     assert "sender.py" not in said
     assert "errors.py" not in said
+
+
+def test_no_folder_stays_where_nothing_was_asked(here, workers):
+    here.pytester.path.joinpath("test_unit.py").write_text("def test_adds(): assert 1 + 1 == 2\n")
+    said = said_by(run(here, workers, GPT, "test_unit.py"), 0)
+    assert not (here.pytester.path / ".ultrapar").exists()
+    assert "ultrapar: when a case is asked, openai sends OPENAI_API_KEY to 127.0.0.1" in said
+    said_by(run(here, "-n0", GPT), 0)
+    said_by(run(here, "-n0", GPT, "test_unit.py"), 0)
+    assert len(here.rows()) == 1
+
+
+@pytest.mark.parametrize("wrong", ["asked.text", '"a" in asked'])
+def test_answer_that_is_not_awaited_gets_a_hint(here, wrong):
+    here.pytester.path.joinpath("test_suite.py").write_text(
+        "async def test_it(llm):\n    asked = llm.chat('say a')\n"
+        f"    try: assert {wrong}\n    finally: asked.close()\n"
+    )
+    hint = "an answer is awaited: write `await llm.chat(...)`"
+    assert hint in run(here, "-n0", GPT).stdout.str()
+    assert hint in run(here, "-n0", GPT, "--ultrapar-resume=latest").stdout.str()
+
+
+def test_async_generator_is_told_that_it_has_a_yield(here):
+    body = "async def test_it(llm):\n    await llm.chat('say a')\n    yield\n"
+    here.pytester.path.joinpath("test_suite.py").write_text(body)
+    said = here.refusal(run(here, "-n0", GPT))
+    assert "test_it: an async test that takes `llm` has no `yield`, is no static" in said

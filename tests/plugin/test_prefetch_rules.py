@@ -234,8 +234,8 @@ class TestIt:
     @staticmethod
     async def test_it(llm): pass
 """,
-        "test_it: an async test that takes `llm` is no static and no class method, and no "
-        "decorator hides that it is async",
+        "test_it: an async test that takes `llm` has no `yield`, is no static and no class method, "
+        "and no decorator hides that it is async",
     ),
     "fixture that is not prefetched": (
         """

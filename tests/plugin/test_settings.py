@@ -77,7 +77,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
         "mode = rotate (environment USE_CONCURRENT)",
         f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
         "environment USE_MULTI_VLLM)",
-        "p sends TEST_KEY_0 to 127.0.0.1",
+        "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
         "3 seats, 2 repetitions",
     ):
         assert part in said
@@ -127,7 +127,7 @@ def test_listing_shows_on_what_and_announces_no_run(project):
             "ultrapar: pool pool.toml, mode ultra, policy even, fixed limits, seed 0",
             "ultrapar: 1 model, 1 lane, 4 seats, 2 repetitions",
             "ultrapar: repeats = 2 (command line --ultrapar-repeats)",
-            "ultrapar: p sends TEST_KEY_0 to 127.0.0.1",
+            "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
         ]
     quiet = project.run_here("--collect-only", "-q")
     assert "ultrapar: " not in quiet.stdout.str()

@@ -69,3 +69,8 @@ def test_nothing_else_is_a_spelling_of_this_machine():
     urls += ["http://localhost:8001/v1", "https://localhost/v1", "http://localhost/v1"]
     assert len({key_identity(url, CANARY) for url in urls}) == len(urls)
     assert key_identity("http://[0:0:0:0:0:0:0:1]:8000", CANARY) == key_identity(urls[0], CANARY)
+
+
+def test_scheme_in_capitals_is_the_same_scheme():
+    said = check_base_url(Location("p"), "HTTPS://api.example.com/V1/")
+    assert said == "https://api.example.com/V1"

@@ -79,10 +79,8 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
-    instance = f"instance {lane.provider}/{lane.instance}"
-    why = CLASSES[outcome].why.format(
-        key=lane.key_title, instance=instance, model=lane.model, back=""
-    )
+    at = f"instance {lane.provider}/{lane.instance}"
+    why = CLASSES[outcome].why.format(key=lane.key_title, instance=at, model=lane.model, back="")
     cause = redact(why + _what_to_do(failure, endpoint))
     said = failure.message
     if failure.retry_after_s is not None:
