@@ -122,6 +122,21 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
     return next(one for one in covered if covered[one] >= _ENOUGH * most), len(newest)
 
 
+def newest_estimates(pool: Pool) -> Manifest | None:
+    """The newest run in the default place that estimated limits, of models as the pool has them."""
+    for directory in _newest():
+        with suppress(ResultsError):
+            manifest = read_manifest(directory)
+            silent = _silent_models(pool, manifest)
+            known = {
+                lane.lane_id for lane in manifest.pool_lanes if lane.model not in (silent or ())
+            }
+            estimated = {one.lane for one in manifest.lanes if one.estimated is not None}
+            if silent is not None and estimated & known & {lane.lane_id for lane in pool.lanes}:
+                return manifest
+    return None
+
+
 def _newest() -> list[Path]:
     """Directories of runs, each once, the newest first; `latest` may point elsewhere."""
     began: dict[Path, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from itertools import chain, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -54,7 +54,7 @@ _N_AND_SOLVED = 16
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
-_HALF_A_CLAUSE = re.compile(rf"(.{{30}})[,;] [^,;]*{re.escape(_MORE)}$")
+_LAST_CLAUSE = re.compile(r"(?<=.{25})([,;] [^,;]*| \([^()]*\)?)$", re.DOTALL)
 
 
 def plain(text: str, share: float) -> str:
@@ -144,17 +144,22 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Lines of sentences, so many for each at most; what is cut off stands in the report."""
+    """Lines of sentences, so many for each at most: without its last clauses, or else cut."""
     for sentence in sentences:
-        lines = textwrap.wrap(
-            sentence,
-            width,
-            subsequent_indent="  ",
-            max_lines=max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1),
-            placeholder=_MORE,
-            break_on_hyphens=False,
-        )
-        yield [*lines[:-1], *(_HALF_A_CLAUSE.sub(rf"\1{_MORE}", line) for line in lines[-1:])]
+        most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
+        shorter = sentence
+        while len(lines := _wrapped(shorter, width)) > most and (
+            at := _LAST_CLAUSE.search(shorter)
+        ):
+            shorter = shorter[: at.start()]
+        # Half of what a server said is marked as that.
+        is_whole = shorter.count('"') % 2 == 0 and shorter.count("{") == shorter.count("}")
+        fits = len(lines) <= most and is_whole
+        yield lines if fits else _wrapped(sentence, width, max_lines=most, placeholder=_MORE)
+
+
+def _wrapped(text: str, width: int, **cut: Any) -> list[str]:  # noqa: ANN401 - as of `textwrap`
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False, **cut)
 
 
 def _first(sentences: Iterable[str]) -> list[str]:

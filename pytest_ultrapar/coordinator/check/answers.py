@@ -16,12 +16,13 @@ from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, duration, listed, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.coordinator.check.asking import Seen
     from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Level, Pool
+    from pytest_ultrapar.store.manifest import Manifest
 
 
 Word = Literal["ok", "limited", "unsure", "failed"]
@@ -177,16 +178,51 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
-        rows = [row for name in lanes[0].limits for row in pool.limits[name].rows]
-        declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
-        stated = [("rpm", told.requests), ("tpm", told.tokens)]
-        said = [text for word, n in stated if n and (text := f"{word} = {n:.15g}") not in declared]
-        if said:
-            yield (
-                f"headers of {listed([lane.lane_id for lane in lanes])} say {', '.join(said)} "
-                f"(declared: {', '.join(declared) or 'nothing'}); to keep to it: "
-                f"per_key_model = {{ {', '.join(said)} }}"
-            )
+        offer = _offer(pool, lanes[0], "key_model", {"rpm": told.requests, "tpm": told.tokens})
+        if offer:
+            yield f"headers of {listed([lane.lane_id for lane in lanes])} say {offer}"
+
+
+def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
+    """What a run found that providers bear, likewise; of one table of the pool the lowest.
+
+    Args:
+        pool: As it is now.
+        manifest: Of a run with the same models.
+    """
+    lanes = {lane.lane_id: lane for lane in pool.lanes}
+    levels = {limit.name: limit.level for limit in manifest.pool_limits}
+    found = [(one.estimated, lanes[one.lane]) for one in manifest.lanes if one.lane in lanes]
+    tables = by_key(
+        ((level, lane.provider, "" if level in _OF_PROVIDER else lane.model), (limit, lane))
+        for limit, lane in found
+        if limit is not None and (level := levels.get(limit.limit, "lane"))
+    )
+    for (level, _, _), own in tables.items():
+        workers = [limit.workers for limit, _ in own if limit.workers]
+        qps = [float(f"{limit.qps:.3g}") for limit, _ in own if limit.qps]
+        lowest = {"workers": min(workers, default=None), "qps": min(qps, default=None)}
+        if offer := _offer(pool, own[0][1], level, lowest):
+            named = listed([*dict.fromkeys(limit.limit for limit, _ in own)])
+            yield f"run {manifest.run_id} found for {named} {offer}"
+
+
+_OF_PROVIDER = ("pool", "provider", "key")
+
+
+def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
+    """Limits that the lane's own do not say, and how the pool would; empty where there are none."""
+    rows = [row for name in lane.limits for row in pool.limits[name].rows]
+    declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
+    more = [
+        text for word, n in found.items() if n and (text := f"{word} = {n:.15g}") not in declared
+    ]
+    said = ", ".join(more)
+    table = f"per_{level} = {{ {said} }}"
+    if level in {"pool", "provider"}:
+        table = f"{'; '.join(more)} in its table"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
+    return told if said else ""
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
