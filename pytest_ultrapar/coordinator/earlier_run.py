@@ -123,16 +123,12 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
 
 
 def newest_estimates(pool: Pool) -> Manifest | None:
-    """The newest run in the default place that estimated limits, of models as the pool has them."""
+    """The newest run in the default place that estimated limits of the same models."""
     for directory in _newest():
         with suppress(ResultsError):
             manifest = read_manifest(directory)
-            silent = _silent_models(pool, manifest)
-            known = {
-                lane.lane_id for lane in manifest.pool_lanes if lane.model not in (silent or ())
-            }
-            estimated = {one.lane for one in manifest.lanes if one.estimated is not None}
-            if silent is not None and estimated & known & {lane.lane_id for lane in pool.lanes}:
+            is_same = _silent_models(pool, manifest) == frozenset()
+            if is_same and any(lane.estimated for lane in manifest.lanes):
                 return manifest
     return None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import textwrap
+from functools import partial
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -145,21 +146,13 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
     """Lines of sentences, so many for each at most: without its last clauses, or else cut."""
+    fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
         most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
-        shorter = sentence
-        while len(lines := _wrapped(shorter, width)) > most and (
-            at := _LAST_CLAUSE.search(shorter)
-        ):
-            shorter = shorter[: at.start()]
-        # Half of what a server said is marked as that.
-        is_whole = shorter.count('"') % 2 == 0 and shorter.count("{") == shorter.count("}")
-        fits = len(lines) <= most and is_whole
-        yield lines if fits else _wrapped(sentence, width, max_lines=most, placeholder=_MORE)
-
-
-def _wrapped(text: str, width: int, **cut: Any) -> list[str]:  # noqa: ANN401 - as of `textwrap`
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False, **cut)
+        shown = sentence
+        while len(fold(shown)) > most and (at := _LAST_CLAUSE.search(shown)):
+            shown = shown[: at.start()]
+        yield fold(shown, max_lines=most, placeholder=_MORE)
 
 
 def _first(sentences: Iterable[str]) -> list[str]:
@@ -211,7 +204,9 @@ def _lines(
     most_rows = max(1, most_rows)
     lines, n_rows, n_hidden = _of_table(tables[0], most_rows, width, total=True)
     for table in tables[1:]:
-        lines += ["", *_of_table(table, most_rows, width)[0]]
+        own, _, hidden = _of_table(table, most_rows, width)
+        lines += ["", *own]
+        n_hidden += hidden
     n_shown = min(n_rows, most_rows)
     more = [counted(n_hidden, "more column")] if n_hidden else []
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"

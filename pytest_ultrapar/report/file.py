@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.again import again_all
+from pytest_ultrapar.report.again import again_lines
 from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
@@ -51,8 +51,10 @@ def run_sections(
 ) -> Iterator[Section]:
     """All that a run in this directory says of itself, and the command that runs it again."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
-    if command := again_all(manifest, summary.statistics.counts, run_dir):
-        yield Section("Run again", notes=(f"what was not solved: {command}",))
+    n_open = 0 if goes_on else summary.n_without_grade
+    counts = {**summary.statistics.counts, "never ran": n_open}
+    if notes := (*again_lines(manifest, counts, run_dir),):
+        yield Section("Run again", notes=notes)
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:

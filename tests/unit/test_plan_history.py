@@ -195,11 +195,13 @@ def test_limits_that_a_run_found_are_offered_as_the_pool_would_say_them(pool, tm
     assert learned(free, tmp_path, (9, None, 1), simulated=False) is None, "of other servers"
 
 
-def test_of_keys_with_one_table_the_lowest_is_offered_beside_what_is_declared(pool, tmp_path):
+def test_keys_that_bear_the_same_share_a_line_beside_what_is_declared(pool, tmp_path):
     keys = '[{ name = "key0" }, { name = "key1" }]'
     declared = pool(simulated("per_key = { workers = 4 }", keys=keys, named="m1"))
-    (line,) = learned(declared, tmp_path, (7, None, 1), (5, None, 1))
+    (line,) = learned(declared, tmp_path, (7, None, 1), (7, None, 1))
     assert line.endswith(
-        "/key1 workers = 5 (declared: workers = 4); to keep to it: per_key = { workers = 5 }"
+        " for sim/key0, sim/key1 workers = 7 (declared: workers = 4); to keep to it: "
+        "per_key = { workers = 7 }"
     )
-    assert learned(declared, tmp_path, (7, None, 1), (4, None, 1)) == [], "it says that already"
+    (line,) = learned(declared, tmp_path, (7, None, 1), (4, None, 1))
+    assert " for sim/key0 workers = 7 " in line, "what it declares already is not offered"

@@ -263,8 +263,18 @@ def test_sentence_without_room_loses_clauses_and_is_not_cut():
     assert not [line for line in told if line.endswith("(more in report.md)")]
 
 
-def test_half_of_a_quotation_says_where_the_rest_is():
-    notes = [CaseNote("t.py::test[0]", "infra", "timeout", 'it said "' + "reason, " * 60 + '"')]
+def test_sentence_of_one_clause_says_where_the_rest_is():
+    notes = [CaseNote("t.py::test[0]", "infra", "timeout", "reason " * 60)]
     cells = [cell(f"m{n:02d}", "a", solved=5) for n in range(13)]
     told = brief(msgspec.structs.replace(SUMMARY, notes=notes, cells=cells), width=80)
     assert any(line.endswith("(more in report.md)") for line in told)
+
+
+def test_columns_without_room_are_said_of_every_table():
+    tests = [
+        ResultsOfTest(name, ("model", "level"), [cell(m, f"level_{n}") for n in range(12) for m in "ab"])
+        for name in ("test_a", "test_b")
+    ]
+    summary = of_cells(cell("a"), cell("b"), by=("model",))
+    told = brief(msgspec.structs.replace(summary, tests=tests, n_tests=2), width=80)
+    assert any("report.md has intervals, 12 more columns" in line for line in told), told

@@ -184,30 +184,21 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """What a run found that providers bear, likewise; of one table of the pool the lowest.
-
-    Args:
-        pool: As it is now.
-        manifest: Of a run with the same models.
-    """
-    lanes = {lane.lane_id: lane for lane in pool.lanes}
+    """What a run with the same models found that providers bear, likewise."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
-    found = [(one.estimated, lanes[one.lane]) for one in manifest.lanes if one.lane in lanes]
-    tables = by_key(
-        ((level, lane.provider, "" if level in _OF_PROVIDER else lane.model), (limit, lane))
-        for limit, lane in found
-        if limit is not None and (level := levels.get(limit.limit, "lane"))
-    )
-    for (level, _, _), own in tables.items():
-        workers = [limit.workers for limit, _ in own if limit.workers]
-        qps = [float(f"{limit.qps:.3g}") for limit, _ in own if limit.qps]
-        lowest = {"workers": min(workers, default=None), "qps": min(qps, default=None)}
-        if offer := _offer(pool, own[0][1], level, lowest):
-            named = listed([*dict.fromkeys(limit.limit for limit, _ in own)])
-            yield f"run {manifest.run_id} found for {named} {offer}"
-
-
-_OF_PROVIDER = ("pool", "provider", "key")
+    estimated = {one.lane: one.estimated for one in manifest.lanes}
+    offers = {
+        limit.limit: _offer(
+            pool,
+            lane,
+            levels.get(limit.limit, "lane"),
+            {"workers": limit.workers, "qps": limit.qps and float(f"{limit.qps:.3g}")},
+        )
+        for lane in pool.lanes
+        if (limit := estimated.get(lane.lane_id)) is not None
+    }
+    for offer, names in by_key((offer, name) for name, offer in offers.items() if offer).items():
+        yield f"run {manifest.run_id} found for {listed(names)} {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
@@ -218,9 +209,7 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
         text for word, n in found.items() if n and (text := f"{word} = {n:.15g}") not in declared
     ]
     said = ", ".join(more)
-    table = f"per_{level} = {{ {said} }}"
-    if level in {"pool", "provider"}:
-        table = f"{'; '.join(more)} in its table"
+    table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
     told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
     return told if said else ""
 
