@@ -13,7 +13,7 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.broker.protocol import NO_LANE
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.file import REPORT
+from pytest_ultrapar.report.file import PAGE, REPORT
 from pytest_ultrapar.report.summary import (
     LAST_TRY,
     SIMULATED,
@@ -63,8 +63,7 @@ def plain(text: str, share: float) -> str:
     return text
 
 
-_PAGE = "report.html"
-_SHOWN = f"open {_PAGE}, or read {REPORT}"
+_SHOWN = f"open {PAGE}, or read {REPORT}"
 _NOT_SHOWN = f"{REPORT} tells more, ultrapar report shows it"
 
 
@@ -101,7 +100,7 @@ def brief_lines(
         return [*head, path]
     if _keys_are_wrong(summary, lanes):
         return [*head, "", *_folded(_first(lane_lines(lanes)), width, _MOST_FOLDS), path]
-    where = _PAGE if has_page else REPORT
+    where = PAGE if has_page else REPORT
     ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
     made = [(one, *_lines(one, _MOST_ROWS, width, where)) for one in _tables(summary)]
     for (tables, table, n_rows), (few, many) in product(made, ways):  # noqa: B007 - used below

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.store.manifest import Manifest
 
-REPORT = "report.md"
+REPORT, PAGE = "report.md", "report.html"
 _LEAST_OF_A_STEP = 10_000
 
 

@@ -72,6 +72,12 @@ class CaseReports:
         self._properties = CaseProperties(prefetcher.runtime.directory)
         self._shows_fixtures = internals.shows_fixtures(prefetcher.runtime.config)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Have pytest show warnings of episodes, too."""
+        with internals.recorded_warnings(self._runtime.config):
+            return (yield)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""

@@ -66,7 +66,7 @@ _PYTEST = {
     "_pytest.scope": ("Scope",),
     "_pytest.skipping": ("evaluate_skip_marks", "evaluate_xfail_marks"),
     "_pytest.terminal": ("TerminalReporter.short_test_summary",),
-    "_pytest.warnings": ("parse_warning_filter",),
+    "_pytest.warnings": ("catch_warnings_for_item", "parse_warning_filter"),
 }
 _XDIST = {
     "xdist.dsession": (

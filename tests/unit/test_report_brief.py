@@ -272,7 +272,9 @@ def test_sentence_of_one_clause_says_where_the_rest_is():
 
 def test_columns_without_room_are_said_of_every_table():
     tests = [
-        ResultsOfTest(name, ("model", "level"), [cell(m, f"level_{n}") for n in range(12) for m in "ab"])
+        ResultsOfTest(
+            name, ("model", "level"), [cell(m, f"level_{n}") for n in range(12) for m in "ab"]
+        )
         for name in ("test_a", "test_b")
     ]
     summary = of_cells(cell("a"), cell("b"), by=("model",))
