@@ -128,7 +128,7 @@ def newest_estimates(pool: Pool) -> Manifest | None:
         with suppress(ResultsError):
             manifest = read_manifest(directory)
             is_same = _silent_models(pool, manifest) == frozenset()
-            if is_same and any(lane.estimated for lane in manifest.lanes):
+            if is_same and any(one.estimated for one in manifest.lanes):
                 return manifest
     return None
 

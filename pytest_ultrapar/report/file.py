@@ -51,8 +51,7 @@ def run_sections(
 ) -> Iterator[Section]:
     """All that a run in this directory says of itself, and the command that runs it again."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
-    n_open = 0 if goes_on else summary.n_without_grade
-    counts = {**summary.statistics.counts, "never ran": n_open}
+    counts = {**summary.statistics.counts, "never ran": summary.n_without_grade * (not goes_on)}
     if notes := (*again_lines(manifest, counts, run_dir),):
         yield Section("Run again", notes=notes)
 

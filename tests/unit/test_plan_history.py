@@ -187,8 +187,8 @@ def test_limits_that_a_run_found_are_offered_as_the_pool_would_say_them(pool, tm
     free = pool(simulated(named="m1"))
     name = free.lanes[0].lane_id
     assert learned(free, tmp_path, (9, 2.34567, 3)) == [
-        f"run {MANIFEST.run_id} found for {name} workers = 9, qps = 2.35 (declared: nothing); "
-        "to keep to it: per_lane = { workers = 9, qps = 2.35 }"
+        f"run {MANIFEST.run_id} found for {name} workers = 9, qps = 2.346 (declared: nothing); "
+        "to keep to it: per_lane = { workers = 9, qps = 2.346 }"
     ]
     assert learned(free, tmp_path, (None, None, 0)) == [], "no limit was reached"
     assert learned(free, tmp_path, lanes=[lane(name)]) is None, "nothing was estimated"

@@ -187,28 +187,22 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
     """What a run with the same models found that providers bear, likewise."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
-    offers = {
-        limit.limit: _offer(
-            pool,
-            lane,
-            levels.get(limit.limit, "lane"),
-            {"workers": limit.workers, "qps": limit.qps and float(f"{limit.qps:.3g}")},
-        )
+    found = (
+        (one.limit, lane, {"workers": one.workers, "qps": one.qps})
         for lane in pool.lanes
-        if (limit := estimated.get(lane.lane_id)) is not None
-    }
+        if (one := estimated.get(lane.lane_id))
+    )
+    offers = {name: _offer(pool, lane, levels.get(name, "lane"), own) for name, lane, own in found}
     for offer, names in by_key((offer, name) for name, offer in offers.items() if offer).items():
         yield f"run {manifest.run_id} found for {listed(names)} {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
     """Limits that the lane's own do not say, and how the pool would; empty where there are none."""
-    rows = [row for name in lane.limits for row in pool.limits[name].rows]
+    rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
-    more = [
-        text for word, n in found.items() if n and (text := f"{word} = {n:.15g}") not in declared
-    ]
-    said = ", ".join(more)
+    stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
+    said = ", ".join(text for text in stated if text not in declared)
     table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
     told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
     return told if said else ""
