@@ -303,6 +303,7 @@ class Coordinator:
         """Say what has happened."""
         if self._finished is None:
             return
+        reports.list_cases(terminalreporter)
         from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
 
         if self.config.option.verbose > _SILENT:

@@ -122,6 +122,17 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
     return next(one for one in covered if covered[one] >= _ENOUGH * most), len(newest)
 
 
+def newest_estimates(pool: Pool) -> Manifest | None:
+    """The newest run in the default place that estimated limits of the same models."""
+    for directory in _newest():
+        with suppress(ResultsError):
+            manifest = read_manifest(directory)
+            is_same = _silent_models(pool, manifest) == frozenset()
+            if is_same and any(one.estimated for one in manifest.lanes):
+                return manifest
+    return None
+
+
 def _newest() -> list[Path]:
     """Directories of runs, each once, the newest first; `latest` may point elsewhere."""
     began: dict[Path, float] = {}
@@ -281,7 +292,7 @@ def again(options: Options) -> Again:
         for one in run.cases
         if options.resume or one.state in words or ("failed" in words and one.test_failed)
     )
-    return Again(manifest.run_id, manifest.seed, frozenset(ids))
+    return Again(manifest.run_id, manifest.seed, frozenset(ids), manifest.drawn_from)
 
 
 def _kind(simulated: bool) -> str:

@@ -135,7 +135,8 @@ def _without_result(made: MergedRun) -> Iterator[str]:
 def _write_page(made: MergedRun) -> bool:
     """Write the page of the whole, if one can show it; no merge fails because that cannot be."""
     from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.page import PAGE, write_page  # noqa: PLC0415
+    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:

@@ -1,4 +1,4 @@
-"""The command that runs some of a run's cases again."""
+"""The commands that finish a run, and run some of its cases again."""
 
 from __future__ import annotations
 
@@ -9,30 +9,45 @@ from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.store.run_directory import DEFAULT_PARENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.store.manifest import Manifest
 
 _MAKING_CASES = (Options.pool, Options.models, Options.repeats, Options.seed, Options.simulator)
-_KEPT = {row.option for row in _MAKING_CASES}
+_STOPPING = ("-x", "--exitfirst")
 _AGAIN = ("unsolved", "partial", "infra", "error")
+_UNFINISHED = ("interrupted", "never ran", "not graded")
 
 
 def again_command(manifest: Manifest, *what: str) -> str:
     """The command, for a shell, that runs of a run's cases those with these node ids or options."""
-    kept, words = [], iter(manifest.arguments)
-    for word in words:
-        option, _, value = word.partition("=")
-        if option in _KEPT:
-            kept.append(f"{option}={value or next(words, '')}")
+    kept, _ = _parted(manifest.arguments, [row.option for row in _MAKING_CASES])
     return shlex.join(["pytest", *kept, *what])
 
 
-def again_all(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> str:
-    """The command for all of a run's cases that are not solved; empty where `counts` has none."""
-    ends = ",".join(end for end in _AGAIN if counts.get(end))
+def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> Iterator[str]:
+    """Sentences with the command that finishes a run, and with that for what is not solved."""
     is_near = directory.parent.name == DEFAULT_PARENT.name
     run = directory.name if is_near else str(directory)
-    only, of = Options.only.option, Options.only_of.option
-    return again_command(manifest, f"{only}={ends}", f"{of}={run}") if ends else ""
+    resume, only, of = Options.resume.option, Options.only.option, Options.only_of.option
+    is_own = not (manifest.cluster_run or manifest.merged or manifest.regraded)
+    if is_own and not manifest.asked_by_others and any(map(counts.get, _UNFINISHED)):
+        _, words = _parted(manifest.arguments, [resume, Options.out.option, "--maxfail"])
+        same = [word for word in words if word not in _STOPPING]
+        yield f"finish the run: {shlex.join(['pytest', *same, f'{resume}={run}'])}"
+    if ends := ",".join(end for end in _AGAIN if counts.get(end)):
+        command = again_command(manifest, f"{only}={ends}", f"{of}={run}")
+        yield f"run again what was not solved: {command}"
+
+
+def _parted(arguments: Iterable[str], options: Collection[str]) -> tuple[list[str], list[str]]:
+    """Of a command line these options with their values, and all other words."""
+    kept, others, words = list[str](), list[str](), iter(arguments)
+    for word in words:
+        option, _, value = word.partition("=")
+        if option in options:
+            kept.append(f"{option}={value or next(words, '')}")
+        else:
+            others.append(word)
+    return kept, others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.broker.protocol import NO_LANE
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.file import REPORT
+from pytest_ultrapar.report.file import PAGE, REPORT
 from pytest_ultrapar.report.summary import (
     LAST_TRY,
     SIMULATED,
@@ -54,7 +55,7 @@ _N_AND_SOLVED = 16
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
-_HALF_A_CLAUSE = re.compile(rf"(.{{30}})[,;] [^,;]*{re.escape(_MORE)}$")
+_LAST_CLAUSE = re.compile(r"(?<=.{25})([,;] [^,;]*| \([^()]*\)?)$", re.DOTALL)
 
 
 def plain(text: str, share: float) -> str:
@@ -62,8 +63,7 @@ def plain(text: str, share: float) -> str:
     return text
 
 
-_PAGE = "report.html"
-_SHOWN = f"open {_PAGE}, or read {REPORT}"
+_SHOWN = f"open {PAGE}, or read {REPORT}"
 _NOT_SHOWN = f"{REPORT} tells more, ultrapar report shows it"
 
 
@@ -100,7 +100,7 @@ def brief_lines(
         return [*head, path]
     if _keys_are_wrong(summary, lanes):
         return [*head, "", *_folded(_wrong_keys(summary, lanes), width, MOST_LINES), path]
-    where = _PAGE if has_page else REPORT
+    where = PAGE if has_page else REPORT
     ways = ((MOST_LINES,) * 2, (1 + more, _MOST_FOLDS + more), (1, _MOST_FOLDS + more), (1, 1))
     made = [(one, *_lines(one, _MOST_ROWS, width, where)) for one in _tables(summary)]
     for (tables, table, n_rows), (few, many) in product(made, ways):  # noqa: B007 - used below
@@ -155,17 +155,14 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Lines of sentences, so many for each at most; what is cut off stands in the report."""
+    """Lines of sentences, so many for each at most: without its last clauses, or else cut."""
+    fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
-        lines = textwrap.wrap(
-            sentence,
-            width,
-            subsequent_indent="  ",
-            max_lines=max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1),
-            placeholder=_MORE,
-            break_on_hyphens=False,
-        )
-        yield [*lines[:-1], *(_HALF_A_CLAUSE.sub(rf"\1{_MORE}", line) for line in lines[-1:])]
+        most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
+        shown = sentence
+        while len(fold(shown)) > most and (at := _LAST_CLAUSE.search(shown)):
+            shown = shown[: at.start()]
+        yield fold(shown, max_lines=most, placeholder=_MORE)
 
 
 def _first(sentences: Iterable[str]) -> list[str]:
@@ -217,7 +214,9 @@ def _lines(
     most_rows = max(1, most_rows)
     lines, n_rows, n_hidden = _of_table(tables[0], most_rows, width, total=True)
     for table in tables[1:]:
-        lines += ["", *_of_table(table, most_rows, width)[0]]
+        own, _, hidden = _of_table(table, most_rows, width)
+        lines += ["", *own]
+        n_hidden += hidden
     n_shown = min(n_rows, most_rows)
     more = [counted(n_hidden, "more column")] if n_hidden else []
     legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"

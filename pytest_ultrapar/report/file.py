@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.again import again_all
+from pytest_ultrapar.report.again import again_lines
 from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.store.manifest import Manifest
 
-REPORT = "report.md"
+REPORT, PAGE = "report.md", "report.html"
 _LEAST_OF_A_STEP = 10_000
 
 
@@ -51,8 +51,9 @@ def run_sections(
 ) -> Iterator[Section]:
     """All that a run in this directory says of itself, and the command that runs it again."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
-    if command := again_all(manifest, summary.statistics.counts, run_dir):
-        yield Section("Run again", notes=(f"what was not solved: {command}",))
+    counts = {**summary.statistics.counts, "never ran": summary.n_without_grade * (not goes_on)}
+    if notes := (*again_lines(manifest, counts, run_dir),):
+        yield Section("Run again", notes=notes)
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import islice, product
 from math import prod
@@ -596,6 +596,15 @@ def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(runner, "_update_current_test_var", update_kept)
     patch.setenv(name, "")
+
+
+def recorded_warnings(config: pytest.Config) -> AbstractContextManager[None]:
+    """Has pytest show warnings given while no test runs (`catch_warnings_for_item`)."""
+    if not config.pluginmanager.hasplugin("warnings"):
+        return nullcontext()
+    return marked_warnings.catch_warnings_for_item(
+        config=config, ihook=config.hook, when="runtest", item=None
+    )
 
 
 def _keep_marks_from_warnings(patch: pytest.MonkeyPatch) -> None:

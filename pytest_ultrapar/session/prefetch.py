@@ -55,14 +55,15 @@ def take_value(
         msg = f"{prefetched.title} has no episode: {why}"
         raise EpisodeError(msg)
     ended = state.ended
-    if ended.ending == "interrupted":
-        pytest.skip(ended.detail or "interrupted")
-    if ended.ending == "infra":
-        pytest.skip(f"infra: {ended.kind}: {ended.detail}")
-    if ended.ending == "refused":
-        pytest.skip(f"refused by the provider: {ended.kind}: {ended.detail}")
-    if ended.ending == "skipped":
-        pytest.skip(ended.detail or "skipped by its episode")
+    skipped = {
+        "interrupted": ended.detail or "interrupted",
+        "infra": f"infra: {ended.kind}: {ended.detail}",
+        "refused": f"refused by the provider: {ended.kind}: {ended.detail}",
+        "skipped": ended.detail or "skipped by its episode",
+    }
+    if ended.ending in skipped:
+        # `-rs` shows the test, and not this line.
+        raise pytest.skip.Exception(skipped[ended.ending], _use_item_location=True)
     if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415

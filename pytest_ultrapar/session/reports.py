@@ -72,6 +72,12 @@ class CaseReports:
         self._properties = CaseProperties(prefetcher.runtime.directory)
         self._shows_fixtures = internals.shows_fixtures(prefetcher.runtime.config)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Have pytest show warnings of episodes, too."""
+        with internals.recorded_warnings(self._runtime.config):
+            return (yield)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Give the item its episode, before any fixture asks for it. Main thread, per item."""
@@ -361,3 +367,26 @@ _SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
     "infra": ("i", {"red": True}),
     "error": ("E", {"red": True}),
 }
+
+
+_AS = {"failed": ("unsolved", "partial", "infra"), "passed": ("solved",)}
+_BY_DEFAULT = "fE"
+"""What `-r` lists unless something is said: of an evaluation that would be too many."""
+
+
+def list_cases(reporter: pytest.TerminalReporter) -> None:
+    """Have the summary of `-rA`, `-ra`, `-rf` and `-rp` list cases; they are counted as before."""
+    if reporter.config.option.reportchars == _BY_DEFAULT:
+        return
+    summary, counted = reporter.short_test_summary, reporter.stats
+    listed = {
+        word: [one for name in (word, *names) for one in counted.get(name, ())]
+        for word, names in _AS.items()
+    }
+
+    def short_test_summary() -> None:
+        reporter.stats = counted | listed
+        summary()
+        reporter.stats = counted
+
+    reporter.short_test_summary = short_test_summary  # type: ignore[method-assign]

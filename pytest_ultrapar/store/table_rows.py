@@ -52,7 +52,11 @@ def read_columns(
             return _of_json(lines, columns, beginning, of_cases)
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         # The last two are what pyarrow says of a column of a type that it cannot read.
-        msg = f"cannot read the {name} of {run_dir}: {str(error) or type(error).__name__}"
+        why = str(error) or type(error).__name__
+        if isinstance(error, KeyError):
+            how = f"python -m pytest_ultrapar.analysis.compact {run_dir}"
+            why = f"they have no column {error}, as they are older; {how} makes them anew"
+        msg = f"cannot read the {name} of {run_dir}: {why}"
         raise ResultsError(msg) from error
     msg = f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
     raise ResultsError(msg)

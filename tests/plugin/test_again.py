@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from pytest_ultrapar.cli import main
+from pytest_ultrapar.store.manifest import read_manifest
 from tests.plugin.conftest import said_by
 
 BODY = """
@@ -72,20 +73,24 @@ def test_workers_ask_the_same_again_of_the_run_that_is_named(project):
 
 
 @pytest.mark.cpu_s(3)
-def test_interrupted_run_of_some_cases_is_resumed_as_it_was(project):
+@pytest.mark.parametrize(
+    ("options", "n", "drawn_from"),
+    [
+        (["--ultrapar-only=unsolved"], 2, 0),
+        (["--ultrapar-only=unsolved,partial,error,failed", "--ultrapar-sample=60%"], 4, 5),
+    ],
+)
+def test_interrupted_run_of_some_cases_is_resumed_as_it_was(project, options, n, drawn_from):
     project.suite(BODY)
     asked(project)
-    options = ("--ultrapar-only=unsolved",)
     path = project.pytester.path / "conftest.py"
     path.write_text("import pytest\ndef pytest_runtest_teardown(): pytest.exit('now', 2)")
     project.run(*FIRST, *options)
     path.unlink()
     resumed = project.run(*FIRST, *options, "--ultrapar-resume=latest")
-    said_by(resumed, 0)
-    assert sorted(row["nodeid"].split("-")[1] for row in project.rows()) == [
-        "say expected",
-        "say wrong",
-    ]
+    said_by(resumed, 0, 1)
+    assert len(project.rows()) == n
+    assert read_manifest(project.directory).drawn_from == drawn_from
 
 
 def test_nothing_to_ask_again_says_so(project):
@@ -114,6 +119,16 @@ def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project,
         assert note in " ".join(capsys.readouterr().out.split())
     main(["gate", "again", "--rule", "solved_rate>=0"])
     assert note.replace("new ", "") in capsys.readouterr().out
+
+
+def test_run_of_last_failed_cases_is_said_beside_other_runs(project, capsys):
+    project.suite(BODY)
+    project.run("-pcacheprovider", *FIRST, "--ultrapar-out=whole")
+    project.run("-pcacheprovider", *FIRST, "--ultrapar-out=again", "--lf")
+    capsys.readouterr()
+    main(["compare", "whole", "again"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the new run was given --lf, which selects cases that did not end well before" in said
 
 
 @pytest.mark.parametrize(

@@ -531,6 +531,44 @@ def test_plain(): return 1.5
             assert any("Warning: " in line and f"::{name} returned" in line for line in lines)
 
 
+WARNS = """
+import warnings
+import pytest
+
+async def nothing(): pass
+
+async def test_it(llm):
+    await llm.chat("say yes")
+    nothing()
+
+async def test_old(llm):
+    await llm.chat("say yes")
+    warnings.warn("old thing", DeprecationWarning)
+
+async def test_skips(llm):
+    await llm.chat("say yes")
+    pytest.skip("no need")
+"""
+
+
+def test_warnings_of_async_tests_are_in_the_summary_and_skips_have_their_line(project, workers):
+    write(project, WARNS)
+    result = project.run(workers, "-rs", "-Wdefault")
+    at = [line.split(":")[-2:] for line in result.outlines if "Warning: " in line]
+    assert sorted(at) == [
+        [" DeprecationWarning", " old thing"],
+        [" RuntimeWarning", " coroutine 'nothing' was never awaited"],
+    ]
+    result.stdout.fnmatch_lines(["SKIPPED [[]1] test_suite.py:*: no need"])
+
+
+def test_warning_that_is_an_error_fails_its_async_test(project):
+    write(project, WARNS)
+    result = project.run("-n0", "-Werror::DeprecationWarning")
+    said_by(result, 1)
+    assert {row["test_name"]: row["outcome"] for row in project.rows()}["test_old"] == "error"
+
+
 def test_prefetch_before_a_test_says_what_to_write(project):
     project.suite("@prefetch\nasync def test_it(llm) -> str:\n    return 'a'\n")
     said = project.refusal(project.run("-n0"))

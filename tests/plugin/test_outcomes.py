@@ -282,3 +282,26 @@ def test_it(answer, grade, prompt):
     assert "assert" in rows["four"]["error"]
     assert rows["five"]["error"].endswith("grade() got reason=3; a reason is a text")
     assert {row["score.length"] for row in rows.values()} == {3.0, None}
+
+
+LISTED = """
+@pytest.mark.parametrize("prompt, outcome", [
+    ("say 1", "solved"), ("say 2", "partial"), ("say 3", "unsolved"), ("status 500", "infra")
+])
+def test_row(answer, grade, outcome):
+    grade(outcome)
+"""
+
+
+@pytest.mark.parametrize(("letters", "words"), [("A", 4), ("a", 3), ("f", 3), ("E", 0), ("fE", 0)])
+def test_short_summary_lists_cases_where_it_is_asked_for(project, letters, words):
+    project.suite(LISTED)
+    result = project.run_here("-n0", f"-r{letters}")
+    shown = [line for line in result.outlines if "::test_row[" in line and line[0].isupper()]
+    named = {line.split()[0] for line in shown}
+    assert len(named) == len(shown) == words
+    assert named <= {"SOLVED", "PARTIAL", "UNSOLVED", "INFRA"}
+    # The last line counts each once, as before.
+    result.stdout.fnmatch_lines(["*1 solved*"])
+    assert "passed" not in result.outlines[-1]
+    assert "failed" not in result.outlines[-1]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 
-from pytest_ultrapar.report.again import again_all, again_command
+from pytest_ultrapar.report.again import again_command, again_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.unit.finished_run import case, episode, grade, make_run, run_of_seven, write_journal
 
@@ -34,17 +35,36 @@ def test_options_stay_without_which_there_are_other_cases(run):
 def test_all_that_is_not_solved_is_named_by_outcomes_and_run(run, tmp_path):
     manifest, path = run()
     counts = {"solved": 3, "partial": 1, "infra": 2, "error": 0}
-    assert again_all(manifest, counts, path) == (
-        "pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
+    assert [*again_lines(manifest, counts, path)] == [
+        "run again what was not solved: pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
+    ]
+    (line,) = again_lines(manifest, {"error": 1}, tmp_path / "o")
+    assert line.endswith(f"-of={tmp_path}/o")
+    assert not [*again_lines(manifest, {"solved": 3}, path)]
+
+
+def test_run_without_an_end_is_finished_first_by_the_same_command(run):
+    manifest, path = run(
+        "evals", "-x", "-k", "not a", "--ultrapar-pool=p.toml", "--ultrapar-only=partial",
+        "--ultrapar-resume", "o", "--maxfail=3",
+    )  # fmt: skip
+    finish, again = again_lines(manifest, {"never ran": 2, "partial": 1}, path)
+    assert finish == (
+        "finish the run: pytest evals -k 'not a' --ultrapar-pool=p.toml --ultrapar-only=partial"
+        " --ultrapar-resume=r"
     )
-    assert again_all(manifest, {"error": 1}, tmp_path / "o").endswith(f"-of={tmp_path}/o")
-    assert not again_all(manifest, {"solved": 3}, path)
+    assert again.startswith("run again what was not solved: pytest --ultrapar-pool=p.toml ")
+    shared = msgspec.structs.replace(manifest, cluster_run="nightly")
+    assert [*again_lines(shared, {"never ran": 2}, path)] == []
 
 
 def test_show_says_how_to_run_cases_again(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_of_seven(tmp_path / "r", arguments=("--ultrapar-pool=p.toml",))
     _, out, _ = ultrapar("show", "r")
+    assert out.splitlines()[-2] == (
+        f"finish the run: pytest --ultrapar-pool=p.toml --ultrapar-resume={tmp_path}/r"
+    )
     assert out.splitlines()[-1] == (
         "run again what was not solved: pytest --ultrapar-pool=p.toml "
         f"--ultrapar-only=unsolved,partial,error --ultrapar-only-of={tmp_path}/r"

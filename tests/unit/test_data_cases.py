@@ -135,6 +135,15 @@ def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name
     assert len(sentence) < 2_000
 
 
+def test_columns_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "twice.parquet"
+    pq.write_table(pa.table([[1], [2], [3]], names=["w", "n", "w"]), path)
+    for columns in ((), ("w",), ("n",)):
+        with pytest.raises(pytest.Collector.CollectError) as refusal:
+            cases(path, *columns)
+        assert refusal.value.args == (f"{path}: two columns have one name; there is w, n, w",)
+
+
 def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):
     path = data("twice.jsonl", TWICE)
 

@@ -10,11 +10,14 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.waste import Service
-from pytest_ultrapar.coordinator.earlier_run import find_history
+from pytest_ultrapar.broker.protocol import EstimatedLimit
+from pytest_ultrapar.coordinator.check.answers import learned_limits
+from pytest_ultrapar.coordinator.earlier_run import find_history, newest_estimates
 from pytest_ultrapar.coordinator.header import known_services, pool_hints
 from pytest_ultrapar.coordinator.planning import hint_notes
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import answered_by
+from pytest_ultrapar.store.manifest import write_manifest
 from tests.unit.finished_run import (
     case,
     episode,
@@ -24,6 +27,8 @@ from tests.unit.finished_run import (
     write_journal,
 )
 from tests.unit.pool_texts import real, simulated
+from tests.unit.test_report_lanes import lane
+from tests.unit.test_results_manifest import MANIFEST
 
 LATENCY = 'latency = { kind = "fixed", median_s = 0.25 }'
 
@@ -158,3 +163,45 @@ def test_simulated_run_says_nothing_of_a_real_pool(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
     with pytest.raises(ConfigError, match="its answers were simulated, here they are real"):
         find_history(str(run), pool(real()), {})
+
+
+def learned(pool, tmp_path, *found, **fields):
+    """What the newest run says of a pool's first lanes, after one that estimated nothing."""
+    at = tmp_path / ".ultrapar" / MANIFEST.run_id
+    at.mkdir(parents=True, exist_ok=True)
+    lanes = [
+        lane(
+            one.lane_id, estimated=EstimatedLimit(one.limits[0] if one.limits else one.lane_id, *n)
+        )
+        for one, n in zip(pool.lanes, found, strict=False)
+    ]
+    fields = {"answered_by": answered_by(pool), "pool_lanes": pool.lanes, **fields}
+    fields = {"lanes": lanes, "effective": pool.effective, **fields}
+    limits = tuple(pool.limits.values())
+    write_manifest(at, msgspec.structs.replace(MANIFEST, pool_limits=limits, **fields))
+    run = newest_estimates(pool)
+    return run and list(learned_limits(pool, run))
+
+
+def test_limits_that_a_run_found_are_offered_as_the_pool_would_say_them(pool, tmp_path):
+    free = pool(simulated(named="m1"))
+    name = free.lanes[0].lane_id
+    assert learned(free, tmp_path, (9, 2.34567, 3)) == [
+        f"run {MANIFEST.run_id} found for {name} workers = 9, qps = 2.346 (declared: nothing); "
+        "to keep to it: per_lane = { workers = 9, qps = 2.346 }"
+    ]
+    assert learned(free, tmp_path, (None, None, 0)) == [], "no limit was reached"
+    assert learned(free, tmp_path, lanes=[lane(name)]) is None, "nothing was estimated"
+    assert learned(free, tmp_path, (9, None, 1), simulated=False) is None, "of other servers"
+
+
+def test_keys_that_bear_the_same_share_a_line_beside_what_is_declared(pool, tmp_path):
+    keys = '[{ name = "key0" }, { name = "key1" }]'
+    declared = pool(simulated("per_key = { workers = 4 }", keys=keys, named="m1"))
+    (line,) = learned(declared, tmp_path, (7, None, 1), (7, None, 1))
+    assert line.endswith(
+        " for sim/key0, sim/key1 workers = 7 (declared: workers = 4); to keep to it: "
+        "per_key = { workers = 7 }"
+    )
+    (line,) = learned(declared, tmp_path, (7, None, 1), (4, None, 1))
+    assert " for sim/key0 workers = 7 " in line, "what it declares already is not offered"

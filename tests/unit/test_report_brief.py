@@ -201,7 +201,7 @@ def test_sentences_are_whole_where_there_is_room():
         for n in range(9)
     ]
     told = brief(msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31))
-    (line,) = [line for line in told if line.startswith("31 requests in flight at most; no limit ")]
+    (line,) = [line for line in told if line.startswith("31 requests in flight at most; no ")]
     at = told.index(line)
     whole = " ".join(each.strip() for each in told[at : at + 4])
     assert "by our own records: provider/key0 2 of 5 in flight, 3 in 1 s; " in whole
@@ -247,3 +247,36 @@ def test_host_of_several_says_whose_part_its_verdict_is_about():
     part = HostPart("ci-3", "nightly", 560)
     n = SUMMARY.statistics.n_planned
     assert any(line.startswith(f"{n:,} of 560 cases on host ci-3: ") for line in brief(part=part))
+
+
+def test_sentence_without_room_loses_clauses_and_is_not_cut():
+    falls = [
+        LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
+        for n in range(9)
+    ]
+    lanes = [lane(f"p/m{n}/k", outcomes={"timeout": 3, "ok": 90}) for n in range(9)]
+    summary = msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31)
+    cells = [cell(f"m{n:02d}", "a", solved=5) for n in range(13)]
+    told = brief(msgspec.structs.replace(summary, cells=cells), lanes, width=80)
+    (at,) = [n for n, line in enumerate(told) if line.startswith("31 requests in flight at most")]
+    assert told[at].endswith("; no request through llm exceeded a limit"), told
+    assert not [line for line in told if line.endswith("(more in report.md)")]
+
+
+def test_sentence_of_one_clause_says_where_the_rest_is():
+    notes = [CaseNote("t.py::test[0]", "infra", "timeout", "reason " * 60)]
+    cells = [cell(f"m{n:02d}", "a", solved=5) for n in range(13)]
+    told = brief(msgspec.structs.replace(SUMMARY, notes=notes, cells=cells), width=80)
+    assert any(line.endswith("(more in report.md)") for line in told)
+
+
+def test_columns_without_room_are_said_of_every_table():
+    tests = [
+        ResultsOfTest(
+            name, ("model", "level"), [cell(m, f"level_{n}") for n in range(12) for m in "ab"]
+        )
+        for name in ("test_a", "test_b")
+    ]
+    summary = of_cells(cell("a"), cell("b"), by=("model",))
+    told = brief(msgspec.structs.replace(summary, tests=tests, n_tests=2), width=80)
+    assert any("report.md has intervals, 12 more columns" in line for line in told), told

@@ -112,7 +112,7 @@ AUDITED = msgspec.structs.replace(
 def test_audit_speaks_of_what_was_seen():
     (line,) = lines(AUDITED)
     assert line == (
-        "2 requests in flight at most; no limit was exceeded by requests sent through llm, by our"
+        "2 requests in flight at most; no request through llm exceeded a limit, by our"
         " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 

@@ -16,12 +16,13 @@ from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import counted, duration, listed, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
     from pytest_ultrapar.coordinator.check.asking import Seen
     from pytest_ultrapar.engine.endpoints import Endpoint
-    from pytest_ultrapar.pool.model import Pool
+    from pytest_ultrapar.pool.model import Level, Pool
+    from pytest_ultrapar.store.manifest import Manifest
 
 
 Word = Literal["ok", "limited", "unsure", "failed"]
@@ -173,16 +174,34 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
-        rows = [row for name in lanes[0].limits for row in pool.limits[name].rows]
-        declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
-        stated = [("rpm", told.requests), ("tpm", told.tokens)]
-        said = [text for word, n in stated if n and (text := f"{word} = {n:.15g}") not in declared]
-        if said:
-            yield (
-                f"headers of {listed([lane.lane_id for lane in lanes])} say {', '.join(said)} "
-                f"(declared: {', '.join(declared) or 'nothing'}); to keep to it: "
-                f"per_key_model = {{ {', '.join(said)} }}"
-            )
+        offer = _offer(pool, lanes[0], "key_model", {"rpm": told.requests, "tpm": told.tokens})
+        if offer:
+            yield f"headers of {listed([lane.lane_id for lane in lanes])} say {offer}"
+
+
+def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
+    """What a run with the same models found that providers bear, likewise."""
+    levels = {limit.name: limit.level for limit in manifest.pool_limits}
+    estimated = {one.lane: one.estimated for one in manifest.lanes}
+    found = (
+        (one.limit, lane, {"workers": one.workers, "qps": one.qps})
+        for lane in pool.lanes
+        if (one := estimated.get(lane.lane_id))
+    )
+    offers = {name: _offer(pool, lane, levels.get(name, "lane"), own) for name, lane, own in found}
+    for offer, names in by_key((offer, name) for name, offer in offers.items() if offer).items():
+        yield f"run {manifest.run_id} found for {listed(names)} {offer}"
+
+
+def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
+    """Limits that the lane's own do not say, and how the pool would; empty where there are none."""
+    rows = (row for name in lane.limits for row in pool.limits[name].rows)
+    declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
+    stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
+    said = ", ".join(text for text in stated if text not in declared)
+    table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
+    return told if said else ""
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:

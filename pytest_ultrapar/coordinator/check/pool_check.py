@@ -16,11 +16,13 @@ from pytest_ultrapar.coordinator.check.answers import (
     in_short,
     lane_answer,
     lane_line,
+    learned_limits,
     summary_lines,
 )
 from pytest_ultrapar.coordinator.check.asking import Asking
 from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.earlier_run import newest_estimates
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
@@ -191,5 +193,8 @@ def _check_alone(
         keys.give_back(clock)
         for text in summary_lines(pool, found) if found else ():
             write_line(text)
+        if found and (earlier := newest_estimates(pool)):
+            for text in learned_limits(pool, earlier):
+                write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.again import again_all, again_command
+from pytest_ultrapar.report.again import again_command, again_lines
 from pytest_ultrapar.report.text import (
     counted,
     duration,
@@ -93,8 +93,8 @@ def list_lines(
         if why:
             yield shorten(f"  {one_line(why.splitlines()[0])}", width)
     counts = Counter(one.state for one in run.cases)
-    if run.manifest is not None and (again := again_all(run.manifest, counts, run.directory)):
-        yield visible(f"run again what was not solved: {again}")
+    if run.manifest is not None:
+        yield from map(visible, again_lines(run.manifest, counts, run.directory))
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:

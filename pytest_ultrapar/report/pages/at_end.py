@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.report.file import PAGE
 from pytest_ultrapar.report.pages.frame import template
-from pytest_ultrapar.report.pages.page import PAGE, TEMPLATE, write_page
+from pytest_ultrapar.report.pages.page import TEMPLATE, write_page
 
 if TYPE_CHECKING:
     from pathlib import Path

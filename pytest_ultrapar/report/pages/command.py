@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_page(directory: Path, path: Path | None) -> None:
-    from pytest_ultrapar.report.pages.page import PAGE, write_page  # noqa: PLC0415 - 60 ms
+    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
 
     path = path or directory / PAGE

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
-PAGE = "report.html"
 _ANSWERS = "All answers of a graded case together, without what it waited."
 _STREAMED = "How long after its request the first token of each streamed answer came."
 _MOST_SCORES = 3
