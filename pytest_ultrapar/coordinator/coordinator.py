@@ -303,11 +303,11 @@ class Coordinator:
         """Say what has happened."""
         if self._finished is None:
             return
-        reports.list_cases(terminalreporter)
         from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
 
         if self.config.option.verbose > _SILENT:
             finish.show(self.run, self._finished, terminalreporter)
+            reports.list_cases(terminalreporter)
         else:
             finish.show_failures(self._finished, terminalreporter)
 

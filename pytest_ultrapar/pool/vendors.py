@@ -112,13 +112,11 @@ def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
         if one.api_name and environ.get(str(one.variable), "").strip():
             yield one
         elif not one.api_name and one.base_url.startswith("http:"):
-            served: list[str] = []
             with suppress(ConfigError):
-                served = served_models(one.base_url, timeout_s=1.0)
-            for name in served:
-                # One that has other letters can be named by its server's address.
-                with suppress(ConfigError):
-                    yield named(Location(vendor), f"{vendor}/{name}", environ)
+                for name in served_models(one.base_url, timeout_s=1.0):
+                    # One that has other letters can be named by its server's address.
+                    with suppress(ConfigError):
+                        yield named(Location(vendor), f"{vendor}/{name}", environ)
 
 
 def _at_server(location: Location, word: str) -> Named:

@@ -37,8 +37,8 @@ def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) 
         same = [word for word in words if word not in _STOPPING]
         yield f"finish the run: {shlex.join(['pytest', *same, f'{resume}={run}'])}"
     if ends := ",".join(end for end in _AGAIN if counts.get(end)):
-        command = again_command(manifest, f"{only}={ends}", f"{of}={run}")
-        yield f"run again what was not solved: {command}"
+        said = again_command(manifest, f"{only}={ends}", f"{of}={run}")
+        yield f"run again what was not solved: {said}"
 
 
 def _parted(arguments: Iterable[str], options: Collection[str]) -> tuple[list[str], list[str]]:

@@ -369,24 +369,13 @@ _SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
 }
 
 
-_AS = {"failed": ("unsolved", "partial", "infra"), "passed": ("solved",)}
-_BY_DEFAULT = "fE"
-"""What `-r` lists unless something is said: of an evaluation that would be too many."""
+_LISTED = {"f": ("unsolved", "partial", "infra"), "p": ("solved",)}
 
 
 def list_cases(reporter: pytest.TerminalReporter) -> None:
-    """Have the summary of `-rA`, `-ra`, `-rf` and `-rp` list cases; they are counted as before."""
-    if reporter.config.option.reportchars == _BY_DEFAULT:
-        return
-    summary, counted = reporter.short_test_summary, reporter.stats
-    listed = {
-        word: [one for name in (word, *names) for one in counted.get(name, ())]
-        for word, names in _AS.items()
-    }
-
-    def short_test_summary() -> None:
-        reporter.stats = counted | listed
-        summary()
-        reporter.stats = counted
-
-    reporter.short_test_summary = short_test_summary  # type: ignore[method-assign]
+    """List cases by outcome where `-rf`, `-ra`, `-rA` or `-rp` asks for tests of that kind."""
+    # Where nothing is said it is this, and of an evaluation that would list too many.
+    if reporter.config.option.reportchars != "fE":
+        for word in (word for char in reporter.reportchars for word in _LISTED.get(char, ())):
+            for report in reporter.stats.get(word, ()):
+                reporter.write_line(f"{word.upper()} {report.nodeid}")

@@ -65,7 +65,6 @@ _PYTEST = {
     "_pytest.runner": ("SetupState.setup", "SetupState.stack", "_update_current_test_var"),
     "_pytest.scope": ("Scope",),
     "_pytest.skipping": ("evaluate_skip_marks", "evaluate_xfail_marks"),
-    "_pytest.terminal": ("TerminalReporter.short_test_summary",),
     "_pytest.warnings": ("catch_warnings_for_item", "parse_warning_filter"),
 }
 _XDIST = {

@@ -185,7 +185,6 @@ class RunDirectory:
                     entry.unlink(missing_ok=True)
             if self._others is None:
                 self.path.rmdir()
-                _leave_parent(self.path.parent)
         # Last: until then nobody else begins a run here.
         self.close()
 
@@ -357,17 +356,6 @@ def _make_parent() -> None:
         DEFAULT_PARENT.mkdir(mode=0o700)
         # Prompts may be confidential and tables are large: keep them out of commits made in haste.
         (DEFAULT_PARENT / ".gitignore").write_text("*\n", encoding="utf-8")
-
-
-def _leave_parent(parent: Path) -> None:
-    """Remove the directory of runs where it has none."""
-    ignored = parent / ".gitignore"
-    if parent == DEFAULT_PARENT.absolute() and [*parent.iterdir()] == [ignored]:
-        ignored.unlink()
-        try:
-            parent.rmdir()
-        except OSError:  # another session has begun
-            ignored.write_text("*\n", encoding="utf-8")
 
 
 def _lock(path: Path, option: str = OUT_OPTION) -> int:

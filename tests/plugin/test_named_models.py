@@ -167,7 +167,6 @@ def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
 def test_no_folder_stays_where_nothing_was_asked(here, workers):
     here.pytester.path.joinpath("test_unit.py").write_text("def test_adds(): assert 1 + 1 == 2\n")
     said = said_by(run(here, workers, GPT, "test_unit.py"), 0)
-    assert not (here.pytester.path / ".ultrapar").exists()
     assert "ultrapar: when a case is asked, openai sends OPENAI_API_KEY to 127.0.0.1" in said
     said_by(run(here, "-n0", GPT), 0)
     said_by(run(here, "-n0", GPT, "test_unit.py"), 0)

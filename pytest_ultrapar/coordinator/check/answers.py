@@ -183,13 +183,13 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
     """What a run with the same models found that providers bear, likewise."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
-    found = (
-        (one.limit, lane, {"workers": one.workers, "qps": one.qps})
-        for lane in pool.lanes
-        if (one := estimated.get(lane.lane_id))
-    )
-    offers = {name: _offer(pool, lane, levels.get(name, "lane"), own) for name, lane, own in found}
-    for offer, names in by_key((offer, name) for name, offer in offers.items() if offer).items():
+    found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
+    offers: dict[str, list[str]] = {}
+    for name, (one, lane) in found.items():
+        own = {"workers": one.workers, "qps": one.qps}
+        offers.setdefault(_offer(pool, lane, levels.get(name, "lane"), own), []).append(name)
+    offers.pop("", None)
+    for offer, names in offers.items():
         yield f"run {manifest.run_id} found for {listed(names)} {offer}"
 
 

@@ -191,10 +191,8 @@ def _check_alone(
         raise
     finally:
         keys.give_back(clock)
-        for text in summary_lines(pool, found) if found else ():
+        learned = learned_limits(pool, earlier) if (earlier := newest_estimates(pool)) else ()
+        for text in (*summary_lines(pool, found), *learned) if found else ():
             write_line(text)
-        if found and (earlier := newest_estimates(pool)):
-            for text in learned_limits(pool, earlier):
-                write_line(text)
     words = {one.word for one in found}
     return "ok" in words and "failed" not in words
