@@ -385,7 +385,7 @@ class RecoveredIndex:
             ResultsError: It cannot be written; those cases would only run again.
         """
         lines = _lines(positions)
-        with cannot(f"write {self._path}"):
+        with cannot(f"write {self._path.name} in the run directory"):
             while lines:
                 lines = lines[os.write(self._fd, lines) :]
 
