@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -110,6 +110,27 @@ def pytest_ultrapar_case(record: Grade) -> None:
 
     Called in the process that ran it, main thread, after the item's teardown; once per case, and
     once more each time that a plugin runs its test again: the last record counts.
+    """
+
+
+def pytest_ultrapar_figures(
+    config: pytest.Config, rows: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """Compute figures of the whole run, such as F1, Elo or corpus BLEU.
+
+    Called in the controller, main thread, when the tables are written, and where a run is graded
+    again or merged; so the conftest must be one that pytest loads at its start. All that
+    implementations return stands in summary, report and page, and rules of a gate name it
+    `figure.NAME`. One that raises, or returns what is no figure, fails the run; the tables stay.
+
+    Args:
+        config: pytest's.
+        rows: Those of `results`, by column.
+
+    Returns:
+        By name: a finite number, `(value, low, high)` with bounds at 95 %, or a function of rows
+        that returns a number. Of a function, bounds are found by drawing the clusters of the rows
+        200 times anew.
     """
 
 

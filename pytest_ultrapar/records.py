@@ -62,6 +62,7 @@ class Case(msgspec.Struct, frozen=True):
         content: By name, a digest of what each parameter holds that is no plain value. Nothing of
             runs of earlier versions.
         marks: Names of the test's marks, with commas between them.
+        stage: 0, or one more than that of the cases for whose answers it waits.
     """
 
     index: int
@@ -76,6 +77,7 @@ class Case(msgspec.Struct, frozen=True):
     cluster: str | None = None
     content: dict[str, str] = {}
     marks: str = ""
+    stage: int = 0
 
     @property
     def test(self) -> str:

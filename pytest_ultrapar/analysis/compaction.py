@@ -30,6 +30,7 @@ from pytest_ultrapar.analysis.run_summary import (
     make_cells,
     read_summary,
     results_of_tests,
+    write_summary,
 )
 from pytest_ultrapar.analysis.statistics import (
     PACE,
@@ -50,7 +51,6 @@ from pytest_ultrapar.system.files import (
     cannot,
     digest_of,
     sweep_temporaries,
-    with_checksum,
     write_whole,
 )
 
@@ -181,10 +181,14 @@ def _compact(
         **msgspec.structs.asdict(made),
     )
     with suppress(ResultsError):
-        if benchmark is None and manifest.resumed and (earlier := read_summary(run_dir)):
+        earlier = read_summary(run_dir)
+        if earlier is not None and benchmark is None and manifest.resumed:
             # What an earlier session measured is still the measurement.
             summary = _keep_speed(summary, earlier)
-    write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
+        if earlier is not None and earlier.digests == summary.digests:
+            # Of the same rows; only the suite can compute them.
+            summary = msgspec.structs.replace(summary, figures=earlier.figures)
+    write_summary(run_dir, summary)
     return summary
 
 

@@ -56,8 +56,8 @@ def main() -> int:
 
     At the line `follow` on the standard input it begins to read the journal as it grows, at the
     next line it prints as JSON how far it is ([cases, of cases]) and at the end the summary, for
-    which somebody waits; what comes then, such as a page, needs nobody. The input's end without one
-    means: never.
+    which somebody waits; what comes then, such as a page, needs one more line. The input's end
+    without one means: never.
 
     Returns:
         0, or 4 after a message on standard error.
@@ -75,6 +75,9 @@ def main() -> int:
         summary = compact(Path(run_dir), _Saying(), begun)
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
         sys.stdout.buffer.flush()
+        # The parent may have figures to add to the summary first; one that has gone has none.
+        while afterwards and line_from_parent(_LOOK_EVERY_S) is None:
+            pass
         for module in afterwards:
             import_module(module).at_end(Path(run_dir))
     except UltraparError as error:

@@ -58,7 +58,7 @@ class CompactionProcess:
             run_dir: The run directory.
             cwd: Where the suite stands, since the benchmark JSON names the commit found there.
             afterwards: Full names of modules whose `at_end(run_dir)` it calls when the tables are
-                made, while `compact` returns already; `rest` waits for them.
+                made and `go_on` says so; `rest` waits for them.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
@@ -144,10 +144,15 @@ class CompactionProcess:
             written(*msgspec.json.decode(line, type=tuple[int, int]))
         return b""
 
+    def go_on(self) -> None:
+        """Have it begin what comes after the tables: the run's files are final."""
+        if self._afterwards:
+            self._child.tell(_GO)
+
     def rest(self) -> str | None:
         """Wait for what comes after the tables; a sentence that says why it failed, else None.
 
-        Only after `compact`, and once.
+        Only after `go_on`, and once.
         """
         if not self._afterwards:
             return None

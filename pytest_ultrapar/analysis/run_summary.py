@@ -30,7 +30,7 @@ from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads 
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
 from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
-from pytest_ultrapar.system.files import read_whole
+from pytest_ultrapar.system.files import read_whole, with_checksum, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,6 +98,18 @@ class CellFigure(msgspec.Struct, frozen=True):
     interval: tuple[float, float] | None = None
 
 
+class WholeFigure(msgspec.Struct, frozen=True):
+    """A figure that the suite computed of all rows.
+
+    Attributes:
+        interval: Bounds at 95 %; None without one.
+    """
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None = None
+
+
 class CaseNote(msgspec.Struct, frozen=True):
     """One case that has no measurement, and why."""
 
@@ -140,6 +152,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         tests: Results by test, in the order of collection; of as many tests as have `MOST_CELLS`
             together.
         n_tests: How many have results.
+        figures: What the suite computed of all rows (`pytest_ultrapar_figures`).
     """
 
     run_id: str
@@ -174,6 +187,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     digests: dict[str, str] = msgspec.field(default_factory=dict)
     tests: list[ResultsOfTest] = msgspec.field(default_factory=list)
     n_tests: int = 0
+    figures: list[WholeFigure] = msgspec.field(default_factory=list)
 
     @property
     def session(self) -> str:
@@ -207,6 +221,15 @@ def read_summary(run_dir: Path) -> RunSummary | None:
         ResultsError: It cannot be read, or is of another version.
     """
     return read_whole(run_dir / SUMMARY_FILE, RunSummary, None, "is no summary of this version")
+
+
+def write_summary(run_dir: Path, summary: RunSummary) -> None:
+    """Replace the summary of a run, whole or not at all.
+
+    Raises:
+        ResultsError: It cannot be written.
+    """
+    write_whole(run_dir / SUMMARY_FILE, with_checksum(msgspec.json.encode(summary) + b"\n"))
 
 
 def results_of_tests(

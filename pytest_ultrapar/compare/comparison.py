@@ -22,11 +22,11 @@ from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
-from pytest_ultrapar.compare.rules import Form, Rule
+from pytest_ultrapar.compare.rules import FIGURE, Form, Rule
 from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
 
@@ -122,7 +122,10 @@ def _compare(pairing: Pairing) -> Comparison:
     return Comparison(
         pairing=pairing,
         figures=figures,
-        looks=tuple(_looks([pair for own in by_test.values() for pair in own])),
+        looks=(
+            *_looks([pair for own in by_test.values() for pair in own]),
+            *_figure_looks(pairing),
+        ),
         answers=equivalence(pairing.base_rows.values(), pairing.new_rows.values()),
         cells=tuple(
             sorted(
@@ -153,6 +156,16 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         names = sorted({name for base, new in pairs for name in base.scores.keys() & new.scores})
         looks += [score_look(model, pairs, name) for name in names]
     return looks
+
+
+def _figure_looks(pairing: Pairing) -> Iterator[Look]:
+    """Of figures of the whole run, those that both runs have."""
+    for one in pairing.new.summary.figures:
+        metric = f"{FIGURE}{one.name}"
+        with suppress(NoFigureError):
+            found = change(Rule(metric, metric, form="difference"), pairing)
+            low, high = found.interval.known if found.interval is not None else (None, None)
+            yield Look(ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0)
 
 
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:

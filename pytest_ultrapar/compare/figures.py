@@ -38,7 +38,15 @@ from pytest_ultrapar.analysis.statistics import (
     speedup,
     speedup_interval,
 )
-from pytest_ultrapar.compare.rules import COVERAGE, KEPT, QUANTILES, SCORE, selected, unit_of
+from pytest_ultrapar.compare.rules import (
+    COVERAGE,
+    FIGURE,
+    KEPT,
+    QUANTILES,
+    SCORE,
+    selected,
+    unit_of,
+)
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.store.timing import Span
 
@@ -109,6 +117,8 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
             return _of_run(metric, run)
         case _ if metric == COVERAGE:
             return _coverage(own)
+        case _ if metric.startswith(FIGURE):
+            return _whole_figure(metric.removeprefix(FIGURE), run)
         case "solved_rate":
             return _solved_rate(rule, own)
         case _ if repetitions_of(metric) is not None:
@@ -257,6 +267,15 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
+def _whole_figure(name: str, run: MeasuredRun) -> Figure:
+    found = next((one for one in run.summary.figures if one.name == name), None)
+    if found is None:
+        msg = f"run {run.run_id} has no figure {name}"
+        raise NoFigureError(msg)
+    interval = Interval(*found.interval) if found.interval is not None else None
+    return _single(found.value, run.summary.statistics.n_graded, interval)
+
+
 def _coverage(own: Sequence[CaseRow]) -> Figure:
     n = sum(row.outcome != "skipped" for row in own)
     if not n:
@@ -289,7 +308,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
         return _speed(rule, pairing)
     if metric == KEPT:
         return _kept(pairing)
-    if metric in {"efficiency", "speedup", COVERAGE}:
+    if metric in {"efficiency", "speedup", COVERAGE} or metric.startswith(FIGURE):
         return _counted(rule, pairing)
     if metric == "cost" and pairing.base.manifest.currency != pairing.new.manifest.currency:
         msg = "the two runs have prices in different currencies"
@@ -316,7 +335,7 @@ def _figure(rule: Rule, base: float, new: float, n: int, interval: Interval | No
 
 
 def _counted(rule: Rule, pairing: Pairing) -> Figure:
-    if rule.metric != COVERAGE:
+    if rule.metric in {"efficiency", "speedup"}:
         _check_common(pairing)
     base, new = (
         figure_of_run(rule, run, rows)

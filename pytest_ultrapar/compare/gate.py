@@ -30,7 +30,7 @@ from pytest_ultrapar.compare.rules import (
     Rule,
     check_baseline,
     check_filters,
-    check_scores,
+    check_names,
     parse_rule,
     refuse,
     selected,
@@ -147,7 +147,7 @@ def judge(
         rules = default_rules(pairing)
     check_filters(rules, run.cases)
     check_repetitions(rules, run.cases, baseline.cases if baseline is not None else ())
-    check_scores(rules, run.summary.statistics.scores, run=f"run {run.run_id}")
+    check_names(rules, run.summary, run=f"run {run.run_id}")
     measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
     judged = []
     for rule in rules:

@@ -23,6 +23,7 @@ from pytest_ultrapar.compare.figures import (
     interval_text,
     speedup_notes,
 )
+from pytest_ultrapar.compare.rules import FIGURE, SCORE
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED
@@ -63,8 +64,8 @@ _ANSWERS = {
 
 
 def _is_telling(look: Look) -> bool:
-    """Of solved rates and figures of cells always; of a score whether its change leaves 0 out."""
-    if look.figure == "solved_rate" or repetitions_of(look.figure) is not None:
+    """Of scores, whether the change leaves 0 out; of all else always."""
+    if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
 
@@ -100,7 +101,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
-    rates = [one for one in last.looks if one.figure == "solved_rate"]
+    rates = [one for one in last.looks if one.figure.startswith(("solved_rate", FIGURE))]
     rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
     rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
     answers, *others = verdict.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import msgspec
@@ -16,6 +17,7 @@ from pytest_ultrapar.report.text import duration, rate, times
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.records import Case
 
 
@@ -46,6 +48,7 @@ class Metric:
 
 
 SCORE = "score."
+FIGURE = "figure."
 PASS_AT, PASS_ALL = "pass@", "pass^"
 POINT = ".point"
 """After a metric's name: the figure itself decides, whatever its interval."""
@@ -123,6 +126,12 @@ METRICS = (
         " than half were graded",
     ),
     Metric(f"{SCORE}NAME", "number", "mean of a score of the suite over graded cases"),
+    Metric(
+        f"{FIGURE}NAME",
+        "number",
+        "a figure that the suite computes of all rows (pytest_ultrapar_figures)",
+        filters=(),
+    ),
     Metric("changed", "share", "cases whose outcome differs from the baseline's", paired=True),
     Metric(
         SAME_ANSWERS,
@@ -136,8 +145,9 @@ METRICS = (
 
 def find_metric(name: str) -> Metric | None:
     """The metric of that name; any name of a score will do, and any number of repetitions."""
-    if name.startswith(SCORE) and len(name) > len(SCORE):
-        name = f"{SCORE}NAME"
+    for prefix in (SCORE, FIGURE):
+        if name.startswith(prefix) and len(name) > len(prefix):
+            name = f"{prefix}NAME"
     if name.startswith((PASS_AT, PASS_ALL)):
         if repetitions_of(name) is None:
             return None
@@ -389,21 +399,23 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
             refuse(rule.text, "no case matches all of these filters")
 
 
-def check_scores(rules: Iterable[Rule], known: Collection[str], *, run: str) -> None:
-    """Make sure that each score that a rule names is one of a run's.
+def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None:
+    """Make sure that each score and figure that a rule names is one of a run's.
 
     Args:
         rules: The rules.
-        known: Names of the run's scores.
+        summary: Of the run.
         run: How to call the run.
 
     Raises:
         ConfigError: It is not; the nearest is suggested.
     """
-    for rule in rules:
-        name = rule.metric.removeprefix(SCORE)
-        if rule.metric.startswith(SCORE) and name not in known:
-            refuse(rule.text, f"{run} has no score {name}{_nearest(name, sorted(known))}")
+    names = {SCORE: [*summary.statistics.scores], FIGURE: [one.name for one in summary.figures]}
+    for rule, (prefix, known) in product(rules, names.items()):
+        name = rule.metric.removeprefix(prefix)
+        if rule.metric.startswith(prefix) and name not in known:
+            what = f"{prefix[:-1]} {name}{_nearest(name, sorted(known))}"
+            refuse(rule.text, f"{run} has no {what}")
 
 
 def check_baseline(rules: Iterable[Rule]) -> None:

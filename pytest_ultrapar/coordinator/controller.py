@@ -420,6 +420,8 @@ class ControllerSession:
             else:
                 self._case_ids[index] = case.case_id
                 rank, group = place.get(case.case_id, (-1, ""))
+                # What a case waits for is dispatched before it, or workers hold nothing else.
+                rank += case.stage * (1 + len(place))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
 

@@ -16,7 +16,12 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
-from pytest_ultrapar.store.recovered import RecoveredIndex, find_finished, find_started_not_ended
+from pytest_ultrapar.store.recovered import (
+    ANSWERED_FILE,
+    RecoveredIndex,
+    find_finished,
+    find_started_not_ended,
+)
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
@@ -93,6 +98,8 @@ class Crashes:
         """
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         now_us, own = utc_now_us(), "controller"
+        with closing(RecoveredIndex(self._run.directory.path, ANSWERED_FILE)) as answered:
+            answered.add({case_id: None})  # who waits for it waits no longer
         self.note(
             EpisodeEnded.unasked(now_us, case_id, own, "infra", kind=KIND, detail=detail),
             Grade(case_id, own, "infra", "skipped", now_us, KIND, {}, detail),

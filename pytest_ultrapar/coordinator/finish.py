@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import RunSummary
+from pytest_ultrapar.analysis.whole_figures import add_figures
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA
 from pytest_ultrapar.coordinator.claims.day_left import day_end_lines, days_left
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -162,17 +163,18 @@ def finish(
                 since = run.resumed.measured_from
                 manifest = msgspec.structs.replace(manifest, measured_from=since)
                 write_manifest(path, manifest)
+            summary, found = add_figures(run.config, path, summary)
+            run.services.begin_page()
             write_report(path, summary, manifest)
             _show_in_step(path, summary, manifest, tell)
         except ResultsError as error:
             return FinishedRun(path, manifest, None, (str(error),))
-        found: tuple[str, ...] = ()
         said, judged = None, None
         if stopped and summary.n_without_grade:
             how = run.how_to_resume(at_failure=at_failure)
             said = f"{stopped_early(summary)}; {_GO_ON} {how}"
         else:
-            found = failures(summary, run.options.coverage)
+            found += failures(summary, run.options.coverage)
             if gate is not None and judge is not None:
                 try:
                     judged = gate.judge(path, judge)

@@ -357,7 +357,15 @@ def make_assignment(
         mode=mode,
     )
     assignment = checked(given, lanes=lanes, cases=cases)
-    _refuse_order_of_shards(config, assignment, f"policy {policy} of mode {mode}")
+    whose = f"policy {policy} of mode {mode}"
+    _refuse_order_of_shards(config, assignment, whose)
+    waiting = next((case for case in cases if case.stage), None)
+    if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
+        refuse(
+            f"{waiting.nodeid} waits for answers of other cases, which {whose} may put behind it; "
+            "use a policy whose groups do not wait for each other (even, by-key, by-model, "
+            "round-robin)"
+        )
     return assignment
 
 

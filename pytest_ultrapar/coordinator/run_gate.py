@@ -14,7 +14,7 @@ from pytest_ultrapar.compare.rules import (
     Rule,
     check_baseline,
     check_filters,
-    check_scores,
+    check_names,
     parse_rule,
 )
 from pytest_ultrapar.errors import refuse, unusable
@@ -121,9 +121,9 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
         refuse(f"--ultrapar-gate-baseline: {base.directory} is the run that is resumed")
-    check_scores(
+    check_names(
         [rule for rule in rules if rule.needs_baseline],
-        base.summary.statistics.scores,
+        base.summary,
         run=f"the baseline {base.run_id}",
     )
     return RunGate(rules, base.directory, options.seed, options.gate_undecided)

@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     assert made.manifest.merged is not None
     lines += merged_lines(made.manifest.merged)
-    found = failures(made.summary, coverage, "--coverage")
+    found = (*made.faults, *failures(made.summary, coverage, "--coverage"))
     lines += _without_result(made)
     lines += [f"FAILED: {visible(failure)}" for failure in found]
     sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -29,6 +29,7 @@ from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.merge import joining
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standings
+from pytest_ultrapar.merge.suite_figures import add_suite_figures
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
@@ -78,12 +79,14 @@ class MergedRun(NamedTuple):
         summary: Of its tables.
         left_out: Names of merged runs whose parts were all named, too, such as what the last host
             of a run made in the same folder.
+        faults: Why figures of the suite are missing, a sentence each.
     """
 
     directory: Path
     manifest: Manifest
     summary: RunSummary
     left_out: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 def merge(
@@ -120,9 +123,9 @@ def merge(
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
         with cannot(f"write the merged run in {out}"):
-            manifest, summary = _make(sources, stage, run_id, otherwise, shown=out)
+            manifest, summary, faults = _make(sources, stage, run_id, otherwise, shown=out)
             _move(stage, out, run_id)
-    return MergedRun(out, manifest, summary, tuple(part.name for part in covered))
+    return MergedRun(out, manifest, summary, tuple(part.name for part in covered), faults)
 
 
 @contextmanager
@@ -161,7 +164,7 @@ def _move(stage: Path, out: Path, run_id: str) -> None:
 
 def _make(
     sources: Sequence[Source], stage: Path, run_id: str, otherwise: Sequence[str], *, shown: Path
-) -> tuple[Manifest, RunSummary]:
+) -> tuple[Manifest, RunSummary, tuple[str, ...]]:
     planned = _join_cases(sources, stage)
     best, n_repeated = standings(sources, planned.shared)
     clocks = _Clocks(sources)
@@ -195,11 +198,11 @@ def _make(
     )
     write_manifest(stage, manifest)
     del best
-    summary = compact(stage)
+    summary, faults = add_suite_figures(sources, stage, compact(stage))
     manifest = read_manifest(stage)
     sections = summary_sections(summary, manifest.lanes, directory=str(shown))
     (stage / _REPORT).write_text("\n".join(markdown_lines(sections)) + "\n", encoding="utf-8")
-    return manifest, summary
+    return manifest, summary, faults
 
 
 # -- cases -----------------------------------------------------------------------------------------

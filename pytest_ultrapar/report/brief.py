@@ -18,6 +18,7 @@ from pytest_ultrapar.report.summary import (
     LAST_TRY,
     SIMULATED,
     cost_lines,
+    figure_line,
     lane_lines,
     pace,
     performance_lines,
@@ -173,6 +174,8 @@ def _first(sentences: Iterable[str]) -> list[str]:
 
 
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
+    if summary.figures:
+        yield "; ".join(map(figure_line, summary.figures))
     yield from filter(None, [pace(summary), speedup_line(summary)])
     yield from performance_lines(summary, lanes)
     if summary.replayed is not None:

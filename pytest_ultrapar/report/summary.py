@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
-    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
+    from pytest_ultrapar.analysis.run_summary import Cell, RunSummary, WholeFigure
     from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
@@ -420,6 +420,8 @@ def summary_sections(
         yield from _results(summary)
     if summary.repetitions:
         yield _repetitions(summary)
+    if summary.figures:
+        yield Section("Figures of the suite", notes=(*map(figure_line, summary.figures),))
     waited = filter(None, [waits_line(lanes, summary.audit)])
     speed = (*_speed(summary), *performance_lines(summary, lanes), *waited)
     for title, notes in (
@@ -470,6 +472,12 @@ def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
         percent(cell.counts["unsolved"] / n) if n else "-",
         str(cell.n - n),
     )
+
+
+def figure_line(figure: WholeFigure) -> str:
+    """`f1 0.81 (0.78 to 0.85)`, without bounds where it has none."""
+    bounds = " ({:.4g} to {:.4g})".format(*figure.interval) if figure.interval else ""
+    return f"{figure.name} {figure.value:.4g}{bounds}"
 
 
 def _repetitions(summary: RunSummary) -> Section:

@@ -13,11 +13,12 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import CASE_NAMES, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.awaited import find_peers, stage_of
 from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
 from pytest_ultrapar.session.parameter_text import ContentDigests, as_json, is_plain, scalar
-from pytest_ultrapar.session.prefetch import Prefetched, is_ours, prefetched_of
+from pytest_ultrapar.session.prefetch import ANSWERS, Prefetched, is_ours, prefetched_of
 from pytest_ultrapar.session.suite_faults import no_regrade, suite_faults
 from pytest_ultrapar.store.replayed import Origin, Origins, ReplayedRun, read_replayed
 
@@ -68,6 +69,7 @@ class Collected:
         replayed: The run whose answers they get, if any.
         origins: In a replay what each case takes its answers and its seed from, or why it has
             nothing, by case id.
+        peers: Which answers of others cases wait for, by position (`awaited.find_peers`).
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Collected:
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     replayed: ReplayedRun | None = None
     origins: dict[str, Origin | str] = field(default_factory=dict)
+    peers: dict[int, dict[Any, str]] = field(default_factory=dict)
 
     def seed_of(self, case_id: str, own: int) -> int:
         """The seed of a case: in a replay that of the case whose answers it gets."""
@@ -104,6 +107,12 @@ def collect(
         items, run_seed=options.seed, models=run_config.models(config), repeats=options.repeats.n
     )
     plain = run_config.redactor(pool).text
+    if collected.peers and (options.shard is not None or options.cluster_run is not None):
+        msg = (
+            f"{items[min(collected.peers)].nodeid} waits for answers of other cases, which another "
+            "host may have: leave out --ultrapar-shard and --ultrapar-cluster"
+        )
+        raise ConfigError(plain(msg))
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     faults += active_faults() if collected.cases else ()
     if faults:
@@ -199,7 +208,9 @@ def collect_cases(
         if own not in marks:
             marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
         content = content_of(item, digests)
-        case = msgspec.structs.replace(case, content=content, marks=marks[own])
+        case = msgspec.structs.replace(
+            case, content=content, marks=marks[own], stage=stage_of(found[0])
+        )
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
             collected.tables.setdefault(case.test, _layout(collected, item, case))
@@ -216,6 +227,9 @@ def collect_cases(
         collected.prefetched[index] = found[0]
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
+    if any(case.stage for case in collected.cases):
+        collected.peers, faults = find_peers(collected.cases, collected.prefetched)
+        collected.faults += faults
     return collected
 
 
@@ -348,7 +362,7 @@ def arguments_for(
     if prefetched.is_test:
         internals.set_up_session(item)
     for name in prefetched.arguments:
-        if name == "llm":
+        if name in {"llm", ANSWERS}:
             continue
         if name == "case":
             arguments[name] = case

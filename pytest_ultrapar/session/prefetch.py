@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import pytest
 
@@ -54,7 +54,15 @@ def take_value(
         )
         msg = f"{prefetched.title} has no episode: {why}"
         raise EpisodeError(msg)
-    ended = state.ended
+    return value_of(prefetched, state.ended, decode)
+
+
+def value_of(
+    prefetched: Prefetched,
+    ended: EpisodeEnded,
+    decode: Callable[[msgspec.Raw], Any] | None = None,
+) -> Any:  # noqa: ANN401 - an annotation may be anything
+    """The value of an ended episode; `take_value` has the arguments, and what is raised."""
     skipped = {
         "interrupted": ended.detail or "interrupted",
         "infra": f"infra: {ended.kind}: {ended.detail}",
@@ -97,6 +105,9 @@ def _of_its_fields(kind: Any, value: object) -> object:  # noqa: ANN401 - a clas
 ATTRIBUTE = "__ultrapar_prefetched__"
 _NEEDLESS = "__ultrapar_needless__"
 PrefetchFunction = Callable[..., Awaitable[Any]]
+Across = Literal["model", "repeat"]
+ANSWERS = "answers"
+"""The argument that has the answers of other cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,8 @@ class Prefetched:
         arguments: Names of its parameters, in order.
         place: `file:line` for messages.
         is_test: Whether it is an async test, of whose value `body_result` knows.
+        after: The function for whose answers its cases wait; None: for none.
+        across: Whether these are answers with all models, or in all repetitions.
     """
 
     name: str
@@ -114,6 +127,8 @@ class Prefetched:
     arguments: tuple[str, ...]
     place: str
     is_test: bool = False
+    after: Prefetched | None = None
+    across: Across = "model"
 
     @classmethod
     def of(cls, function: PrefetchFunction, *, is_test: bool = False) -> Prefetched:
@@ -156,6 +171,15 @@ class Prefetched:
                 f"{self.place}: argument 'self' of prefetched {self.name!r} is not allowed; "
                 "a prefetched function runs outside its item: define it at module level"
             )
+        if self.across not in get_args(Across) or (self.after is None) is (
+            ANSWERS in self.arguments
+        ):
+            return (
+                f"{self.place}: a case that waits for others is written\n"
+                '    @prefetch(after=answer, across="model")\n'
+                f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
+                'where answer is a prefetched function, and across "model" or "repeat"'
+            )
         return self._annotation_fault()
 
     def return_type(self) -> Any:  # noqa: ANN401 - an annotation may be anything
@@ -193,12 +217,25 @@ class Prefetched:
         return None
 
 
-def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixture definition
+def prefetch(
+    function: PrefetchFunction | None = None,
+    *,
+    after: Any = None,  # noqa: ANN401 - what it returned itself
+    across: Across = "model",
+) -> Any:  # noqa: ANN401 - a pytest fixture definition
     """Make a pytest fixture out of an async function that is prefetched, hundreds at once.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
     unparametrised, synchronous fixtures. Its return annotation says how the episode is stored.
     Faults are reported when tests are collected, never when the module is imported.
+
+    Args:
+        function: What runs ahead.
+        after: A prefetched function. A case of this one waits until those of `after` with the same
+            parameters have ended, and gets as `answers` what they returned, by model or repetition.
+            Those without an answer are left out; where its own is, the case is `infra`.
+        across: `model`: with all models, in the case's repetition; `repeat`: in all repetitions,
+            with its model.
 
     Example:
         ```python
@@ -208,7 +245,12 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
             return reply.text
         ```
     """
+    if function is None:
+        return partial(prefetch, after=after, across=across)
     prefetched = Prefetched.of(function)
+    if after is not None:
+        awaited = getattr(inspect.unwrap(after), ATTRIBUTE, None)
+        prefetched = replace(prefetched, after=awaited, across=across)
     names = prefetched.arguments
     if function.__name__.startswith("test") and "llm" in names:
         # Collected as the async test that it looks like, for `fault` to say.
@@ -221,7 +263,9 @@ def prefetch(function: PrefetchFunction) -> Any:  # noqa: ANN401 - a pytest fixt
     # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
     # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14
     # ms an item (pytest 9.2.0 inspects a signature for each).
-    wanted = dict.fromkeys(name for name in names if name not in {"self", "cls", "llm", "case"})
+    wanted = dict.fromkeys(
+        name for name in names if name not in {"self", "cls", "llm", "case", ANSWERS}
+    )
     if "llm" in names:
         wanted["model"] = None
     # In a class it is a method, which is refused at collection; until then pytest must be able to

@@ -18,6 +18,7 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.served import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import garbage, internals, prefetch, run_config
+from pytest_ultrapar.session.awaited import POLL_S, Awaited
 from pytest_ultrapar.session.body_result import BodyResult, run_body
 from pytest_ultrapar.session.collection import (
     Collected,
@@ -29,7 +30,7 @@ from pytest_ultrapar.session.collection import (
 from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
-from pytest_ultrapar.session.prefetch import CaseInfo, CaseState
+from pytest_ultrapar.session.prefetch import ANSWERS, CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
 from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
@@ -203,6 +204,7 @@ class Prefetcher:
         # Main thread only.
         self._engine_error: BaseException | None = None
         self._backlog: deque[int] = deque()
+        self._awaited = Awaited(runtime.directory, collected.peers)
         self._ready = ReadyQueue()
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
@@ -266,6 +268,7 @@ class Prefetcher:
                     self._running.remove(index)
                     self._make_ready(index, stored)
             self._accept(arrived)
+            self._put(self._awaited.take_ready())
             if lost is not None:
                 self._engine_error = lost
                 self._give_all_up(lost)
@@ -279,7 +282,7 @@ class Prefetcher:
                 return ready
             if not self._running and self._backlog:
                 self._submit([self._backlog.popleft()])
-            elif not self._running and self._closing and not self._inbox:
+            elif not (self._running or self._inbox or self._awaited.waiting) and self._closing:
                 return None
 
     @property
@@ -303,7 +306,7 @@ class Prefetcher:
         with self._changed:
             was_waiting = not self._has_news()
             while not self._has_news():
-                self._changed.wait()
+                self._changed.wait(POLL_S if self._awaited.waiting else None)
             ended = bool(self._finished)
         if was_waiting and ended and self._engine is not None and self._engine.n_open:
             # Completions come in bursts, and each frees a seat: refill those before reporting.
@@ -312,6 +315,8 @@ class Prefetcher:
     def _has_news(self) -> bool:
         if self._inbox or self._finished or self._lost or self._abandoned or self._ready:
             return True
+        if self._awaited.waiting:
+            return self._awaited.has_ready()
         return not self._running and (bool(self._backlog) or self._closing)
 
     def state_of(self, item: pytest.Item) -> CaseState | None:
@@ -381,6 +386,7 @@ class Prefetcher:
         if self._surroundings is not None:
             self._surroundings.leave()
             self._surroundings = None
+        self._awaited.close()
         try:
             self.runtime.close()
         except ResultsError as error:
@@ -403,11 +409,17 @@ class Prefetcher:
             if not self._source.runs_episodes:
                 self._make_ready(index, self._ended_early(index, *_NOT_THERE))
                 continue
+            if index in self._collected.peers:
+                self._awaited.waiting[index] = None
+                continue
             work.append(index)
             if len(work) == _AT_ONCE and not self._alone:
                 self._submit(work)
                 work = []
                 self._let_engine_run()
+        self._put(work)
+
+    def _put(self, work: Sequence[int]) -> None:
         if self._alone:
             self._backlog.extend(work)
         elif work:
@@ -432,6 +444,8 @@ class Prefetcher:
             self._ended[index] = stored
         if index in self._collected.case_ids:
             self._n_ready[self._group_of(index)] += 1
+            position = None if isinstance(stored, EpisodeEnded) else stored
+            self._awaited.note(self._collected.case_ids[index], position)
         self._ready.add(index, internals.higher_scopes(self._items[index]))
 
     def _submit(self, indices: Sequence[int]) -> None:
@@ -445,6 +459,9 @@ class Prefetcher:
         for index in indices:
             try:
                 works.append(self._work(index))
+            except _UnansweredError as error:
+                ended = self._ended_early(index, "infra", "awaited", str(error))
+                self._skip(index, ended, counts=counts)
             except (KeyboardInterrupt, pytest.exit.Exception):
                 raise
             except pytest.skip.Exception:
@@ -482,6 +499,14 @@ class Prefetcher:
         )
         result = BodyResult()
         arguments = arguments_for(item, prefetched, info, Grader(result))
+
+        if prefetched.after is not None:
+            answers = self._awaited.answers(index, prefetched.after, self.runtime.read_episode)
+            own = model if prefetched.across == "model" else info.repeat
+            if own not in answers:
+                msg = f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
+                raise _UnansweredError(msg)
+            arguments[ANSWERS] = answers
 
         def keep(error: BaseException) -> None:
             self._thrown[index] = error
@@ -533,10 +558,11 @@ class Prefetcher:
             sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
-        for index in [*self._running, *self._backlog]:
+        for index in [*self._running, *self._backlog, *self._awaited.waiting]:
             self._give_up(index, lost)
         self._running.clear()
         self._backlog.clear()
+        self._awaited.waiting.clear()
 
     def _give_up(self, index: int, lost: BaseException) -> None:
         detail = f"the engine ended early: {type(lost).__name__}: {lost}"
@@ -557,6 +583,10 @@ class Prefetcher:
         with self._changed:
             self._lost = error
             self._changed.notify()
+
+
+class _UnansweredError(Exception):
+    """The answer that a case is about is missing."""
 
 
 _FAILURES = (pytest.fail.Exception, pytest.exit.Exception)

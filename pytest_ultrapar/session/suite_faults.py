@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.mocks import mock_faults
-from pytest_ultrapar.session.prefetch import ATTRIBUTE, is_ours
+from pytest_ultrapar.session.prefetch import ANSWERS, ATTRIBUTE, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _near_miss(item: pytest.Item) -> str | None:
 
 def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | None:
     """Why a function that runs ahead cannot have this argument, and what to do."""
-    if name in {"llm", "case"}:
+    if name in {"llm", "case", ANSWERS}:
         return None
     if name == "self":
         setup = getattr(getattr(item, "cls", None), "setup_method", None)
@@ -137,7 +137,10 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
             how = "parametrised through a fixture (indirect)"
         return f"it is {how}: parametrise the test, and make of its value what you need"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
-        return "it is a prefetched fixture itself: call a plain `async def` from both"
+        return (
+            "it is a prefetched fixture itself: call a plain `async def` from both, or wait for "
+            f"its answers with @prefetch(after={name})"
+        )
     if definition.scope != "session":
         return _narrow(definition)
     if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):

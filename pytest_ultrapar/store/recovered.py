@@ -260,6 +260,8 @@ def _rank(grade: Grade) -> tuple[bool, int]:
 
 
 FILE_NAME = "recovered.jsonl"
+ANSWERED_FILE = "answered.jsonl"
+"""Cases for which others wait, once they have ended."""
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage]]:
@@ -288,6 +290,8 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory))
     write_whole(directory / FILE_NAME, _lines(finished))
+    with cannot(f"remove {ANSWERED_FILE} of an earlier session"):
+        (directory / ANSWERED_FILE).unlink(missing_ok=True)
     return finished, frozenset(once - finished.keys()), history.damage
 
 
@@ -353,33 +357,35 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
 
 class RecoveredIndex:
-    """Names finished episodes of dead workers and of an interrupted run, in one file.
+    """Names ended episodes in one file, such as those of dead workers and of an interrupted run.
 
-    The controller adds, the workers look up and see what was added since. For any thread.
+    One process adds, others look up and see what was added since. For any thread.
 
     Args:
         directory: The run directory.
+        name: Of the file.
 
     Raises:
         ResultsError: The file cannot be opened.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = FILE_NAME) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        with cannot(f"open {directory / FILE_NAME}"):
-            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
+        self._path = directory / name
+        with cannot(f"open {self._path}"):
+            self._fd = os.open(self._path, flags, 0o600)
         self._read_offset = 0
-        self._positions: dict[str, Position] = {}
+        self._positions: dict[str, Position | None] = {}
         self._lock = threading.Lock()
 
-    def add(self, positions: Mapping[str, Position]) -> None:
-        """Say where in the journal the episodes of these cases stand, in one write.
+    def add(self, positions: Mapping[str, Position | None]) -> None:
+        """Say where in the journal the episodes of these cases stand (None: nowhere), in one write.
 
         Raises:
             ResultsError: It cannot be written; those cases would only run again.
         """
         lines = _lines(positions)
-        with cannot(f"write {FILE_NAME} in the run directory"):
+        with cannot(f"write {self._path.name} in the run directory"):
             while lines:
                 lines = lines[os.write(self._fd, lines) :]
 
@@ -388,9 +394,13 @@ class RecoveredIndex:
 
         Costs one `fstat` when nothing was added since the last call.
         """
+        return self._positions.get(case_id) if self.has(case_id) else None
+
+    def has(self, case_id: str) -> bool:
+        """Whether anything was said of `case_id`, at the cost of `lookup`."""
         if os.fstat(self._fd).st_size > self._read_offset:
             self._read_new_lines()
-        return self._positions.get(case_id)
+        return case_id in self._positions
 
     def close(self) -> None:
         """Close the file."""
@@ -408,14 +418,14 @@ class RecoveredIndex:
 
 class _Entry(msgspec.Struct, frozen=True):
     case_id: str
-    position: Position
+    position: Position | None
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(_Entry).decode
 
 
-def _lines(positions: Mapping[str, Position]) -> bytes:
+def _lines(positions: Mapping[str, Position | None]) -> bytes:
     return b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
 
 

@@ -32,6 +32,7 @@ class StillPrefetcher(Prefetcher):
 def prefetcher() -> StillPrefetcher:
     cases = {0: "case 0", 1: "case 1", 2: "case 2"}
     runtime = SimpleNamespace(
+        directory=None,
         recovered=SimpleNamespace(lookup=lambda _: None),
         group_of=lambda case_id: case_id[-1],
         options=SimpleNamespace(cluster_run=None),

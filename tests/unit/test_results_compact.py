@@ -13,7 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from pytest_ultrapar.analysis import compaction
+from pytest_ultrapar.analysis import compaction, run_summary
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Case, EpisodeStarted
@@ -230,7 +230,8 @@ def test_no_second_compaction_begins_before_the_summary_of_the_first_stands(run,
         real(path, content)
 
     real = compaction.write_whole
-    monkeypatch.setattr(compaction, "write_whole", write)
+    for module in (compaction, run_summary):
+        monkeypatch.setattr(module, "write_whole", write)
     compact(run.path)
     assert held == {"benchmark.json": True, "summary.json": True}
 

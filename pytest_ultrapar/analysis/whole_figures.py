@@ -1,0 +1,135 @@
+"""Figures of a whole run that a suite computes of all its rows: F1, Elo, corpus BLEU."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.run_summary import RunSummary, WholeFigure, write_summary
+from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.table_rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    Rows = list[dict[str, Any]]
+
+HOOK = "pytest_ultrapar_figures"
+N_RESAMPLES = 200
+"""Enough for two digits of an interval's bounds; a figure may take a second to compute."""
+_LEAST_RESAMPLES = 0.9
+"""Share of the resamples that must have the figure: of those that lack it nothing is known."""
+_NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
+_WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
+
+
+def add_figures(
+    config: pytest.Config, run_dir: Path, summary: RunSummary
+) -> tuple[RunSummary, tuple[str, ...]]:
+    """Ask the suite for its figures, and keep them in the run's summary.
+
+    Args:
+        config: pytest's, with the suite's conftests loaded.
+        run_dir: A run with tables.
+        summary: As it stands there.
+
+    Returns:
+        The summary with the figures, and a sentence for each that could not be had.
+
+    Raises:
+        ResultsError: A table cannot be read, or the summary cannot be written.
+    """
+    found: dict[str, WholeFigure] = {}
+    faults: list[str] = []
+    hooks = getattr(config.hook, HOOK).get_hookimpls()
+    if hooks:
+        every_name = ("",)
+        rows = read_rows(run_dir, "results", (), beginning=every_name)
+        cases = read_cases(run_dir)
+        cells = cells_of(cases)
+        clusters = {one.case_id: one.cluster or cells[one.case_id] or one.case_id for one in cases}
+    for hook in hooks:
+        known = {"config": config, "rows": rows}
+        code = inspect.unwrap(hook.function).__code__
+        place = f"{HOOK} ({code.co_filename}:{code.co_firstlineno})"
+        try:
+            said = hook.function(*(known[name] for name in hook.argnames)) or {}
+            for name, figure in said.items():
+                try:
+                    found[name] = _figure(name, figure, rows, clusters)
+                except Exception as error:  # noqa: BLE001 - the suite's own code
+                    faults.append(f"{place}: figure {name!r}: {_words(error)}")
+        except Exception as error:  # noqa: BLE001 - likewise
+            faults.append(f"{place} raised {_words(error)}")
+    summary = msgspec.structs.replace(summary, figures=[*found.values()])
+    if hooks:
+        write_summary(run_dir, summary)
+    return summary, (*faults,)
+
+
+class _NotAFigureError(ValueError):
+    """What a suite returned is no figure; the message says what is."""
+
+
+def _words(error: Exception) -> str:
+    said = visible(str(error))
+    return said if isinstance(error, _NotAFigureError) else f"{type(error).__name__}: {said}"
+
+
+def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        msg = "a name is text of 1 to 100 characters, without blanks and []<>="
+        raise _NotAFigureError(msg)
+    if callable(said):
+        return WholeFigure(name, _number(said(rows)), _interval(said, rows, clusters))
+    if isinstance(said, (tuple, list)):
+        if len(said) != 3:  # noqa: PLR2004 - as the message says
+            msg = f"{visible(repr(said))}: {_WANTED}"
+            raise _NotAFigureError(msg)
+        value, low, high = map(_number, said)
+        return WholeFigure(name, value, (low, high))
+    return WholeFigure(name, _number(said))
+
+
+def _number(said: Any) -> float:  # noqa: ANN401
+    try:
+        number = float(said)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        msg = f"got {visible(repr(said))}: {_WANTED}"
+        raise _NotAFigureError(msg)
+    return number
+
+
+def _interval(
+    figure: Callable[[Rows], Any], rows: Rows, clusters: Mapping[str, str]
+) -> tuple[float, float] | None:
+    """Bounds at 95 %, by drawing clusters of dependent cases anew; None where they tell none.
+
+    Source: B. Efron, R. J. Tibshirani, An introduction to the bootstrap (1993), ch. 13: the
+        percentile interval.
+    """
+    import numpy as np  # noqa: PLC0415 - heavy, and few runs have such figures
+
+    own: Sequence[Rows] = [*by_key((clusters[one["case_id"]], one) for one in rows).values()]
+    draw = np.random.default_rng(0)
+    values = []
+    for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
+        with suppress(Exception):  # a draw may lack what the figure needs
+            values.append(_number(figure([row for at in drawn for row in own[at]])))
+    if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
+        return None
+    low, high = np.quantile(values, [0.025, 0.975]).tolist()
+    return low, high

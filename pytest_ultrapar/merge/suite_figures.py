@@ -1,0 +1,69 @@
+"""The suite's figures of a merged run: of all rows they are not what its parts had."""
+
+from __future__ import annotations
+
+import os
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.analysis.whole_figures import HOOK, add_figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.merge.sources import Source
+
+
+def add_suite_figures(
+    sources: Sequence[Source], stage: Path, summary: RunSummary
+) -> tuple[RunSummary, tuple[str, ...]]:
+    """Have the suite in the working directory compute its figures again, where a part had any.
+
+    Args:
+        sources: The parts.
+        stage: The directory of the whole, with its tables.
+        summary: Of the whole.
+
+    Returns:
+        The summary with the figures, and a sentence for each that could not be had.
+    """
+    of_parts = filter(None, (read_summary(source.directory) for source in sources))
+    names = dict.fromkeys(one.name for part in of_parts for one in part.figures)
+    if not names:
+        return summary, ()
+    files = {file for source in sources for file in source.part.manifest.files}
+    folders = {str(Path(file).parent) for file in files if Path(file).name == "conftest.py"}
+    asking = _Asking(stage, summary)
+    with redirect_stdout(StringIO()):
+        # Its own options, such as -n, are for tests.
+        arguments = ["--rootdir", os.curdir, "-o", "addopts=", "-o", "ultrapar_pool="]
+        pytest.main([*arguments, *filter(os.path.isdir, sorted(folders))], [asking])
+    missing = names.keys() - {one.name for one in asking.summary.figures}
+    faults = asking.faults
+    if missing and not faults:
+        faults = (
+            f"the parts have figures that the whole has not ({', '.join(sorted(missing))}): no "
+            f"{HOOK} computes them here; run ultrapar merge in the suite's root folder",
+        )
+    return asking.summary, faults
+
+
+class _Asking:
+    """A plugin that takes the place of collecting and running tests."""
+
+    def __init__(self, run_dir: Path, summary: RunSummary) -> None:
+        self._run_dir = run_dir
+        self.summary = summary
+        self.faults: tuple[str, ...] = ()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int:
+        """Ask the suite. Called when pytest has loaded its conftests, before it begins anything."""
+        self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
+        return 0

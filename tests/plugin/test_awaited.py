@@ -1,0 +1,146 @@
+"""Cases that wait for the answers of others: what they get, and what becomes of gaps and faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import said_by
+
+# The tests that wait come first: whoever dispatches them first has to wait for ever.
+PAIRWISE = """
+QUESTIONS = ["ant", "bee", "cow"]
+
+@prefetch
+async def reply(llm, model, question) -> str:
+    assert question != "bee" or model != "m1", "its answer"
+    down = question == "cow" and model == "m2"
+    return (await llm.chat("status 500 down" if down else f"say {question}-{model}")).text
+
+@prefetch(after=reply, across="model")
+async def verdict(llm, model, question, answers) -> dict:
+    others = sorted(name for name in answers if name != model)
+    asked = await llm.chat("say " + "|".join(answers[name] for name in (model, *others)))
+    return {"asked": asked.text, "others": others}
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_better(verdict, question, grade):
+    assert verdict["asked"].count(question) == 1 + len(verdict["others"])
+    grade(True, wins=len(verdict["others"]))
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_reply(reply, question): assert question in reply
+"""
+ONCE = ("--ultrapar-max-attempts=1", "--ultrapar-coverage=0")
+
+
+def write(project, body=PAIRWISE):
+    project.write_pool(models=["m0", "m1", "m2"])
+    project.suite(body)
+
+
+def wins(project):
+    return {
+        f"{row['model']}-{row['param.question']}": (row["outcome"], row["score.wins"], row["kind"])
+        for row in project.rows()
+        if "test_better" in row["nodeid"]
+    }
+
+
+def test_pairwise_judge_gets_the_answers_that_there_are(project, workers):
+    write(project)
+    assert project.run(workers, *ONCE).ret == 1
+    found = wins(project)
+    assert {name: found.pop(name) for name in ("m1-bee", "m2-cow")} == {
+        "m1-bee": ("infra", None, "awaited"),
+        "m2-cow": ("infra", None, "awaited"),
+    }
+    assert found == {
+        **dict.fromkeys(("m0-ant", "m1-ant", "m2-ant"), ("solved", 2.0, None)),
+        **dict.fromkeys(("m0-bee", "m2-bee"), ("solved", 1.0, None)),
+        **dict.fromkeys(("m0-cow", "m1-cow"), ("solved", 1.0, None)),
+    }
+    project.server.reset()
+    project.suite(PAIRWISE.replace("status 500 down", "say cow-m2"))
+    assert project.run(workers, *ONCE, "--ultrapar-resume=latest").ret == 1
+    # What has an answer is not asked again: neither the replies nor the verdicts of others.
+    assert sorted(project.server.prompts) == ["say cow-m2", "say cow-m2|cow-m0|cow-m1"]
+    assert wins(project)["m2-cow"] == ("solved", 2.0, None)
+
+
+def test_case_waits_for_its_repetitions_and_for_others_that_wait(project, workers):
+    project.suite(
+        """
+@prefetch
+async def reply(llm, case) -> int:
+    return int((await llm.chat(f"say {case.repeat}")).text)
+
+@prefetch(after=reply, across="repeat")
+async def total(llm, answers) -> int:
+    return sum(answers.values())
+
+@prefetch(after=total, across="repeat")
+async def totals(llm, answers) -> dict:
+    return answers
+
+def test_totals(totals): assert totals == {"0": 3, "1": 3, "2": 3}
+def test_total(total): assert total == 3
+def test_reply(reply): assert reply < 3
+"""
+    )
+    assert project.run(workers, "--ultrapar-repeats=3").ret == 0
+    assert {row["outcome"] for row in project.rows()} == {"solved"}
+    assert len(project.rows()) == 9
+
+
+@pytest.mark.slow
+def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
+    write(
+        project,
+        PAIRWISE.replace(
+            'assert question != "bee" or model != "m1", "its answer"',
+            """
+    if question == "bee" and model == "m1":
+        import os
+        os._exit(1)
+""",
+        ),
+    )
+    said_by(project.run_apart("-n2", "--max-worker-restart=8", *ONCE), 0)
+    found = wins(project)
+    assert found["m1-bee"] == ("infra", None, "awaited")
+    assert found["m0-bee"] == ("solved", 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        (
+            (),
+            ["-k", "test_better"],
+            "test_better[m0-ant-r0] waits for 'reply', of which 0 selected",
+        ),
+        ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
+        ((), ["--ultrapar-policy=batch:1"], "use a policy whose groups do not wait for each other"),
+        (("question, answers", "question"), [], 'after=answer, across="model"'),
+        (('across="model"', 'across="question"'), [], 'across "model" or "repeat"'),
+        (("after=reply", "after=len"), [], "where answer is a prefetched function"),
+        (("(reply, question): assert", "(reply, question, style): assert"), [], "give both tests"),
+    ],
+)
+def test_what_cannot_wait_is_one_sentence(project, changes, options, said):
+    body = PAIRWISE.replace(*changes) if changes else PAIRWISE
+    style = '@pytest.mark.parametrize("style", ["a", "b"])\n'
+    if "style" in body:
+        body = body.replace("def test_reply", "def test_reply").replace(
+            '@pytest.mark.parametrize("question", QUESTIONS)\ndef test_reply',
+            f'{style}@pytest.mark.parametrize("question", QUESTIONS)\ndef test_reply',
+        )
+    write(project, body)
+    assert said in project.refusal(project.run("-n0", *options))
+
+
+def test_modes_that_ask_one_by_one_and_samples_do_not_wait_for_ever(project):
+    write(project, PAIRWISE.replace("status 500 down", "say cow-m2"))
+    for options in (["--ultrapar-mode=serial"], ["--ultrapar-baseline=4"]):
+        assert project.run("-n0", *options, "--ultrapar-coverage=0").ret == 1
+        assert sum(one[0] == "solved" for one in wins(project).values()) == 8
