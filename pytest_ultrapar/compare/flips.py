@@ -111,7 +111,7 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
             grid.models.index(cases[case_id].model),
             {
                 visible(name): shortened(str(value), _LONGEST_NAME)
-                for name, value in cases[case_id].params.items()
+                for name, value in cases[case_id].facts.items()
                 if value is not None
             },
             grid.at(cases[case_id]),

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -326,6 +327,7 @@ class Graded(NamedTuple):
     scores: dict[str, float]
     kind: str | None
     reason: str | None
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
