@@ -230,15 +230,19 @@ def _of_table(
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
     wholes = {name: all_of(own) for name, own in rows.items()}
+    if not at:
+        wholes |= {one.names[0]: one for one in table.wholes}
     rates, everything = _rates(table), all_of(table.cells)
     scores = [*everything.scores][:_MOST_SCORES]
     rank = partial(_rate, none=-1.0) if rates else partial(_mean, score=scores[0])
     order = sorted(rows, key=lambda name: (-rank(wholes[name]), name))[:most_rows]
-    columns = _by_name(table.cells if rates and across is not None else (), across or 0)
+    columns = _by_name(table.cells if across is not None else (), across or 0)
     first = table.test or table.by[at or 0]
     title, *names = [shorten(_line(name), _WIDEST_NAME) for name in (first, *order)]
     room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
-    scores = scores if rates else scores[: max(1, room // _WITH_INTERVAL)]
+    if not rates:
+        scores = scores[: max(1, room // _WITH_INTERVAL)]
+        room -= (_WITH_INTERVAL - _WIDEST_HEAD) * len(scores)
     above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
     solved = ["solved"] if rates else []
     heads = [["", "", *([""] if rates else []), *above]] if any(above) else []
@@ -258,15 +262,17 @@ def _of_table(
 
 
 def _row(
-    name: str, cell: Cell, others: Iterable[Cell], scores: Iterable[str], *, rates: bool
+    name: str, cell: Cell, others: Iterable[Cell], scores: Sequence[str], *, rates: bool
 ) -> list[str]:
-    means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
+    head = [name, f"{cell.n_graded:,}"]
     if not rates:
         means = [mean_text(cell.scores[one], 2) if one in cell.scores else "-" for one in scores]
-        return [name, f"{cell.n_graded:,}", *means]
+        firsts = [one.scores.get(scores[0]) for one in others]
+        return [*head, *means, *(f"{one.mean:.2f}" if one else "-" for one in firsts)]
+    means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
     solved, *shares = [f"{_rate(one):.0%}" if one.n_rated else "-" for one in (cell, *others)]
     solved += f" of {cell.n_rated:,}" if cell.n_rated < cell.n_graded else ""
-    return [name, f"{cell.n_graded:,}", solved, *means, *shares]
+    return [*head, solved, *means, *shares]
 
 
 def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Grade, Scalar
+from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.mocks import active_faults
@@ -37,8 +37,6 @@ CLUSTER = "cluster"
 """Of the mark `ultrapar`: the parameters whose common values make cases of a repetition depend."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
 """Marks that say how a test is run, and nothing of what it is about."""
-_COLUMNS = frozenset({*CASE_NAMES, *Case.__struct_fields__, *Grade.__struct_fields__})
-"""What means something else already where a case is spoken of."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
 """What is wrong with marks, noted while tests are generated and selected: raised there it would be
@@ -421,7 +419,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
         except Exception as error:  # noqa: BLE001 - the suite's own code
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
-        if not isinstance(name, str) or name in {*_COLUMNS, *case.params}:
+        if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
             why = f"has the name {name!r}, which must be a text and none of a column or parameter"
     if why:
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
