@@ -27,6 +27,7 @@ from pytest_ultrapar.analysis.paired import (
     clustered_mean_interval,
     clustered_share,
     difference_interval,
+    mean_interval,
     possible_range,
 )
 from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
@@ -180,14 +181,12 @@ def mean_interval_of(
     Returns:
         Infinite for fewer than two values, and for values whose squares are no numbers any more.
     """
-    depend = any(row.cell or row.cluster for row in rows)
-    clusters = clusters_of(rows) if depend else range(len(values))
+    ends = possible_range(values)
     with suppress(OverflowError):
-        return clustered_mean_interval(
-            [*zip(clusters, values, strict=True)],
-            ends=possible_range(values),
-            confidence=confidence,
-        )
+        if not any(row.cell or row.cluster for row in rows):
+            return mean_interval(values, ends=ends, confidence=confidence)
+        of_clusters = [*zip(clusters_of(rows), values, strict=True)]
+        return clustered_mean_interval(of_clusters, ends=ends, confidence=confidence)
     return NOTHING_KNOWN
 
 

@@ -1,4 +1,4 @@
-"""What a case says beside solved or not: labels, scores alone, metadata, and its episode's value."""
+"""What a case says beside its outcome: labels, scores alone, metadata, and its episode's value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def answer(llm, prompt) -> dict:
 def about(prompt):
     return {"letters": len(prompt) - 4, "kind": "legs"}
 
-PROMPTS = %r
+PROMPTS = [f"say {word}" for word in ("ant", "bee", "cow", "dog", "eel", "fox")]
 PROMPTS[1] = pytest.param(PROMPTS[1], marks=pytest.mark.ultrapar(meta={"kind": "wings"}))
 
 @pytest.mark.ultrapar(meta=about, summary=("model", "label.first"))
@@ -34,7 +34,7 @@ def test_animal(answer, prompt, grade):
     place = ord(answer["said"][0]) - ord("a")
     step = float(os.environ.get("STEP", "1"))
     grade(None, labels={"first": "early" if place < 3 else "late", "n": place}, rank=place * step)
-""" % PROMPTS
+"""
 
 
 def rows(directory, table="results"):
@@ -81,7 +81,9 @@ def gate(capsys, directory, *options):
     capsys.readouterr()
     code = cli.main(("gate", str(directory), *options))
     said = capsys.readouterr().out
-    return code, dict(re.findall(r"^(\S+(?:\[.*?\])?\S*)  +(pass|FAIL|undecided|no figure)", said, re.M))
+    return code, dict(
+        re.findall(r"^(\S+(?:\[.*?\])?\S*)  +(pass|FAIL|undecided|no figure)", said, re.MULTILINE)
+    )
 
 
 @pytest.mark.slow
@@ -159,8 +161,8 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     base, new = run(), run(step="1.5")
     rules = {
         "score.rank>=1": "pass",
-        'score.rank[label.first=late]>=2': "pass",
-        'score.rank[meta.kind=legs,label.first=early]<=1.5': "undecided",
+        "score.rank[label.first=late]>=2": "pass",
+        "score.rank[meta.kind=legs,label.first=early]<=1.5": "undecided",
         "score.rank[label.first=never]>=0": "no figure",
         "solved_rate>=0": "no figure",
         "coverage>=1": "pass",
@@ -196,7 +198,10 @@ def test_it(answer, prompt, grade): grade({arguments})
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ('True, labels={"parts": ["a"]}', "grade() got the label 'parts': ['a']; it must be a text"),
+        (
+            'True, labels={"parts": ["a"]}',
+            "grade() got the label 'parts': ['a']; it must be a text",
+        ),
         ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a text or a number"),
         ('True, labels="B"', "grade() got labels='B'; labels are a dict such as {'answer': 'B'}"),
         ("None", "grade() got no score, and without an outcome scores are all there is to say"),

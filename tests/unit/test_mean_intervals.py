@@ -61,7 +61,9 @@ def test_interval_of_repetitions_and_clusters_holds_it_too(likeness, n_cells, n_
     values = (draw.normal(0, likeness**0.5, (*shape[:2], 1)) + own).reshape(shape[0], -1)
     names = [f"c{at // n_repetitions}" for at in range(n_cells * n_repetitions)]
     rows = [
-        CaseMeasure(str(at), "scored", name if by == "cell" else "", name if by == "cluster" else None)
+        CaseMeasure(
+            str(at), "scored", name if by == "cell" else "", name if by == "cluster" else None
+        )
         for at, name in enumerate(names)
     ]
     share = held(values, 0.0, rows)
