@@ -439,9 +439,10 @@ def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, .
     summary = marked(item, "summary")
     if not are_names(summary):
         return ()
-    known = dict.fromkeys((*CASE_NAMES, *case.facts, f"{LABEL}NAME"))
+    known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        if name not in known and not name.startswith(LABEL):
+        # Another case of the test may have it, or a grade.
+        if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
                 f"allowed are {', '.join(known)}"

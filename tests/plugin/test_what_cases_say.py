@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
-from tests.plugin.conftest import refused, said_by
+from tests.plugin.conftest import CANARY, refused, said_by
 
 PROMPTS = [f"say {word}" for word in ("ant", "bee", "cow", "dog", "eel", "fox")]
 SUITE = """
@@ -175,6 +175,10 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     assert "no case has meta.kind 'fins'; did you mean wings? allowed are legs, wings" in said
     code, verdicts = gate(capsys, new, "--baseline", str(base), "--rule", "score.rank>=+0.01")
     assert verdicts == {"score.rank>=+0.01": "pass"}
+    # The rules without --rule are those of what there is.
+    code, verdicts = gate(capsys, base, "--baseline", str(new))
+    assert not any(rule.startswith("solved_rate") for rule in verdicts), verdicts
+    assert verdicts["same_answers"] == "undecided"
     assert cli.main(("compare", str(base), str(new))) == 0
     said = capsys.readouterr().out
     assert "score.rank" in said
@@ -187,6 +191,29 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
         text = where.read_text()
         assert all(f">{name}<" in text for name in ("meta.kind", "label.first")), where
     assert "late" in text
+
+
+def test_labels_and_metadata_hold_no_secret_and_are_properties_of_junit_files(project):
+    project.suite(
+        """
+import os
+key = os.environ["TEST_KEY_0"]
+
+@pytest.mark.ultrapar(meta={"key": f"a {key}"})
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, prompt, grade):
+    grade(None, labels={"key": f"b {key}", "said": answer}, style=7)
+"""
+    )
+    said_by(project.run("-n0", "--junitxml=junit.xml"), 0)
+    (row,) = project.rows()
+    assert (row["meta.key"], row["label.key"]) == ("a [TEST_KEY_0]", "b [TEST_KEY_0]")
+    junit = project.pytester.path.joinpath("junit.xml").read_text()
+    assert '<property name="ultrapar.label.said" value="a"' in junit
+    assert '<property name="ultrapar.outcome" value="scored"' in junit
+    written = [one for one in project.directory.resolve().rglob("*") if one.is_file()]
+    assert not any(CANARY in one.read_bytes().decode(errors="replace") for one in written)
+    assert CANARY not in junit
 
 
 BAD = """
