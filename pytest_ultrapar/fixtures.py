@@ -63,7 +63,7 @@ def case() -> object:
 
 
 def _grade() -> Grader:
-    """Record a measurement: `grade("solved", steps=3)`, `grade(False, "why")`; it fails no test."""
+    """Record a measurement, `grade(True, steps=3)` or `grade(False, "why")`; it fails no test."""
     return Grader(prefetch.state)
 
 

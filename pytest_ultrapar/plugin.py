@@ -90,11 +90,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=...): models that a test runs on (patterns), the parameters by which the summary "
-        "table is laid out, the suite whose cases are not asked again where they are the same, the "
+        "expect=..., meta=...): models that a test runs on (patterns), the names by which tables "
+        "are laid out, the suite whose cases are not asked again where they are the same, the "
         "parameter whose first values --ultrapar-repeats NxM takes, the parameters whose common "
-        "values make cases of a repetition depend on each other, and the turns and tokens of an "
-        "episode that --ultrapar-plan supposes where no earlier run tells",
+        "values make cases of a repetition depend on each other, the turns and tokens of an "
+        "episode that --ultrapar-plan supposes where no earlier run tells, and what to say of cases"
+        " in columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)

@@ -7,7 +7,7 @@ their names, types and meanings (`store.tables`). So a field stands once, with w
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -22,9 +22,11 @@ NO_COLUMN = "no column"
 NoColumn = Annotated[T, NO_COLUMN]
 """Of the journal alone."""
 
-Outcome = Literal["solved", "partial", "unsolved", "infra", "error", "skipped"]
-"""What became of a case as a measurement."""
-GRADED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
+Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
+"""What became of a case as a measurement; `scored`: its scores are all that is said of it."""
+RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
+"""Outcomes that a solved rate is a share of."""
+GRADED: frozenset[Outcome] = RATED | {"scored"}
 """Outcomes that count in scores and coverage; all others say nothing of the model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
@@ -40,6 +42,10 @@ _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
 """By which summaries count beside parameters; of the last ones a parameter of that name goes first.
 """
+LABEL, META = "label.", "meta."
+"""How names of columns begin that `grade` and marks give."""
+ASYNC_TEST = "async test"
+"""Tag of what an async test said, which stands where other episodes have a value."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 
@@ -63,6 +69,8 @@ class Case(msgspec.Struct, frozen=True):
             runs of earlier versions.
         marks: Names of the test's marks, with commas between them.
         stage: 0, or one more than that of the cases for whose answers it waits.
+        said: What is said of it that is no parameter, by the names of columns: `meta.<name>` as
+            its marks have it and, where a run is read back, `label.<name>` as it was graded.
     """
 
     index: int
@@ -78,6 +86,7 @@ class Case(msgspec.Struct, frozen=True):
     content: dict[str, str] = {}
     marks: str = ""
     stage: int = 0
+    said: dict[str, Scalar] = {}
 
     @property
     def test(self) -> str:
@@ -106,7 +115,19 @@ class Case(msgspec.Struct, frozen=True):
         """What it has of one of the names that summaries count by, as text; empty: nothing."""
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
-        return str(self.params.get(name, ""))
+        return str(self.facts.get(name, ""))
+
+    @property
+    def facts(self) -> dict[str, Scalar]:
+        """Its parameters, and what is said of it: a parameter's name has no point."""
+        return self.params | self.said
+
+    def labelled(self, labels: Mapping[str, str]) -> Case:
+        """With what it was graded with, by name."""
+        if not labels:
+            return self
+        said = self.said | {f"{LABEL}{name}": text for name, text in labels.items()}
+        return msgspec.structs.replace(self, said=said)
 
 
 def by_key(pairs: Iterable[tuple[_K, T]]) -> dict[_K, list[T]]:
@@ -352,6 +373,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
             versions have the reason here.
         host: As of `EpisodeEnded`.
         reason: The one that `grade` was given.
+        labels: Texts by name, which `grade` was given.
     """
 
     case_id: str
@@ -364,6 +386,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     error: str | None = None
     host: str | None = None
     reason: str | None = None
+    labels: dict[str, str] = {}
 
 
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):

@@ -20,12 +20,15 @@ from pytest_ultrapar.store.tables import (
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
 _OF_A_SUITE = {
+    "meta.<name>": ("by its values, or null", "A column for each name that `meta` of a mark has"),
     "param.<name>": ("by its values, or null", "A column for each parameter of the suite"),
+    "label.<name>": ("string or null", "A column for each label that `grade` was given"),
     "score.<name>": ("double or null", "A column for each score that `grade` was given"),
 }
 TABLES = {
     "results": results_columns(
-        [Column("param.<name>", "string")], [Column("score.<name>", "double")]
+        [Column("meta.<name>", "string"), Column("param.<name>", "string")],
+        [Column("label.<name>", "string"), Column("score.<name>", "double")],
     ),
     "attempts": ATTEMPTS_COLUMNS,
     "transcripts": TRANSCRIPTS_COLUMNS,

@@ -45,7 +45,7 @@ from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
 from pytest_ultrapar.store.table_set import TableFiles, write_histories
-from pytest_ultrapar.store.tables import TABLES, score_columns
+from pytest_ultrapar.store.tables import TABLES, grade_columns
 from pytest_ultrapar.system.files import (
     TEMPORARY_SUFFIX,
     cannot,
@@ -98,7 +98,7 @@ def _compact(
         manifest = read_manifest(run_dir)
         history, tables, n_cases = taken.history, taken.tables, taken.n_cases
         history.damage.extend(cut_off(run_dir / "journal", manifest.segments))
-        files = TableFiles(run_dir, manifest, tables.params, score_columns(taken.score_names()))
+        files = TableFiles(run_dir, manifest, tables.params, grade_columns(taken.said()))
         try:
             measures, log, ends, writing = _go_through(taken, files, beside, written)
             keep_serial_times(measures)

@@ -23,10 +23,10 @@ from pytest_ultrapar.analysis.repetitions import (
     with_dependence,
 )
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.records import GRADED, by_key
+from pytest_ultrapar.records import GRADED, RATED, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Pair = tuple["Answer", "Answer"]
 
@@ -39,6 +39,7 @@ SCORE_MARGIN_SD = 0.1
 SCORE_MARGIN_LEAST = 0.01
 """And never less than this part of its largest value: 1 point of a score that goes up to 1."""
 ALL_MODELS = ""
+RATE = "solved_rate"
 
 
 class Answer(Repetition, Protocol):
@@ -133,24 +134,18 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
     by_model = by_key((pair[0].model, pair) for pair in pairs)
     parts = dict(sorted(by_model.items())) if len(by_model) > 1 else {}
     groups = {ALL_MODELS: pairs, **parts}
-    names = {each: sorted(_common_scores(group)) for each, group in groups.items()}
-    n_looks = sum(1 + len(scores) for scores in names.values())
-    confidence = 1 - (1 - CONFIDENCE) / n_looks
+    n_looks = sum(bool(rated_pairs(own)) + len(common_scores(own)) for own in groups.values())
+    confidence = 1 - (1 - CONFIDENCE) / max(1, n_looks)
     looks = tuple(
-        look
-        for model, group in groups.items()
-        for look in (
-            rate_look(model, group, confidence),
-            *(score_look(model, group, name, confidence) for name in names[model]),
-        )
+        look for model, group in groups.items() for look in looks_at(model, group, confidence)
     )
-    n_changed = sum(changed(*pair) for pair in pairs)
+    n, n_changed = len(pairs), sum(changed(*pair) for pair in pairs)
     verdict: Verdict = "undecided"
     if any(look.differs for look in looks):
         verdict = "different"
-    elif not n_changed or all(look.is_same for look in looks):
+    elif not n_changed or (looks and all(look.is_same for look in looks)):
         verdict = "same"
-    return Equivalence(verdict, len(pairs), n_changed, looks, _text(verdict, n_changed, looks))
+    return Equivalence(verdict, n, n_changed, looks, _text(verdict, n, n_changed, looks))
 
 
 def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
@@ -163,8 +158,21 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
     ]
 
 
+def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
+    """Those of which both runs say whether they are solved."""
+    return [both for both in pairs if all(row.outcome in RATED for row in both)]
+
+
+def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Iterator[Look]:
+    """The solved rate of graded pairs, where they have one, then the mean of each common score."""
+    if rated := rated_pairs(pairs):
+        yield rate_look(model, rated, confidence)
+    for name in common_scores(pairs):
+        yield score_look(model, pairs, name, confidence)
+
+
 def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
-    """The share of solved cases in both runs, of at least one pair."""
+    """The share of solved cases in both runs, of at least one pair that both rated."""
     n = len(pairs)
     gained = sum(_solved(new) and not _solved(base) for base, new in pairs)
     lost = sum(_solved(base) and not _solved(new) for base, new in pairs)
@@ -179,7 +187,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
     )
     return Look(
         model=model,
-        figure="solved_rate",
+        figure=RATE,
         n=n,
         base=sum(_solved(base) for base, _ in pairs) / n,
         new=sum(_solved(new) for _, new in pairs) / n,
@@ -246,8 +254,9 @@ def _clusters(pairs: Sequence[Pair]) -> list[str]:
     ]
 
 
-def _common_scores(pairs: Iterable[Pair]) -> set[str]:
-    return {name for base, new in pairs for name in base.scores.keys() & new.scores.keys()}
+def common_scores(pairs: Iterable[Pair]) -> list[str]:
+    """Names of the scores that a case has in both runs, sorted."""
+    return sorted({name for base, new in pairs for name in base.scores.keys() & new.scores.keys()})
 
 
 def _solved(row: Answer) -> bool:
@@ -270,11 +279,12 @@ def _distance(look: Look) -> float:
     return math.inf if beyond > 0 else -math.inf
 
 
-def _text(verdict: Verdict, n_changed: int, looks: Sequence[Look]) -> str:
-    n = looks[0].n
+def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[Look]) -> str:
     have = "case has" if n == 1 else "cases have"
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
+    if not looks:
+        return f"{n_changed:,} of {n:,} {have} other grades, and no figure is in both runs"
     worst = max(looks, key=_distance)
     of = f" of {worst.model}" if worst.model else ""
     change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"

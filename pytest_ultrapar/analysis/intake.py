@@ -28,7 +28,7 @@ from pytest_ultrapar.store.recovered import (
     decode_whole,
 )
 from pytest_ultrapar.store.table_set import Ended, TableSet
-from pytest_ultrapar.store.tables import parameter_columns
+from pytest_ultrapar.store.tables import grade_values, parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
 
 if TYPE_CHECKING:
@@ -105,12 +105,12 @@ class Intake:
             return self._slices.n_planned
         return Counter((case.suite, case.model) for case in self.cases)
 
-    def score_names(self) -> set[str]:
-        """Names of the scores of all grades that stand; in slices those of all grades."""
+    def said(self) -> set[str]:
+        """What `grade_values` names of all grades that stand; in slices of all grades."""
         if self._slices is not None:
-            return self._slices.scores
+            return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
-        return {name for grade in grades if grade is not None for name in grade.scores}
+        return {name for grade in grades if grade is not None for name in grade_values(grade)}
 
     def new_log(self) -> RequestLog:
         """A log of requests on the run's lanes, empty."""
@@ -146,14 +146,13 @@ class Intake:
         self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
-        by, layouts = self._manifest.summary_by, self.layouts
-        self._alike = []
-        for case in self.cases:
-            test = case.test
-            names = tuple([case.value_of(name) for name in by])
-            own = (test, *[case.value_of(name) for name in layouts[test]])
-            cell = cells[case.case_id]
-            self._alike.append((case.suite, case.model, names, own, case.cluster, cell))
+        self._alike = [self._alike_of(case, cells[case.case_id]) for case in self.cases]
+
+    def _alike_of(self, case: Case, cell: str) -> tuple[Any, ...]:
+        test = case.test
+        names = tuple([case.value_of(name) for name in self._manifest.summary_by])
+        own = (test, *[case.value_of(name) for name in self.layouts[test]])
+        return case.suite, case.model, names, own, case.cluster, cell
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Take up what was written since the last time.
@@ -235,8 +234,13 @@ class Intake:
             spent: What is kept of their graded episodes.
             measures: Take them.
         """
-        alike = [self._alike[one.number] for one in ended if one.grade is not None]
-        grades = [one.grade for one in ended if one.grade is not None]
+        own = [(one.number, one.grade) for one in ended if one.grade is not None]
+        alike = [self._alike[number] for number, _ in own]
+        grades = [grade for _, grade in own]
+        for at, (number, grade) in enumerate(own):
+            if grade.labels:
+                case = self._of_number[number].labelled(grade.labels)
+                alike[at] = self._alike_of(case, alike[at][-1])
         ran = iter(measures.take(alike, grades, spent, self._part).tolist())
         parts: list[range] = []
         measured: list[int] = []

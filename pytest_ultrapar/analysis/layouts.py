@@ -38,7 +38,7 @@ class Uses:
             self._asked[test] = self._tables.get(test) or self._tables.get(case.suite, ())
             self._models[test], self._values[test] = Counter(), {}
         self._models[test][case.model] += 1
-        for name, value in case.params.items():
+        for name, value in case.facts.items():
             found = self._values[test].setdefault(name, {})
             # What has parts is no label.
             if value is not None and len(found) <= MOST_VALUES:

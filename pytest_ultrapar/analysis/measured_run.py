@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.analysis.repetitions import cells_of
@@ -13,7 +14,7 @@ from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import RunSpeeds, judged_run, not_measured, read_speeds
 from pytest_ultrapar.analysis.run_summary import RunSummary, read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
-from pytest_ultrapar.records import GRADED, Case
+from pytest_ultrapar.records import GRADED, LABEL, RATED, Case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
@@ -22,7 +23,7 @@ from pytest_ultrapar.store.table_rows import read_rows as read_table
 from pytest_ultrapar.store.timing import MeasuredPart, is_completed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.analysis.statistics import Basis
     from pytest_ultrapar.records import Outcome
@@ -39,6 +40,7 @@ class CaseRow(NamedTuple):
         cost: In the currency of its run, as far as known.
         cell: As `cells_of` calls it; empty where it shares it with no other case.
         cluster: `Case.cluster`.
+        labels: Those that it was graded with, by name.
     """
 
     case_id: str
@@ -57,16 +59,29 @@ class CaseRow(NamedTuple):
     cost: float | None = None
     cell: str = ""
     cluster: str | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
 
     @property
     def graded(self) -> bool:
         """Whether it counts in scores."""
         return self.outcome in GRADED
 
+    @property
+    def rated(self) -> bool:
+        """Whether it counts in solved rates."""
+        return self.outcome in RATED
+
 
 _TAKEN = ("case_id", "suite", "model", "outcome", "tokens_in", "tokens_out", "worker")
 _COLUMNS = (*_TAKEN, *("run_id", "n_attempts", "service_s", "duration_s", "started_at", "ended_at"))
 _SCORE = "score."
+
+
+def labelled(cases: Iterable[Case], rows: Mapping[str, CaseRow]) -> tuple[Case, ...]:
+    """Cases with the labels that their rows have."""
+    return tuple(
+        case.labelled(rows[case.case_id].labels) if case.case_id in rows else case for case in cases
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +177,7 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
     try:
         # Runs of earlier versions have no such column, and no prices.
         columns = (*_COLUMNS, *(["cost"] if run.manifest.prices else []))
-        raw = read_table(run.directory, "results", columns, beginning=_SCORE)
+        raw = read_table(run.directory, "results", columns, beginning=(_SCORE, LABEL))
         cells, clusters = cells_of(run.cases), {case.case_id: case.cluster for case in run.cases}
         rows = {
             key: _row(each, part)._replace(cell=cells.get(key, ""), cluster=clusters.get(key))
@@ -275,15 +290,18 @@ def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
         duration_s=values["duration_s"] or 0.0,
         started_at=started_at,
         ended_at=ended_at,
-        scores={
-            name.removeprefix(_SCORE): value
-            for name, value in values.items()
-            if name.startswith(_SCORE) and value is not None
-        }
-        if outcome in GRADED
-        else {},
+        scores=_named(values, _SCORE) if outcome in GRADED else {},
         cost=values.get("cost"),
+        labels=_named(values, LABEL),
     )
+
+
+def _named(values: Mapping[str, Any], beginning: str) -> dict[str, Any]:
+    return {
+        name.removeprefix(beginning): value
+        for name, value in values.items()
+        if name.startswith(beginning) and value is not None
+    }
 
 
 def _time(value: str | datetime | None) -> datetime:

@@ -218,12 +218,12 @@ class Measures:
         known = column[column >= 0]
         return int(known.sum()) if len(known) else None
 
-    def scores(self) -> Iterator[tuple[tuple[str, ...], Floats]]:
-        """Names of scores, and the values of some cases that have just these, a row each."""
+    def scores(self) -> Iterator[tuple[tuple[str, ...], Measures, Floats]]:
+        """Names of scores, some cases that have just these, and their values, a row each."""
         values = np.frombuffer(self._scores) if self._scores else np.empty(0)
         for names, own in self.grouped(lambda kind: kind.scored).items():
             if names:
-                yield names, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
+                yield names, own, values[own.rows["scores_at"][:, None] + np.arange(len(names))]
 
     def cells(self) -> Counter[str]:
         """How many there are of each cell."""

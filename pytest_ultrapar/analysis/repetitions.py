@@ -5,7 +5,8 @@ question is hard, all of them tend to fail. So they are one cluster, like the ca
 mark says depend on each other, and an interval stands on how far the clusters differ.
 
 What is no grade (`infra`, `error`, `skipped`) says nothing of the model and is in no n, as
-everywhere else; `solved` alone counts as solved, `partial` does not.
+everywhere else; `solved` alone counts as solved, `partial` does not. Of `scored` cases there are
+means alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.json import encode
@@ -25,9 +27,11 @@ from pytest_ultrapar.analysis.paired import (
     clustered_mean_interval,
     clustered_share,
     difference_interval,
+    mean_interval,
+    possible_range,
 )
 from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
-from pytest_ultrapar.records import GRADED, by_key
+from pytest_ultrapar.records import RATED, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -162,6 +166,28 @@ def share_of_alone(n_hits: int, n: int, *, confidence: float = CONFIDENCE) -> Sh
     value = n_hits / n
     low, high = wilson_interval(value * n, n, critical_z(confidence))
     return Share(n, value, low, high)
+
+
+def mean_interval_of(
+    rows: Sequence[Repetition], values: Sequence[float], *, confidence: float = CONFIDENCE
+) -> Interval:
+    """Where the mean of a number of rows lies, with an allowance for dependent rows.
+
+    Args:
+        rows: Those that have it; none where each is a cluster of its own.
+        values: What each has.
+        confidence: 0 to 1.
+
+    Returns:
+        Infinite for fewer than two values, and for values whose squares are no numbers any more.
+    """
+    ends = possible_range(values)
+    with suppress(OverflowError):
+        if not any(row.cell or row.cluster for row in rows):
+            return mean_interval(values, ends=ends, confidence=confidence)
+        of_clusters = [*zip(clusters_of(rows), values, strict=True)]
+        return clustered_mean_interval(of_clusters, ends=ends, confidence=confidence)
+    return NOTHING_KNOWN
 
 
 def with_dependence(
@@ -308,7 +334,7 @@ class _Tally(NamedTuple):
 def _tallies(repetitions: Iterable[tuple[str, Outcome]]) -> dict[str, _Tally]:
     """Of each cell; a repetition is its cell and its outcome."""
     return {
-        cell: _Tally(len(own), sum(each in GRADED for each in own), own.count("solved"))
+        cell: _Tally(len(own), sum(each in RATED for each in own), own.count("solved"))
         for cell, own in by_key(repetitions).items()
     }
 
@@ -379,7 +405,7 @@ def _interval_of_cells(
     if len(known) == 1 and figure != MAJORITY:
         ((cell, value),) = known.items()
         return _interval_of_one(figure, tallies[cell], value, confidence)
-    counted = [row for row in rows if row.outcome in GRADED and _cell(row) in known]
+    counted = [row for row in rows if row.outcome in RATED and _cell(row) in known]
     if all(row.cluster is None for row in counted):
         parts = [(1.0, value) for value in known.values()]
         return interval_over_clusters(parts, len(counted), confidence)
@@ -434,7 +460,7 @@ def _moves(
     mean = math.fsum(known.values()) / len(known)
     found = []
     for cell, outcome in repetitions:
-        if cell not in known or outcome not in GRADED:
+        if cell not in known or outcome not in RATED:
             found.append(0.0)
             continue
         _, n, c = tallies[cell]
@@ -539,4 +565,4 @@ def _changes_by_draw(
 
 
 def _graded_in_one(base: Repetition, new: Repetition) -> bool:
-    return base.outcome in GRADED or new.outcome in GRADED
+    return base.outcome in RATED or new.outcome in RATED

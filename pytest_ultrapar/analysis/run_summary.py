@@ -13,6 +13,7 @@ from pytest_ultrapar.analysis.performance import Performance
 from pytest_ultrapar.analysis.repetitions import (
     cell_share,
     figures_of_cells,
+    mean_interval_of,
     n_repetitions,
     share_of,
     share_of_alone,
@@ -24,7 +25,7 @@ from pytest_ultrapar.analysis.statistics import (
     mean_scores,
 )
 from pytest_ultrapar.errors import bare_kind
-from pytest_ultrapar.records import GRADED, Outcome, by_key
+from pytest_ultrapar.records import GRADED, RATED, Outcome, by_key
 from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
@@ -52,7 +53,7 @@ class Cell(msgspec.Struct, frozen=True):
     Attributes:
         names: Their values, in the order of `RunSummary.summary_by`.
         n: Cases with a final grade.
-        interval: Bounds of the solved share of the graded cases at 95 %; None without one.
+        interval: Bounds of the solved share at 95 %; None without one.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,11 @@ class Cell(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     scores: dict[str, MeanScore]
     interval: tuple[float, float] | None = None
+
+    @property
+    def n_rated(self) -> int:
+        """Graded cases of which it is said whether they are solved."""
+        return self.n_graded - self.counts.get("scored", 0)
 
 
 class ResultsOfTest(msgspec.Struct, frozen=True):
@@ -250,7 +256,9 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """Cells together, without an interval: they may share tasks."""
+    """Cells together, without intervals where they are several: they may share tasks."""
+    if len(cells) == 1:
+        return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
     for cell in cells:
         counts.update(cell.counts)
@@ -271,13 +279,27 @@ def make_cells(
     for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
         n = sum(counts[outcome] for outcome in GRADED)
-        share = share_of_alone(counts["solved"], n)
-        if any(kind.cell or kind.cluster for kind in part.kinds):
-            graded = [*part.of(part.told(lambda kind: kind.outcome in GRADED)).repeated()]
-            share = share_of(graded, [each.outcome == "solved" for each in graded])
+        share = share_of_alone(counts["solved"], sum(counts[outcome] for outcome in RATED))
+        if _depends(part):
+            rated = [*part.of(part.told(lambda kind: kind.outcome in RATED)).repeated()]
+            share = share_of(rated, [each.outcome == "solved" for each in rated])
         interval = (share.low, share.high) if share is not None else None
-        cells.append(Cell(names, len(part), n, counts, mean_scores(part), interval))
+        scores = mean_scores(part, _interval_of_mean)
+        cells.append(Cell(names, len(part), n, counts, scores, interval))
     return cells
+
+
+def _depends(part: Measures) -> bool:
+    """Whether its cases may be of one cell or cluster: of a million, rows would take 250 MB."""
+    return any(kind.cell or kind.cluster for kind in part.kinds)
+
+
+def _interval_of_mean(
+    parts: Sequence[Measures], values: Sequence[float]
+) -> tuple[float, float] | None:
+    rows = [row for one in parts if _depends(one) for row in one.repeated()]
+    low, high = mean_interval_of(rows, values).known
+    return None if low is None or high is None else (low, high)
 
 
 def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
@@ -286,7 +308,7 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
     What all models' cells show has no interval: cells of different models may share tasks.
     """
     figures = figures_of_cells(n_repetitions(measures.cells()))
-    if not figures:
+    if not figures or not any(kind.outcome in RATED for kind in measures.kinds):
         return ()
     rows = [*measures.repeated()]
     by_model = {

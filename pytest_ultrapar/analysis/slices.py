@@ -20,7 +20,7 @@ from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
 from pytest_ultrapar.store.recovered import decode_head
-from pytest_ultrapar.store.tables import parameter_columns
+from pytest_ultrapar.store.tables import grade_values, parameter_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Slices:
         n_planned: The same by suite and model.
         params: The columns that parameters are.
         layouts: As of `Intake`.
-        scores: Names of all scores that any grade has.
+        said: What `grade_values` names of any grade.
         damage: What of the journal is no record.
         engines: How busy each engine was.
 
@@ -78,7 +78,7 @@ class Slices:
         self._n_slices = -(-self.n_cases // size)
         self._segments: list[str] = []
         self._segment, self._offset, self._length = array("I"), array("Q"), array("I")
-        self.scores: set[str] = set()
+        self.said: set[str] = set()
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
         self._look()
@@ -128,7 +128,7 @@ class Slices:
                         self.engines.append(head)
                     continue
                 if isinstance(head, Grade):
-                    self.scores.update(head.scores)
+                    self.said.update(grade_values(head))
                 self._segment.append(number)
                 self._offset.append(position.offset)
                 self._length.append(position.length)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
 from pytest_ultrapar.pool.money import amount_of
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
 """With fewer on either side there is no interval."""
 _BEGINS, _ENDS = 0, 1
+Bounds = tuple[float, float]
 
 
 class Part(NamedTuple):
@@ -338,10 +339,15 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class MeanScore(msgspec.Struct, frozen=True):
-    """The mean of one score over the `n` graded cases that have it."""
+    """The mean of one score over the `n` graded cases that have it.
+
+    Attributes:
+        interval: Bounds at 95 %, as `repetitions.mean_interval_of` has them; None without one.
+    """
 
     mean: float
     n: int
+    interval: tuple[float, float] | None = None
 
 
 class RunStatistics(msgspec.Struct, frozen=True):
@@ -350,8 +356,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
     Attributes:
         n_planned: Cases that were to run.
         n_final: Cases with a final grade.
-        counts: Of these, by outcome; all six outcomes are there.
-        n_graded: `solved`, `partial` and `unsolved` together.
+        counts: Of these, by outcome; all are there, `scored` not in runs of earlier versions.
+        n_graded: `solved`, `partial`, `unsolved` and `scored` together.
         coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
         n_timed: Completed episodes that the next five stand on: without those of an earlier,
             interrupted part of the run and of the serial sample. Where it is 0, these are None.
@@ -392,6 +398,16 @@ class RunStatistics(msgspec.Struct, frozen=True):
     speedup_interval: tuple[float, float] | None = None
     sample: SerialSample | None = None
     cost: float | None = None
+
+    @property
+    def n_rated(self) -> int:
+        """Graded cases of which it is said whether they are solved."""
+        return self.n_graded - self.counts.get("scored", 0)
+
+    @property
+    def solved_rate(self) -> float | None:
+        """Share of those; None without one."""
+        return self.counts["solved"] / self.n_rated if self.n_rated else None
 
     @property
     def n_answered(self) -> int:
@@ -493,27 +509,39 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
-    """How many cases have each outcome; all six are there."""
+    """How many cases have each outcome; all are there."""
     import numpy as np  # noqa: PLC0415
 
-    counts = dict.fromkeys(("solved", "partial", "unsolved", "infra", "error", "skipped"), 0)
+    counts: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)
     numbers = np.bincount(measures["kind"], minlength=len(measures.kinds))
     for kind, n in zip(measures.kinds, numbers.tolist(), strict=True):
         counts[kind.outcome] += n
     return counts
 
 
-def mean_scores(measures: Measures) -> dict[str, MeanScore]:
+def mean_scores(
+    measures: Measures,
+    interval: Callable[[Sequence[Measures], Sequence[float]], Bounds | None] = lambda *_: None,
+) -> dict[str, MeanScore]:
     """The mean of each score over the cases that have it, in the order in which tests gave them.
 
     Where cases differ, those with the most scores say the order; it does not depend on the order of
     the cases.
+
+    Args:
+        measures: Of the cases.
+        interval: Of the mean, from measures in parts and the value of each; None: there is none.
     """
-    values: dict[str, list[float]] = {}
-    for names, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
+    values: dict[str, tuple[list[Measures], list[float]]] = {}
+    for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
         for name, column in zip(names, own.T.tolist(), strict=True):
-            values.setdefault(name, []).extend(column)
-    return {name: MeanScore(_mean(own), len(own)) for name, own in values.items()}
+            parts, all_of_it = values.setdefault(name, ([], []))
+            parts.append(part)
+            all_of_it.extend(column)
+    return {
+        name: MeanScore(_mean(own), len(own), interval(parts, own))
+        for name, (parts, own) in values.items()
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

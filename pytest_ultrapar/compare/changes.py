@@ -1,4 +1,4 @@
-"""How the solved rate changed, for models and the values of each parameter; pure."""
+"""How the first figure changed, for models and the values of each parameter; pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.equivalence import ALL_MODELS, Look, graded_pairs, rate_look
+from pytest_ultrapar.analysis.equivalence import (
+    ALL_MODELS,
+    Look,
+    graded_pairs,
+    looks_at,
+    rate_look,
+    rated_pairs,
+)
 from pytest_ultrapar.analysis.layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
@@ -54,7 +61,8 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     Attributes:
         name: The parameter; empty where all cases are one value.
         values: As they are shown, no two alike.
-        looks: For each row of the grid one for each value; None where both runs graded no case.
+        looks: For each row of the grid one for each value, of the solved rate, else of the first
+            score; None where both runs graded no case.
     """
 
     name: str
@@ -88,7 +96,7 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
         )
         looks = [
             [
-                rate_look(model, pairs) if (pairs := own.get((model, place))) else None
+                next(looks_at(model, own.get((model, place), ())), None)
                 for place in range(len(values))
             ]
             for model in grid.rows
@@ -99,7 +107,7 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
 
 
 def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
-    """The changes by test, all models and repetitions together, the most certain first.
+    """The changes of solved rates by test, of all models together, the most certain first.
 
     Args:
         pairing: The two runs.
@@ -114,7 +122,7 @@ def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
         told = [str(one) for name, one in case.params.items() if len(values[case.test, name]) > 1]
         names[case.case_id] = case.test, f"[{', '.join(told)}]" if by_id else ""
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
-    found = by_key((names[both[0].case_id], both) for both in graded)
+    found = by_key((names[both[0].case_id], both) for both in rated_pairs(graded))
     looks = [
         (f"{test.rpartition('/')[2]}{own_id}", rate_look(ALL_MODELS, pairs))
         for (test, own_id), pairs in found.items()
@@ -130,4 +138,4 @@ def _text(case: Case, name: str) -> str | None:
 
 
 def _value(case: Case, name: str) -> Scalar:
-    return case.params.get(name, case.test_name if name == TEST else None)
+    return case.facts.get(name, case.test_name if name == TEST else None)

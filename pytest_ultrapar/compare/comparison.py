@@ -13,8 +13,9 @@ from pytest_ultrapar.analysis.equivalence import (
     cell_look,
     equivalence,
     graded_pairs,
+    looks_at,
     rate_look,
-    score_look,
+    rated_pairs,
 )
 from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.measured_run import read_rows
@@ -79,7 +80,7 @@ class Comparison:
         looks: Solved rate, figures of cells where these have repetitions, and scores of all models
             together and of each, with plain 95 % intervals.
         cells: Those with a solved rate that is not the baseline's, most certain first.
-        n_cells: All that have a graded pair.
+        n_cells: All that have a pair with a solved rate.
         tests: By test what `looks` has of all cases; nothing where there is one test.
     """
 
@@ -148,13 +149,13 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         pairs = [(base, new) for base, new in own if base.graded and new.graded]
         if not pairs:
             continue
-        looks.append(rate_look(model, pairs))
         n = n_repetitions(base.cell for base, _ in own)
         # The first is pass@1, of which the solved rate says the same.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
-        looks += [look for look in cell_looks if look is not None]
-        names = sorted({name for base, new in pairs for name in base.scores.keys() & new.scores})
-        looks += [score_look(model, pairs, name) for name in names]
+        found = [*looks_at(model, pairs)]
+        at = bool(rated_pairs(pairs))
+        found[at:at] = [look for look in cell_looks if look is not None]
+        looks += found
     return looks
 
 
@@ -171,7 +172,7 @@ def _figure_looks(pairing: Pairing) -> Iterator[Look]:
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:
     by = pairing.base.manifest.summary_by
     names_of = {case.case_id: tuple(case.value_of(name) for name in by) for case in pairing.cases}
-    groups = by_key((names_of[both[0].case_id], both) for both in graded)
+    groups = by_key((names_of[both[0].case_id], both) for both in rated_pairs(graded))
     looks = {names: rate_look(ALL_MODELS, pairs) for names, pairs in sorted(groups.items())}
     chances = benjamini_hochberg(
         [look.chance if look.chance is not None else 1.0 for look in looks.values()]

@@ -11,7 +11,6 @@ from pytest_ultrapar.analysis.paired import (
     clustered_mean_interval,
     difference_interval,
     possible_change,
-    possible_range,
     quantile_interval,
     rate_difference,
     ratio_interval,
@@ -22,6 +21,7 @@ from pytest_ultrapar.analysis.repetitions import (
     cell_change,
     cell_share,
     clusters_of,
+    mean_interval_of,
     n_repetitions,
     repetitions_of,
     share_of,
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 UNTIMED = "none of its cases was timed"
 UNGRADED = "none of its cases was graded"
+UNRATED = "its cases were graded by scores alone"
 
 
 class Figure(NamedTuple):
@@ -135,12 +136,8 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
             values = [each for _, each in known]
             if not values:
                 raise NoFigureError(missing(metric))
-            clusters = clusters_of([row for row, _ in known])
-            interval = clustered_mean_interval(
-                list(zip(clusters, values, strict=True)),
-                ends=possible_range(values),
-                confidence=rule.confidence,
-            )
+            rows_of = [row for row, _ in known]
+            interval = mean_interval_of(rows_of, values, confidence=rule.confidence)
             return _single(fmean(values), len(values), interval)
 
 
@@ -173,11 +170,11 @@ def _quantile_of(rule: Rule, durations: Sequence[float]) -> tuple[float, Interva
 
 
 def _solved_rate(rule: Rule, own: Sequence[CaseRow]) -> Figure:
-    graded = [row for row in own if row.graded]
-    solved = [row.outcome == "solved" for row in graded]
-    share = share_of(graded, solved, confidence=rule.confidence)
+    rated = [row for row in own if row.rated]
+    solved = [row.outcome == "solved" for row in rated]
+    share = share_of(rated, solved, confidence=rule.confidence)
     if share is None:
-        raise NoFigureError(UNGRADED)
+        raise NoFigureError(UNRATED if any(row.graded for row in own) else UNGRADED)
     return _single(share.value, share.n, Interval(share.low, share.high))
 
 
@@ -380,12 +377,14 @@ def _changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _solved(rule: Rule, pairs: Sequence[Pair]) -> Figure:
-    graded = _both_graded(pairs)
-    n = len(graded)
-    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in graded]
+    rated = [(base, new) for base, new in _both_graded(pairs) if base.rated and new.rated]
+    if not rated:
+        raise NoFigureError(UNRATED)
+    n = len(rated)
+    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in rated]
     gained, lost = solved.count((False, True)), solved.count((True, False))
     kept = solved.count((True, True))
-    clusters = clusters_of([base for base, _ in graded])
+    clusters = clusters_of([base for base, _ in rated])
     interval = with_dependence(
         rate_difference(n, gained, lost, confidence=rule.confidence),
         [

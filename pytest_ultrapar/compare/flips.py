@@ -75,7 +75,7 @@ class Flips(msgspec.Struct, frozen=True):
 
 def turn_of(base: CaseRow, new: CaseRow) -> str | None:
     """How a case's end differs, one of `TURNS`; None where that is not what it was solved for."""
-    if base.graded and new.graded:
+    if base.rated and new.rated:
         if (base.outcome == "solved") == (new.outcome == "solved"):
             return None
         return LOST if base.outcome == "solved" else GAINED
@@ -111,7 +111,7 @@ def read_flips(pairing: Pairing, grid: Grid) -> Flips:
             grid.models.index(cases[case_id].model),
             {
                 visible(name): shortened(str(value), _LONGEST_NAME)
-                for name, value in cases[case_id].params.items()
+                for name, value in cases[case_id].facts.items()
                 if value is not None
             },
             grid.at(cases[case_id]),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs
-from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
+from pytest_ultrapar.analysis.equivalence import equivalence, graded_pairs, rated_pairs
+from pytest_ultrapar.analysis.measured_run import find_measured_run, labelled, read_rows
 from pytest_ultrapar.analysis.paired import CONFIDENCE, NOTHING_KNOWN, Interval
 from pytest_ultrapar.analysis.repetitions import cells_of, n_repetitions, repetitions_of
 from pytest_ultrapar.compare.figures import (
@@ -140,6 +141,7 @@ def judge(
     """
     _check_measured(rules, run, baseline)
     rows = read_rows(run)
+    run = replace(run, cases=labelled(run.cases, rows))
     pairing = pair(baseline, run, read_rows(baseline), rows) if baseline is not None else None
     if pairing is None:
         check_baseline(rules)
@@ -188,7 +190,7 @@ def default_rules(pairing: Pairing) -> list[Rule]:
     models, one of them would else fail by chance.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
-    models = sorted({row.model for row, _ in graded})
+    models = sorted({row.model for row, _ in rated_pairs(graded)})
     pattern = parse_rule(DEFAULT_RULE_OF_MODEL)
     of_models = (
         msgspec.structs.replace(

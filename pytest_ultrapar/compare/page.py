@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_ultrapar.analysis.equivalence import RATE
 from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, grid_of
+from pytest_ultrapar.compare.figures import figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences
 from pytest_ultrapar.report.pages.drawn import Scale, axis, interval
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 20
 """Of a plot of changes."""
+_MARGINS = 2.5
+"""Of what counts as no change, in a shade of the table."""
 
 
 def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
@@ -45,8 +50,6 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     flips = read_flips(pairing, grid)
     dimensions = changed_dimensions(pairing, grid)
     look = dimensions[0].looks[0][0]
-    # A pair has a case that both graded.
-    assert look is not None
     (verdict, *_) = comparison_sections(base, [shown])
     _, table, *sections = comparison_sections(base, comparisons, every_look=True)
     runs = [base, *(one.pairing.new for one in comparisons)]
@@ -69,7 +72,9 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
         simulated=SIMULATED if any(run.manifest.simulated for run in runs) else "",
         earlier=base.run_id,
         suite=listed(sorted({case.suite for case in pairing.cases}), 2),
-        outcome=f"{_points(look)} points solved",
+        outcome=_outcome(look),
+        seen=_seen,
+        is_rate=look is None or look.figure == RATE,
         plots=[*_plots(pairing)],
         cautions=[*differences(pairing)],
         verdict=verdict.notes,
@@ -84,7 +89,33 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
 
 
 def _points(look: Look) -> str:
+    if look.figure != RATE:
+        return figure_text(look.figure, look.new - look.base, "difference")
     return f"{(look.new - look.base) * 100:+.1f}"
+
+
+def _outcome(look: Look | None) -> str:
+    """What is said first; pairs that scores alone graded may have none in common."""
+    if look is None:
+        return "no figure in both runs"
+    return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
+
+
+class _Seen(NamedTuple):
+    """A cell: its change, its interval, whether that leaves 0 out, and its colour."""
+
+    change: str
+    bounds: str
+    is_sure: bool
+    shade: int
+
+
+def _seen(look: Look) -> _Seen:
+    sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
+    bounds = "" if look.low is None else _bounds(look, digits=0)
+    # Five points of a rate are a shade.
+    steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
+    return _Seen(_points(look), bounds, sure, max(0, min(10, 5 + round(steps))))
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
@@ -120,21 +151,26 @@ def _change(word: str, name: str, look: Look, most: float) -> dict[str, str]:
     }
 
 
-def _bounds(look: Look) -> str:
+def _bounds(look: Look, digits: int = 1) -> str:
     if look.low is None or look.high is None:
         return "unknown"
-    return f"{look.low * 100:+.1f} to {look.high * 100:+.1f}"
+    if look.figure != RATE:
+        return interval_text(look.figure, look.low, look.high, "difference")
+    return f"{look.low * 100:+.{digits}f} to {look.high * 100:+.{digits}f}"
 
 
-def _tiles(look: Look, flips: Sequence[Flip]) -> Iterator[Tile]:
-    yield Tile(
-        "solved",
-        f"{_points(look)} points",
-        f"{percent(look.base)} → {percent(look.new)}; interval {_bounds(look)}; n = {look.n:,}",
-        "results: outcome of both runs",
-    )
-    for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)):
-        yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
+def _tiles(look: Look | None, flips: Sequence[Flip]) -> Iterator[Tile]:
+    if look is not None:
+        is_rate = look.figure == RATE
+        said = percent if is_rate else partial(figure_text, look.figure)
+        yield Tile(
+            "solved" if is_rate else look.figure,
+            f"{_points(look)}{' points' if is_rate else ''}",
+            f"{said(look.base)} → {said(look.new)}; interval {_bounds(look)}; n = {look.n:,}",
+            f"results: {'outcome' if is_rate else look.figure} of both runs",
+        )
+        for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)) if is_rate else ():
+            yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
     n_apart = sum(TURNS[flip.turn] not in {LOST, GAINED} for flip in flips)
     note = "infra, error or skipped in the other"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun
+from pytest_ultrapar.analysis.measured_run import CaseRow, MeasuredRun, labelled
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.model import answer_settings
 from pytest_ultrapar.records import Case, by_key
@@ -134,7 +134,7 @@ def pair(
         new=new,
         base_rows={each: base_rows[each] for each in common},
         new_rows={each: new_rows[each] for each in common},
-        cases=tuple(case for case in base.cases if case.case_id in known),
+        cases=labelled((case for case in base.cases if case.case_id in known), base_rows),
         left_out=tuple(_left_out(("baseline", base, base_rows), ("new", new, new_rows))),
         questions=tuple(_questions(base.manifest, new.manifest)),
         conditions=(

@@ -88,7 +88,8 @@ def comparison_sections(
         for test, looks in comparison.tests.items():
             section = _answers(f"answers of {test}{_of(comparison)}", looks, every_look=every_look)
             yield replace(section, notes=())
-        yield _cells(comparison)
+        if comparison.n_cells:
+            yield _cells(comparison)
 
 
 def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
@@ -101,8 +102,9 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
-    rates = [one for one in last.looks if one.figure.startswith(("solved_rate", FIGURE))]
-    rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance))
+    of_whole = [one for one in last.looks if one.figure.startswith(("solved_rate", FIGURE))]
+    rates = of_whole or [*last.looks]
+    rates.sort(key=lambda one: (one.model != ALL_MODELS, one.chance or 0.0))
     rows = [[visible(text) for text in _look_row(one)] for one in rates[:_MOST_RATES]]
     answers, *others = verdict.notes
     said = (verdict.title, *[SIMULATED] * simulated, answers, *differences(last.pairing), *others)
@@ -147,9 +149,10 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
             undecided = f"undecided, since {slowed}; measured: " if slowed else ""
             notes.append(f"{prefix}speed: {undecided}{measured}")
         n_changed = sum(cell.changed for cell in comparison.cells)
+        of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
         notes.append(
-            f"{prefix}{n_changed} of {counted(comparison.n_cells, 'cell')} changed;"
-            f" {pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
+            f"{prefix}{of_cells if comparison.n_cells else ''}"
+            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
             f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
@@ -170,7 +173,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
             "started, UTC": f"{run.manifest.started_at:%Y-%m-%d %H:%M}",
             "mode": run.summary.mode,
             "graded": f"{statistics.n_graded:,}",
-            "solved": percent(statistics.counts["solved"] / statistics.n_graded),
+            "solved": or_dash(statistics.solved_rate, percent),
             "speed": or_dash(statistics.throughput, rate),
             "time": or_dash(statistics.makespan_s, duration),
             "efficiency": or_dash(run.summary.efficiency, percent),

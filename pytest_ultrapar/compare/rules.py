@@ -12,6 +12,7 @@ import msgspec
 from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.records import LABEL
 from pytest_ultrapar.report.text import duration, rate, times
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ METRICS = (
         paired=True,
         estimated=False,
     ),
-    Metric("solved_rate", "share", "solved cases / graded cases"),
+    Metric("solved_rate", "share", "solved cases / graded cases, without those scored alone"),
     Metric(
         f"{PASS_AT}K",
         "share",
@@ -393,9 +394,11 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
             the nearest name is suggested.
     """
     for rule in rules:
-        for name, text in rule.filters:
+        planned = [one for one in rule.filters if not one[0].startswith(LABEL)]
+        for name, text in planned:
             _check_filter(rule, name, text, cases)
-        if rule.filters and not selected(rule, cases):
+        # What labels there are is known when cases are graded.
+        if planned and planned == [*rule.filters] and not selected(rule, cases):
             refuse(rule.text, "no case matches all of these filters")
 
 
@@ -435,7 +438,7 @@ def check_baseline(rules: Iterable[Rule]) -> None:
 
 
 def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> None:
-    parameters = sorted({key for case in cases for key in case.params})
+    parameters = sorted({key for case in cases for key in case.facts})
     if name not in {*_ATTRIBUTES, *parameters}:
         near = _nearest(name, [*_ATTRIBUTES, *parameters])
         refuse(rule.text, f"{name} is not a parameter of a case{near}")

@@ -6,6 +6,7 @@ import re
 import textwrap
 from functools import partial
 from itertools import chain, product
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ from pytest_ultrapar.report.summary import (
     cost_lines,
     figure_line,
     lane_lines,
+    mean_text,
     pace,
     performance_lines,
     replay_line,
@@ -53,6 +55,8 @@ _NARROWEST_HEAD = 7
 _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
 """Characters of these two columns."""
+_WITH_INTERVAL = 24
+"""Characters of a mean with its interval, where no case has a solved rate."""
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
@@ -222,7 +226,9 @@ def _lines(
         n_hidden += hidden
     n_shown = min(n_rows, most_rows)
     more = [counted(n_hidden, "more column")] if n_hidden else []
-    legend = f"n: graded cases; {REPORT} has {', '.join(['intervals', *more])}"
+    more = ["intervals", *more] if _rates(tables[0]) else more
+    legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{', '.join(more)}"
+    legend += "" if _rates(tables[0]) else "; means with their intervals at 95 %"
     if n_rows > n_shown:
         legend = f"+ {n_rows - n_shown:,} more in {where}; {legend}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
@@ -236,41 +242,67 @@ def _of_table(
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
     wholes = {name: all_of(own) for name, own in rows.items()}
-    order = sorted(rows, key=lambda name: (-_rate(wholes[name], -1.0), name))[:most_rows]
-    columns = _by_name(table.cells if across is not None else (), across or 0)
-    everything = all_of(table.cells)
+    if not at:
+        wholes |= {one.names[0]: one for one in table.wholes}
+    rates, everything = _rates(table), all_of(table.cells)
     scores = [*everything.scores][:_MOST_SCORES]
+    rank = partial(_rate, none=-1.0) if rates else partial(_mean, score=scores[0])
+    order = sorted(rows, key=lambda name: (-rank(wholes[name]), name))[:most_rows]
+    columns = _by_name(table.cells if across is not None else (), across or 0)
     first = table.test or table.by[at or 0]
     title, *names = [shorten(_line(name), _WIDEST_NAME) for name in (first, *order)]
     room = width - max(map(n_cells, (title, *names))) - _N_AND_SOLVED
+    if not rates:
+        scores = scores[: max(1, room // _WITH_INTERVAL)]
+        room -= (_WITH_INTERVAL - _WIDEST_HEAD) * len(scores)
     above, below = _heads([*scores, *(name.removeprefix("test_") for name in columns)], room)
-    heads = [["", "", "", *above]] if any(above) else []
-    heads.append([title, "n", "solved", *below])
+    solved = ["solved"] if rates else []
+    heads = [["", "", *([""] if rates else []), *above]] if any(above) else []
+    heads.append([title, "n", *solved, *below])
     shown = [*columns][: max(0, len(below) - len(scores))]
     scores = scores[: len(below)]
     body = []
     for name, key in zip(names, order, strict=True):
         own = _by_name(rows[key], across or 0)
-        body.append(_row(name, wholes[key], [all_of(own.get(one, ())) for one in shown], scores))
+        each = [all_of(own.get(one, ())) for one in shown]
+        body.append(_row(name, wholes[key], each, scores, rates=rates))
     if total and len(rows) > 1:
-        body.append(_row("all", everything, [all_of(columns[one]) for one in shown], scores))
+        each = [all_of(columns[one]) for one in shown]
+        body.append(_row("all", everything, each, scores, rates=rates))
     lines = text_table(heads[0], [*heads[1:], *body], n_names=1, width=width)
     return lines, len(rows), len(everything.scores) + len(columns) - len(below)
 
 
-def _row(name: str, cell: Cell, others: Iterable[Cell], scores: Iterable[str]) -> list[str]:
+def _row(
+    name: str, cell: Cell, others: Iterable[Cell], scores: Sequence[str], *, rates: bool
+) -> list[str]:
+    head = [name, f"{cell.n_graded:,}"]
+    if not rates:
+        means = [mean_text(cell.scores[one], 2) if one in cell.scores else "-" for one in scores]
+        firsts = [one.scores.get(scores[0]) for one in others]
+        return [*head, *means, *(f"{one.mean:.2f}" if one else "-" for one in firsts)]
     means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
-    solved, *shares = [f"{_rate(one):.0%}" if one.n_graded else "-" for one in (cell, *others)]
-    return [name, f"{cell.n_graded:,}", solved, *means, *shares]
+    solved, *shares = [f"{_rate(one):.0%}" if one.n_rated else "-" for one in (cell, *others)]
+    solved += f" of {cell.n_rated:,}" if cell.n_rated < cell.n_graded else ""
+    return [*head, solved, *means, *shares]
 
 
 def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
     return by_key((cell.names[place], cell) for cell in cells)
 
 
+def _rates(table: ResultsOfTest) -> bool:
+    """Whether it shows solved rates; else all of its cases were graded by scores alone."""
+    return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
+
+
 def _rate(cell: Cell, none: float = 0.0) -> float:
-    """Solved cases of those that were graded."""
-    return cell.counts["solved"] / cell.n_graded if cell.n_graded else none
+    """Solved cases of those that were graded so."""
+    return cell.counts["solved"] / cell.n_rated if cell.n_rated else none
+
+
+def _mean(cell: Cell, score: str) -> float:
+    return cell.scores[score].mean if score in cell.scores else -inf
 
 
 def _line(name: str) -> str:

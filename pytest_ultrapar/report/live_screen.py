@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pytest_ultrapar.pool.money import money
+from pytest_ultrapar.records import RATED
 from pytest_ultrapar.report.live_view import room, shown
 from pytest_ultrapar.report.progress import said
 from pytest_ultrapar.report.text import GAP, duration, percent, shorten, visible
@@ -79,7 +80,7 @@ class LiveScreen:
         line.append(mark, "magenta")
         yield line
         # Models have rows of their own.
-        for outcome in ("solved", "partial", "unsolved"):
+        for outcome in RATED:
             facts.pop(outcome, None)
         # A line of its own: of a host that stands still it is what matters.
         of_host = facts.pop("waits", "") or facts.pop("share", "")
@@ -150,7 +151,7 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
         line = Text(_cell(row.model, name) + GAP + cases + GAP)
         if row.interval is not None:
             low, high = row.interval
-            line.append(percent(row.n_solved / row.n_graded), "bold")
+            line.append(percent(row.n_solved / row.n_rated), "bold")
             line.append(f", {low * 100:.1f} to {high * 100:.1f} %")
         yield line
     if n_more and n_lines >= _MORE:

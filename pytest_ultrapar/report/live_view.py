@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pytest_ultrapar.analysis.statistics import wilson_interval
-from pytest_ultrapar.records import GRADED
+from pytest_ultrapar.records import RATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -190,15 +190,15 @@ class ModelRow(NamedTuple):
     Attributes:
         n_done: Its cases that are over.
         n_planned: All of them.
-        n_graded: Those whose answers were graded.
+        n_rated: Those that count in its solved rate.
         n_solved: Of these.
-        interval: Of the share solved, 95 %, cases taken for independent; None while none is graded.
+        interval: Of the share solved, 95 %, cases taken for independent; None while there is none.
     """
 
     model: str
     n_done: int
     n_planned: int
-    n_graded: int
+    n_rated: int
     n_solved: int
     interval: tuple[float, float] | None
 
@@ -210,16 +210,16 @@ def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]
         planned: Cases by model, in the order of the pool.
         counts: Cases that are over, by model and outcome.
     """
-    done, graded = dict.fromkeys(planned, 0), dict.fromkeys(planned, 0)
+    done, rated = dict.fromkeys(planned, 0), dict.fromkeys(planned, 0)
     for (model, outcome), n in counts.items():
         if model in done:
             done[model] += n
-            graded[model] += n if outcome in GRADED else 0
+            rated[model] += n if outcome in RATED else 0
     rows = []
     for model, n_planned in planned.items():
         n_solved = counts.get((model, "solved"), 0)
-        interval = wilson_interval(n_solved, graded[model]) if graded[model] else None
-        rows.append(ModelRow(model, done[model], n_planned, graded[model], n_solved, interval))
+        interval = wilson_interval(n_solved, rated[model]) if rated[model] else None
+        rows.append(ModelRow(model, done[model], n_planned, rated[model], n_solved, interval))
     return sorted(rows, key=lambda row: row.n_done >= row.n_planned)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.analysis.plan.eta import Eta
+from pytest_ultrapar.records import RATED
 from pytest_ultrapar.report.text import counted, duration, rate
 from pytest_ultrapar.report.whole_run import WholeRun
 from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
@@ -176,11 +177,11 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
     facts = {"step": f"{step}: {state.graded:,}/{state.total:,} graded"}
     if state.waits:
         facts["waits"] = state.waits
-    for outcome in ("solved", "partial", "unsolved"):
-        facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
-    for outcome in ("infra", "error"):
-        if counts.get(outcome):
-            facts[outcome] = f"{counts[outcome]:,} {outcome}"
+    n_scored = counts.get("scored")
+    for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
+        # What is graded by scores alone has no solved rate.
+        if counts.get(outcome) or (outcome in RATED and not n_scored):
+            facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     if not state.all_answered:
         facts["in flight"] = f"{state.in_flight:,} in flight"
     if per_s is not None:
@@ -205,7 +206,7 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
             left_s = whole_seconds_left(whole.n_cases - n_done, per_s, _paces(state, whole, now_s))
             facts["ETA"] = f"ETA {duration(left_s)}"
     facts["here"] = f"here {state.graded:,} graded"
-    for outcome in ("solved", "partial", "unsolved", "infra", "error"):
+    for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
         if n := state.counts.get(outcome):
             facts[outcome] = f"{n:,} {outcome}"
     if n_done >= whole.n_cases:
@@ -234,7 +235,7 @@ def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tupl
 
 _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
-    *("partial", "slowest", "rate"),
+    *("partial", "scored", "slowest", "rate"),
 )
 """The last goes first when the line is too long."""
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.attribution import Parts
     from pytest_ultrapar.analysis.requests import LimitAudit
     from pytest_ultrapar.analysis.run_summary import Cell, RunSummary, WholeFigure
-    from pytest_ultrapar.analysis.statistics import Basis, RunStatistics
+    from pytest_ultrapar.analysis.statistics import Basis, MeanScore, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
     from pytest_ultrapar.report.whole_run import HostPart
     from pytest_ultrapar.store.cost import RoleUse
@@ -384,8 +384,8 @@ SIMULATED = (
 _LEGEND = (
     "n: graded cases, each in the suite that asked it; 95 % interval: of solved, Wilson's, with"
     " dependent cases counted as one cluster (the repetitions of a cell, unless the suite's mark"
-    " says otherwise or the row is of one cell); scores: means over the cases that have them; no"
-    " interval for all, whose cases may share tasks"
+    " says otherwise or the row is of one cell); scores: means over the cases that have them, with"
+    " their intervals at 95 %; no interval for all, whose cases may share tasks"
 )
 _REPETITIONS = (
     "cells are left out where too few repetitions were graded: fewer than the figure names, of"
@@ -448,29 +448,34 @@ def _results(summary: RunSummary) -> Iterator[Section]:
         everything = all_of(one.cells, "all", *[""] * len(of_all))
         scores = [*(everything if one.test else summary.statistics).scores]
         totals = [everything] if (len(one.wholes) or len(rows)) > 1 else []
+        rates = [("solved", "95 % interval"), ("partial", "unsolved")]
+        first, last = rates if everything.n_rated or not everything.n_graded else ((), ())
         n_more = len(rows) - MOST_ROWS
         more = [counted(n_more, "more row")] if n_more > 0 else []
         notes = [f"{each} in the tables" for each in [*more, *(() if one.test else hidden)]]
         yield Section(
             f"Results of {one.test}" if one.test else "Results",
-            (*one.by, "n", "solved", "95 % interval", *scores, "partial", "unsolved", "not graded"),
-            tuple(_row(cell, scores) for cell in (*rows[:MOST_ROWS], *totals)),
+            (*one.by, "n", *first, *scores, *last, "not graded"),
+            tuple(_row(cell, scores, rates=bool(first)) for cell in (*rows[:MOST_ROWS], *totals)),
             n_names=len(one.by),
             notes=(*notes, *(() if one.test else (_LEGEND,))),
         )
 
 
-def _row(cell: Cell, scores: Sequence[str]) -> tuple[str, ...]:
-    n = cell.n_graded
+def _row(cell: Cell, scores: Sequence[str], *, rates: bool) -> tuple[str, ...]:
+    n = cell.n_rated
+    of_some = f" of {n:,}" if n < cell.n_graded else ""
+    solved, *others = (
+        f"{percent(cell.counts[one] / n)}{of_some}" if n else "-"
+        for one in ("solved", "partial", "unsolved")
+    )
     return (
         *cell.names,
-        str(n),
-        percent(cell.counts["solved"] / n) if n else "-",
-        _bounds(cell.interval) if cell.interval else "-",
-        *(f"{cell.scores[name].mean:.3f}" if name in cell.scores else "-" for name in scores),
-        percent(cell.counts["partial"] / n) if n else "-",
-        percent(cell.counts["unsolved"] / n) if n else "-",
-        str(cell.n - n),
+        str(cell.n_graded),
+        *((solved, _bounds(cell.interval) if cell.interval else "-") if rates else ()),
+        *(mean_text(cell.scores[name]) if name in cell.scores else "-" for name in scores),
+        *(others if rates else ()),
+        str(cell.n - cell.n_graded),
     )
 
 
@@ -478,6 +483,12 @@ def figure_line(figure: WholeFigure) -> str:
     """`f1 0.81 (0.78 to 0.85)`, without bounds where it has none."""
     bounds = " ({:.4g} to {:.4g})".format(*figure.interval) if figure.interval else ""
     return f"{figure.name} {figure.value:.4g}{bounds}"
+
+
+def mean_text(score: MeanScore, digits: int = 3) -> str:
+    """A mean and, where it has one, its interval."""
+    low, high = (f"{bound:.{digits}f}" for bound in score.interval or (0.0, 0.0))
+    return f"{score.mean:.{digits}f}{f' ({low} to {high})' if score.interval else ''}"
 
 
 def _repetitions(summary: RunSummary) -> Section:
@@ -524,7 +535,8 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
         "running" if goes_on else "interrupted": summary.n_interrupted,
         "waiting" if goes_on else "never ran": summary.n_never_ran,
     }
-    said = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n or name == "solved")
+    always = "" if counts.get("scored") else "solved"
+    said = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n or name == always)
     cases = counted(statistics.n_planned, "case")
     if part is not None:
         cases = f"{statistics.n_planned:,} of {counted(part.n_cases, 'case')} on host {part.host}"

@@ -19,7 +19,7 @@ import pytest
 from pytest_ultrapar.apis.failure import beginning
 from pytest_ultrapar.engine.endpoints import without_surrogates
 from pytest_ultrapar.engine.episode import end_of_fault
-from pytest_ultrapar.records import Outcome
+from pytest_ultrapar.records import ASYNC_TEST
 from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import prefetch
 from pytest_ultrapar.session.prefetch import WRONG_ANSWERS, Graded
@@ -139,7 +139,7 @@ def _at(frame: Frame) -> FrameType:
     return made
 
 
-class BodyResult(msgspec.Struct, omit_defaults=True):
+class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):
     """All that a test said.
 
     Attributes:
@@ -148,7 +148,7 @@ class BodyResult(msgspec.Struct, omit_defaults=True):
         returned: The type of what it returned, if that was something.
     """
 
-    graded: tuple[Outcome, dict[str, float], str | None, str | None] | None = None
+    graded: tuple[Any, ...] | None = None
     raised: Raised | None = None
     returned: str | None = None
 

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.records import CASE_NAMES, Case, Scalar
+from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.awaited import find_peers, stage_of
+from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
@@ -145,8 +146,12 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
             name: plain(value) if isinstance(value, str) else value
             for name, value in case.params.items()
         }
+        said = {
+            name: plain(value) if isinstance(value, str) else value
+            for name, value in case.said.items()
+        }
         skipped = None if case.skipped is None else plain(case.skipped)
-        yield msgspec.structs.replace(case, params=params, skipped=skipped)
+        yield msgspec.structs.replace(case, params=params, said=said, skipped=skipped)
 
 
 class CollectOnly:
@@ -208,8 +213,9 @@ def collect_cases(
         if own not in marks:
             marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
         content = content_of(item, digests)
+        said, stage = _meta(collected, item, case), stage_of(found[0])
         case = msgspec.structs.replace(
-            case, content=content, marks=marks[own], stage=stage_of(found[0])
+            case, content=content, marks=marks[own], said=said, stage=stage
         )
         if test not in clustered:
             clustered[test] = _cluster_names(collected, item, case)
@@ -416,14 +422,41 @@ def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
     return as_json({**shared, "repeat": case.repeat})
 
 
+def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
+    """What marks say of an item by `meta`, the closest last; functions get its parameters."""
+    own, found, why = internals.parameters(item), dict[str, Scalar](), ""
+    for given in _given_meta(item):
+        try:
+            names = signature_of(given).parameters if callable(given) else ()
+            told = given(**{name: own[name] for name in names}) if callable(given) else given
+            found |= {name: scalar(value) for name, value in told.items()}
+        except Exception as error:  # noqa: BLE001 - the suite's own code
+            why = f"must be a dict, or a function of parameters that returns one ({error!r})"
+    for name in found:
+        if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
+            why = f"has the name {name!r}, which must be a text and none of a column or parameter"
+    if why:
+        collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
+    return {f"{META}{name}": value for name, value in found.items()}
+
+
+def _given_meta(item: pytest.Item) -> Iterator[Any]:
+    # Of each of 12,000 items, most of which have none; pytest's own order has `pytest.param` last.
+    for node in item.listchain():
+        for mark in node.own_markers:
+            if mark.name == "ultrapar" and "meta" in mark.kwargs:
+                yield mark.kwargs["meta"]
+
+
 def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
     """The names that an item's mark has its summary laid out by; none without such a mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
         return ()
-    known = dict.fromkeys((*CASE_NAMES, *case.params))
+    known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        if name not in known:
+        # Another case of the test may have it, or a grade.
+        if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "
                 f"allowed are {', '.join(known)}"

@@ -32,6 +32,7 @@ def cases(
     *columns: str,
     id: str | None = None,  # noqa: A002 - as `pytest.param` has it
     marks: str | None = None,
+    meta: Sequence[str] = (),
 ) -> list[Any]:
     """The rows of a data file, as a list of `pytest.param`.
 
@@ -43,6 +44,7 @@ def cases(
         id: The column that names a case. Without it a short hash of what the case gets does, which
             is the same wherever the row stands.
         marks: The column with its marks: names in a list, or in a text with commas or blanks.
+        meta: Columns that say of a case what no parameter does: `meta.<name>` in `results`.
 
     Raises:
         pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are one
@@ -51,7 +53,8 @@ def cases(
     caller = sys._getframe(1)  # noqa: SLF001 - there is no other way to it
     at = caller.f_code.co_filename, caller.f_lineno
     place, found, lines = _Place(Path(at[0]).parent / path), [], dict[str, int]()
-    wanted = [*columns, *filter(None, (id, marks))] if columns else []
+    said = [meta] if isinstance(meta, str) else meta
+    wanted = [*columns, *filter(None, (id, marks)), *said] if columns else []
     mark = cache(partial(_mark, at))
     try:
         for row in _rows(place, wanted):
@@ -62,7 +65,9 @@ def cases(
             if (line := lines.setdefault(name, place.line)) != place.line:
                 what = f"the id {name!r}" if id else "without ids (id=) the case"
                 place.refuse(f"{what} is that of line {line}, too")
-            marked = [*map(mark, _names(row[marks]))] if marks else ()
+            marked = [*map(mark, _names(row[marks]))] if marks else []
+            if said:
+                marked.append(pytest.mark.ultrapar(meta={name: row[name] for name in said}))
             found.append(pytest.param(*values, id=name, marks=marked))
     except KeyError as error:
         place.refuse(f"there is no column {error}; there is {', '.join(row)}")

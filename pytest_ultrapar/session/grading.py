@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, runtime_checkable
 
 from pytest_ultrapar.session.prefetch import Graded
 
 if TYPE_CHECKING:
     # Every pytest run imports this module; the records bring msgspec along (25 ms).
-    from collections.abc import Mapping
-
     from pytest_ultrapar.records import Outcome
     from pytest_ultrapar.session.body_result import BodyResult
     from pytest_ultrapar.session.prefetch import CaseState
 
-GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved")
+GRADES: tuple[Outcome, ...] = ("solved", "partial", "unsolved", "scored")
 _TRUTHS = frozenset({"bool", "bool_"})
 """Names of Python's type and of numpy's, which is what its comparisons give."""
 
@@ -25,8 +24,8 @@ class Verdict(Protocol):
     """What `grade` accepts in one piece: anything with an outcome and scores."""
 
     @property
-    def outcome(self) -> str:
-        """`solved`, `partial` or `unsolved`."""
+    def outcome(self) -> str | None:
+        """`solved`, `partial` or `unsolved`; None or `scored`: its scores say all."""
         ...
 
     @property
@@ -42,36 +41,49 @@ class Grader:
         self._state = state
 
     def __call__(
-        self, outcome: bool | str | Verdict, reason: str | None = None, **scores: float
+        self,
+        outcome: bool | str | Verdict | None,
+        reason: str | None = None,
+        labels: Mapping[str, str | float] | None = None,
+        **scores: float,
     ) -> None:
         """Record what the episode was worth.
 
         Args:
             outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
-                or an object with `outcome`, `scores` and perhaps `kind` and `reason`.
+                None or `scored` where its scores say all; or an object with `outcome`, `scores`
+                and perhaps `kind`, `reason` and `labels`.
             reason: Why, in a sentence; it stands with the case wherever it is shown.
+            labels: Texts or numbers by name, such as the answer that was chosen: a column each,
+                kept as text.
             scores: Numbers by name; True and False count as 1 and 0.
 
         Raises:
-            TypeError: The outcome is none of these, or the reason no text.
-            ValueError: Another outcome, or a score that is not a finite number.
+            TypeError: The outcome is none of these, the reason no text, or a label neither text
+                nor number.
+            ValueError: Another outcome, a score that is not a finite number, or none where the
+                outcome is `scored`.
         """
         # What is wrong is in the test, so its line is the one to show.
         __tracebackhide__ = True
+        given: Any = outcome
         word: Any = outcome
         kind: str | None = None
         why: object = reason
         numbers: dict[str, Any] = dict(scores)
+        texts: Any = labels
         if hasattr(outcome, "outcome") and hasattr(outcome, "scores"):
-            word, kind = outcome.outcome, getattr(outcome, "kind", None)
+            word, kind = given.outcome, getattr(outcome, "kind", None)
             why = getattr(outcome, "reason", None) if reason is None else reason
-            numbers = {**outcome.scores, **numbers}
+            texts = getattr(outcome, "labels", None) if labels is None else labels
+            numbers = {**given.scores, **numbers}
         if type(word).__name__ in _TRUTHS:
             word = "solved" if word else "unsolved"
+        word = "scored" if word is None else word
         if not isinstance(word, str):
             msg = (
                 f"grade() got {word!r}; it takes {', '.join(map(repr, GRADES))}, True, "
-                "False, or an object with `outcome` and `scores`"
+                "False, None, or an object with `outcome` and `scores`"
             )
             raise TypeError(msg)
         if word not in GRADES:
@@ -80,6 +92,14 @@ class Grader:
         if not isinstance(why, str | None):
             msg = f"grade() got reason={why!r}; a reason is a text"
             raise TypeError(msg)
+        if not isinstance(texts, Mapping | None):
+            msg = f"grade() got labels={texts!r}; labels are a dict such as {{'answer': 'B'}}"
+            raise TypeError(msg)
+        for name, value in (texts or {}).items():
+            is_plain = isinstance(value, str) or _finite(value) is not None
+            if not (isinstance(name, str) and is_plain):
+                msg = f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
+                raise TypeError(msg)
         plain = {}
         for name, value in numbers.items():
             number = _finite(value)
@@ -87,8 +107,12 @@ class Grader:
                 msg = f"grade() got {name}={value!r}; a score must be a finite number"
                 raise ValueError(msg)
             plain[_text(name)] = number
+        if word == "scored" and not plain:
+            msg = "grade() got no score, and without an outcome scores are all there is to say"
+            raise ValueError(msg)
         if self._state is not None:
-            self._state.graded = Graded(_text(word), plain, _text(kind), _text(why))
+            named = {_text(name): str(_text(value)) for name, value in (texts or {}).items()}
+            self._state.graded = Graded(_text(word), plain, _text(kind), _text(why), named)
 
 
 def _text(value: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own

@@ -33,6 +33,7 @@ _PASSED: dict[str, str] = {
     "solved": "passed",
     "partial": "xfailed",
     "unsolved": "xfailed",
+    "scored": "passed",
     "infra": "skipped",
 }
 """pytest's word for what is no failure, by ours."""
@@ -57,6 +58,7 @@ class CaseProperties:
         outcome: Outcome,
         kind: str | None,
         scores: Mapping[str, float] = MappingProxyType({}),
+        labels: Mapping[str, str] = MappingProxyType({}),
         attempts: Iterable[Attempt] = (),
     ) -> list[Property]:
         """What `results` has of a case, by name; what is null there is left out.
@@ -67,6 +69,7 @@ class CaseProperties:
             outcome: The measurement.
             kind: One word more.
             scores: By name.
+            labels: By name.
             attempts: Of its episode, to its own model.
         """
         run, prices, currency = self._of_run
@@ -75,6 +78,7 @@ class CaseProperties:
             "model": model,
             "outcome": outcome,
             "kind": kind,
+            **{f"label.{name}": text for name, text in labels.items()},
             **{f"score.{name}": float(value) for name, value in scores.items()},
         }
         units = None if prices is None else prices.of_all(attempts)

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import pytest
@@ -371,6 +372,7 @@ class Graded(NamedTuple):
     scores: dict[str, float]
     kind: str | None
     reason: str | None
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)

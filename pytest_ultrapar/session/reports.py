@@ -220,6 +220,7 @@ class CaseReports:
         if ended is not None:
             report.duration += ended.duration_s
         outcome, kind, scores = state.outcome or "error", _kind(state), _scores(state)
+        labels = self._labels(state)
         show_as_expected(report, outcome, kind, scores)
         found = self._properties.of(
             case_id=state.case_id,
@@ -227,6 +228,7 @@ class CaseReports:
             outcome=outcome,
             kind=kind,
             scores=scores,
+            labels=labels,
             attempts=ended.own_attempts if ended is not None else (),
         )
         # junit files have those of the teardown's report, which pytest takes from the item.
@@ -236,6 +238,11 @@ class CaseReports:
     def _reason(self, state: CaseState) -> str | None:
         reason = state.graded.reason if state.graded is not None else None
         return self._runtime.redactor.text(reason)[:_LONGEST_ERROR] if reason else None
+
+    def _labels(self, state: CaseState) -> dict[str, str]:
+        labels = {} if state.graded is None else state.graded.labels
+        plain = self._runtime.redactor.text
+        return {name: plain(text)[:_LONGEST_ERROR] for name, text in labels.items()}
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         if _is_taken(state):
@@ -253,6 +260,7 @@ class CaseReports:
             scores=_scores(state),
             error=state.error or (ended.detail if ended else None),
             reason=self._reason(state),
+            labels=self._labels(state),
         )
         try:
             self._runtime.journal.append(grade)
@@ -364,6 +372,7 @@ _SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
     "solved": (".", {"green": True}),
     "partial": ("p", {"yellow": True}),
     "unsolved": ("u", {"yellow": True}),
+    "scored": (".", {"green": True}),
     "infra": ("i", {"red": True}),
     "error": ("E", {"red": True}),
 }

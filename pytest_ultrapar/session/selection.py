@@ -60,7 +60,7 @@ REPEATS_OVER = "repeats_over"
 """Of the mark `ultrapar`: the parameter that M of `--ultrapar-repeats NxM` counts."""
 TAKEN_FROM = "taken_from"
 """Of the same: the suite whose answers are shared instead of asking again."""
-_ARGUMENTS = (CLUSTER, "expect", "models", REPEATS_OVER, "summary", TAKEN_FROM)
+_ARGUMENTS = (CLUSTER, "expect", "meta", "models", REPEATS_OVER, "summary", TAKEN_FROM)
 _EXPECT = ("turns", "tokens_in", "tokens_out")
 _PATTERN_SIGNS = set("*?[")
 

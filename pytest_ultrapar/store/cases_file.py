@@ -175,7 +175,7 @@ def _encode(cases: Sequence[Case]) -> bytes:
         return msgspec.json.encode(cases)
     except UnicodeEncodeError as error:
         unfit = error.object
-        name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.params.values()})
+        name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         msg = (
             f"{without_surrogates(name)}: name, parameters or reason of this test hold half a "
             "surrogate pair, which no file of results can hold; use whole characters"

@@ -50,9 +50,11 @@ from pytest_ultrapar.store.tables import (
     Column,
     Placed,
     Spent,
+    case_values,
     charged,
     columns_of,
     fit,
+    grade_values,
     placed,
     results_columns,
     spent_by,
@@ -216,12 +218,12 @@ class TableSet:
     def rows_of(
         self,
         group: Sequence[Ended],
-        scores: Sequence[Column],
+        said: Sequence[Column],
         read: Callable[[Position], EpisodeEnded | None],
     ) -> tuple[pa.Table, pa.Table, pa.Table]:
         """Rows of some cases in `results`, `attempts` and `transcripts`."""
         return (
-            self._result_rows(group, scores),
+            self._result_rows(group, said),
             self._attempts.take(
                 [at for one in group for own in one.episodes for at in own.attempts]
             ),
@@ -247,32 +249,34 @@ class TableSet:
 
     def _of_plan(self, cases: Sequence[Case]) -> pa.Table:
         columns = [one for one in results_columns(self.params, ()) if one.record in {Case, None}]
-        arrays = []
-        for one in columns:
-            _, is_param, name = one.name.partition(".")
-            values = (fit(case.params.get(name), one.kind) for case in cases)
-            arrays.append(arrow_array(one, values) if is_param else field_of(one, cases))
+        values = [*map(case_values, cases)]
+        arrays = [
+            arrow_array(one, (fit(own.get(one.name), one.kind) for own in values))
+            if one in self.params
+            else field_of(one, cases)
+            for one in columns
+        ]
         return pa.table(arrays, arrow_schema(columns, simulated=self._manifest.simulated))
 
     def spent(self, ended: Iterable[Ended]) -> pa.Table:
         """What is kept of the graded episodes of those cases that have a result."""
         return self._episodes.take([one.row for one in ended if one.grade is not None])
 
-    def _result_rows(self, group: Sequence[Ended], scores: Sequence[Column]) -> pa.Table:
+    def _result_rows(self, group: Sequence[Ended], said: Sequence[Column]) -> pa.Table:
         own = [one for one in group if one.grade is not None]
         grades = [one.grade for one in own if one.grade is not None]
+        values = [*map(grade_values, grades)]
         # In a resumed run another worker may have graded it, and it is the requests that count.
         rows = by_key(divmod(one.number, CASES_PER_GROUP) for one in own)
         parts = [self._cases[at].take(pa.array(its, pa.int64())) for at, its in rows.items()]
         known = pa.concat_tables(parts or [self._cases[0].slice(0, 0)]), self.spent(own)
         found = {name: table[name] for table in known for name in table.column_names}
-        columns = results_columns(self.params, scores)
+        columns = results_columns(self.params, said)
         for one in columns:
             if one.record is Manifest:
                 found[one.name] = arrow_array(one, [getattr(self._manifest, one.field)] * len(own))
-            elif one in scores:
-                name = one.name.removeprefix("score.")
-                found[one.name] = arrow_array(one, [each.scores.get(name) for each in grades])
+            elif one in said:
+                found[one.name] = arrow_array(one, [each.get(one.name) for each in values])
             elif one.name not in found:
                 found[one.name] = field_of(one, grades)
         arrays = [found[one.name] for one in columns]
@@ -305,16 +309,16 @@ class TableFiles:
         run_dir: Where they are to stand.
         manifest: Of the run.
         params: From `parameter_columns`.
-        scores: From `score_columns`.
+        said: From `grade_columns`.
     """
 
     def __init__(
-        self, run_dir: Path, manifest: Manifest, params: Sequence[Column], scores: Sequence[Column]
+        self, run_dir: Path, manifest: Manifest, params: Sequence[Column], said: Sequence[Column]
     ) -> None:
-        self._scores = scores
+        self._said = said
         # What is left where one cannot be opened goes with the next compaction.
         self._tables = [
-            _open_table(run_dir, manifest, "results", results_columns(params, scores)),
+            _open_table(run_dir, manifest, "results", results_columns(params, said)),
             _open_table(run_dir, manifest, "attempts", ATTEMPTS_COLUMNS),
             _open_table(run_dir, manifest, "transcripts", TRANSCRIPTS_COLUMNS),
         ]
@@ -337,7 +341,7 @@ class TableFiles:
         n_written = 0
         for group in _groups(cases):
             written(n_written)
-            found = rows.rows_of(group, self._scores, read)
+            found = rows.rows_of(group, self._said, read)
             for table, own in zip(self._tables, found, strict=True):
                 table.write(own)
             n_written += len(group)

@@ -18,6 +18,8 @@ from pytest_ultrapar.broker.adaptive.observation import LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import LanePause, PauseRecord
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import (
+    ASYNC_TEST,
+    LABEL,
     NO_COLUMN,
     Attempt,
     Case,
@@ -64,7 +66,7 @@ class Column(NamedTuple):
         name: Its name.
         kind: The kind of its values.
         nullable: Whether a value may be missing.
-        record: The record that has it as a field; None for parameters and scores.
+        record: The record that has it as a field; None for what a suite names.
     """
 
     name: str
@@ -136,6 +138,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         key: Name of the last request's key, likewise.
         first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
         sent_in: Of `tokens_in` those of what was sent, without answers of an earlier run.
+        value: What the episode returned, as JSON, its first 2,000 characters; null where that is
+            nothing, as of an async test.
     """
 
     n_attempts: int | None = 0
@@ -156,6 +160,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     end_s: NoColumn[float | None] = None
     sent_in: NoColumn[Long | None] = None
     sent_out: NoColumn[Long | None] = None
+    value: NoColumn[str | None] = None
 
 
 class Charged(msgspec.Struct, frozen=True):
@@ -229,7 +234,20 @@ def spent_by(episode: EpisodeEnded) -> Spent:
         end_s=end_s,
         sent_in=sent_in,
         sent_out=sent_out,
+        value=_shown(episode.value),
     )
+
+
+LONGEST_VALUE = 2_000
+_MOST_BYTES = 4 * LONGEST_VALUE
+_OF_TEST = f'{{"type":"{ASYNC_TEST}"'.encode()
+
+
+def _shown(value: msgspec.Raw) -> str | None:
+    said = bytes(memoryview(value)[:_MOST_BYTES])
+    if not said or said.startswith(_OF_TEST):
+        return None
+    return said.decode(errors="ignore")[:LONGEST_VALUE]
 
 
 def _tokens(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
@@ -267,7 +285,7 @@ KEPT_COLUMNS = (
     *columns_of(EpisodeEnded, "worker"),
     *columns_of(Charged, "cost", "units"),
     *columns_of(Placed),
-    *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out"),
+    *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
 """What is kept of an episode, in case that it is the graded one."""
 ATTEMPTS_COLUMNS = (
@@ -321,17 +339,18 @@ _RESULTS_AFTER = (
     *columns_of(Placed),
     *columns_of(Grade, "reason"),
     *(Column(name, "string", record=Case) for name in ("file", "test_name", "param_id", "marks")),
+    *columns_of(Spent, "value"),
 )
 
 
-def results_columns(params: Iterable[Column], scores: Iterable[Column]) -> tuple[Column, ...]:
+def results_columns(params: Iterable[Column], said: Iterable[Column]) -> tuple[Column, ...]:
     """The columns of `results`, a row per case.
 
     Args:
         params: What `parameter_columns` found.
-        scores: What `score_columns` found.
+        said: What `grade_columns` has.
     """
-    return (*_RESULTS_BEFORE, *params, *scores, *_RESULTS_AFTER)
+    return (*_RESULTS_BEFORE, *params, *said, *_RESULTS_AFTER)
 
 
 COLUMNS = {
@@ -341,29 +360,40 @@ COLUMNS = {
     "limits": LIMITS_COLUMNS,
     "pauses": PAUSES_COLUMNS,
 }
-"""Of each table, without parameters and scores."""
+"""Of each table, without what a suite names."""
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
-    """A `param.<name>` column for each parameter of the suite, sorted by name.
+    """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
     All its values decide its kind: `bool`, `int64`, `double` (also of both numbers), else `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:
-        for name, value in case.params.items():
+        for name, value in case_values(case).items():
             kinds = values[name]
             if value is not None:
                 kinds.add(_kind_of(value))
+    return tuple(Column(name, _common_kind(values[name]), nullable=True) for name in sorted(values))
+
+
+def case_values(case: Case) -> dict[str, Scalar]:
+    """What a case has in the columns of `parameter_columns`, by their names."""
+    return {f"param.{name}": value for name, value in case.params.items()} | case.said
+
+
+def grade_columns(names: Iterable[str]) -> tuple[Column, ...]:
+    """A column for each name that `grade_values` has of any grade, sorted by name."""
+    kinds: dict[str, Kind] = {"label": "string", "score": "double"}
     return tuple(
-        Column(f"param.{name}", _common_kind(values[name]), nullable=True)
-        for name in sorted(values)
+        Column(name, kinds[name.partition(".")[0]], nullable=True) for name in sorted({*names})
     )
 
 
-def score_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """A `score.<name>` column of doubles for each score of any case, sorted by name."""
-    return tuple(Column(f"score.{name}", "double", nullable=True) for name in sorted({*names}))
+def grade_values(grade: Grade) -> dict[str, str | float]:
+    """`label.<name>` and `score.<name>` of a grade."""
+    labels: dict[str, str | float] = {f"{LABEL}{name}": text for name, text in grade.labels.items()}
+    return labels | {f"score.{name}": value for name, value in grade.scores.items()}
 
 
 def fit(value: Scalar, kind: Kind) -> Scalar:

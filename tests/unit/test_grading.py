@@ -35,10 +35,14 @@ def graded():
         ("partial", "partial"),
         (SimpleNamespace(outcome="partial", scores={}), "partial"),
         (SimpleNamespace(outcome=False, scores={}), "unsolved"),
+        ("scored", "scored"),
+        (None, "scored"),
+        (SimpleNamespace(outcome=None, scores={}), "scored"),
     ],
 )
 def test_grade_takes_an_outcome_and_a_reason(graded, outcome, noted, how):
-    assert graded(outcome, *how) == Graded(noted, {}, None, *(how or [None]))
+    scores = {"style": 7.0} if noted == "scored" else {}
+    assert graded(outcome, *how, **scores) == Graded(noted, scores, None, *(how or [None]))
 
 
 def test_grade_takes_its_arguments_by_name(graded):
@@ -62,3 +66,19 @@ def test_score_that_is_no_finite_number_is_named(graded, value):
 def test_outcome_that_is_none_is_named(graded, outcome):
     with pytest.raises((TypeError, ValueError), match=r"grade\(\) got "):
         graded(outcome)
+
+
+def test_labels_are_texts_and_numbers_kept_as_text(graded):
+    labels = {"a": "B", "b": 3, "c": np.int64(4), "d": False, "e": np.str_("x"), "f": 0.5}
+    noted = {"a": "B", "b": "3", "c": "4", "d": "False", "e": "x", "f": "0.5"}
+    assert graded(True, labels=labels).labels == noted
+    assert {type(text) for text in graded(True, labels=labels).labels.values()} == {str}
+    verdict = SimpleNamespace(outcome="solved", scores={}, labels={"a": "B"})
+    assert graded(verdict).labels == {"a": "B"}
+    assert graded(verdict, labels={"a": "C"}).labels == {"a": "C"}
+
+
+@pytest.mark.parametrize("labels", [{"a": None}, {"a": ["B"]}, {"a": float("nan")}, {1: "B"}, "B"])
+def test_labels_that_are_none_are_named(graded, labels):
+    with pytest.raises(TypeError, match=r"grade\(\) got (the label|labels=)"):
+        graded(True, labels=labels)

@@ -170,7 +170,7 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     assert attempts.column_names[-4:-2] == ["cost", "host"]
     assert attempts["cost"].to_pylist() == [0.0, 0.003, None, 0.0011]
     results = pq.read_table(run.path / "results.parquet")
-    assert results.column_names[-7:-5] == ["cost", "host"]
+    assert results.column_names[-8:-6] == ["cost", "host"]
     assert results["cost"].to_pylist() == [0.003, 0.0011]
     assert summary.cost is not None
     assert (summary.cost.total, summary.cost.by_model) == (0.0041, {"m1": 0.0041})

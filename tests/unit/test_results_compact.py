@@ -121,6 +121,7 @@ def test_compact_summary_counts_what_is_there_and_what_is_not(run):
         "solved": 2,
         "partial": 1,
         "unsolved": 1,
+        "scored": 0,
         "infra": 0,
         "error": 1,
         "skipped": 1,

@@ -37,7 +37,7 @@ def known(run_dir):
 @pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
 @pytest.mark.parametrize("size", [1, 3, 6, 23])
 def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
-    made = make(tmp_path / "a")
+    made = make(tmp_path / "a", summary_by=("model", "label.answer"))
     run = made.path
     # A case that is not planned any more, damage, and an engine.
     write_journal(
@@ -46,6 +46,8 @@ def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
         episode(99, 1.0, 2.0),
         EngineSpent("gw8", 1.0, 0.5, 10, 0.1, 0.1),
         grade(99),
+        # Graded once more, by scores alone and with labels.
+        grade(0, "scored", 60.0, scores={"style": 7.0}, labels={"answer": "B", "n": "3"}),
     )
     last = segments(run / "journal")[0]
     last.write_bytes(last.read_bytes() + b"no record\n")
@@ -58,5 +60,8 @@ def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
     assert known(tmp_path / "b") == known(run)
     # Files of the same rows in groups of other sizes.
     assert msgspec.structs.replace(sliced, digests={}) == msgspec.structs.replace(whole, digests={})
+    assert ("m1", "B") in {cell.names for cell in sliced.cells}
+    (row,) = (row for row in known(run)[0]["results"] if row["label.answer"] is not None)
+    assert (row["label.answer"], row["label.n"], row["score.style"]) == ("B", "3", 7.0)
     assert said[-1] == (sliced.statistics.n_planned,) * 2
     assert case(99).case_id in {row["case_id"] for row in known(run)[0]["attempts"]}

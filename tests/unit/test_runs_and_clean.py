@@ -89,7 +89,7 @@ def test_runs_are_listed_newest_first(folder, ultrapar):
 def test_json_has_a_run_in_each_line(folder, runs):
     found = runs(folder)
     whole = found["whole"]
-    assert whole["cases"] == {"planned": 4, "final": 4, "graded": 4, "solved": 3}
+    assert whole["cases"] == {"planned": 4, "final": 4, "graded": 4, "solved": 3, "scored": 0}
     assert whole["directory"] == str(folder / "whole")
     assert whole["simulated"] is True
     files = [path for path in (folder / "whole").rglob("*") if path.is_file()]

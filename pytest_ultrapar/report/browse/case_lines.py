@@ -208,7 +208,7 @@ def _no_episode(one: RunCase) -> str:
 def _case_facts(one: RunCase) -> list[tuple[str, str]]:
     case = one.case
     params = ", ".join(
-        f"{visible(name)}={visible(str(value))}" for name, value in case.params.items()
+        f"{visible(name)}={visible(str(value))}" for name, value in case.facts.items()
     )
     rows = [
         ("case id", f"{case.case_id}, seed {case.seed}"),
@@ -223,6 +223,9 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     if grade is None:
         return
     yield "pytest", grade.test
+    if grade.labels:
+        named = (f"{visible(name)}={visible(text)}" for name, text in grade.labels.items())
+        yield "labels", ", ".join(named)
     if grade.scores:
         yield "scores", ", ".join(_scores(grade))
     if grade.reason:

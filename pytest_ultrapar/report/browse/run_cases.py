@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 _ORDER = (
     *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),
-    *("running", "waiting", "skipped", "solved"),
+    *("running", "waiting", "skipped", "scored", "solved"),
 )
 """States of cases, those first that people look for."""
-_NO_FAILURE = frozenset({"running", "waiting", "skipped", "solved"})
+_NO_FAILURE = frozenset({"running", "waiting", "skipped", "scored", "solved"})
 _MOST_NAMED = 5
 
 
@@ -76,7 +76,7 @@ class RunCase(NamedTuple):
         grade = self.history.grade
         if grade is None:
             return self.state
-        if self.test_failed and self.state in {"solved", "partial"}:
+        if self.test_failed and self.state in {"solved", "partial", "scored"}:
             return f"{self.state}, test {grade.test}"
         return f"{self.state}/{one_line(grade.kind)}" if grade.kind else self.state
 

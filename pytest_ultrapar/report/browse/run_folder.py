@@ -37,12 +37,14 @@ class Counts(msgspec.Struct, frozen=True):
         final: Of these, those with a row in `results`.
         graded: Of these, those that count in scores.
         solved: Of these, those that were solved.
+        scored: Of the graded, those that scores alone graded.
     """
 
     planned: int
     final: int
     graded: int
     solved: int
+    scored: int = 0
 
 
 class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +81,10 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """Share of the graded cases; None without one."""
-        if self.cases is None or not self.cases.graded:
+        """Share of the cases that have one; None without any."""
+        if self.cases is None or self.cases.graded == self.cases.scored:
             return None
-        return self.cases.solved / self.cases.graded
+        return self.cases.solved / (self.cases.graded - self.cases.scored)
 
 
 def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
@@ -172,6 +174,7 @@ def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: b
             statistics.n_final,
             statistics.n_graded,
             statistics.counts["solved"],
+            statistics.n_graded - statistics.n_rated,
         )
         cost = summary.cost
     else:
@@ -196,7 +199,8 @@ def _count(path: Path) -> Counts:
     found = [history[case.case_id].grade for case in cases if case.case_id in history]
     outcomes = [grade.outcome for grade in found if grade is not None]
     n_graded = sum(outcome in GRADED for outcome in outcomes)
-    return Counts(len(cases), len(outcomes), n_graded, outcomes.count("solved"))
+    own = outcomes.count("solved"), outcomes.count("scored")
+    return Counts(len(cases), len(outcomes), n_graded, *own)
 
 
 def _modified(path: Path, now: datetime) -> datetime:

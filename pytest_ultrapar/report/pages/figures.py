@@ -13,15 +13,21 @@ import pyarrow.compute as pc
 
 from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
-from pytest_ultrapar.analysis.repetitions import cells_of, questions_of, share_of
+from pytest_ultrapar.analysis.repetitions import (
+    cells_of,
+    mean_interval_of,
+    questions_of,
+    share_of,
+)
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.records import function_of
+from pytest_ultrapar.records import GRADED, LABEL, META, RATED, function_of
 from pytest_ultrapar.report.pages.case_times import case_times
 from pytest_ultrapar.report.pages.columns import (
     LANE,
     Coded,
+    Column,
     coded,
     floats,
     grouped,
@@ -53,7 +59,7 @@ from pytest_ultrapar.store.cases_file import read_cases, read_tables
 from pytest_ultrapar.store.table_rows import read_columns, read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.records import Scalar
@@ -65,8 +71,8 @@ _LONGEST_NAME = 300
 _LONGEST_PARAM = 500
 _LONGEST_ERROR = 4_000
 _PARAM = "param."
-_GRADED = frozenset({"solved", "partial", "unsolved"})
-_ORDER = ("error", "infra", "unsolved", "partial", "skipped", "solved")
+_SCORE = "score."
+_ORDER = ("error", "infra", "unsolved", "partial", "skipped", "scored", "solved")
 """Outcomes, those first that somebody wants to know of."""
 _TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
 _TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
@@ -81,7 +87,9 @@ class Square(msgspec.Struct, frozen=True):
     """The graded cases of one model and one value.
 
     Attributes:
-        low: Of the interval of the solved share at 95 %; None where nothing was graded.
+        low: Of the interval at 95 % of the solved share, or of the mean; None without one.
+        mean: Of the score that the page is about, where no case has a solved rate.
+        share: Where that lies between the least and the greatest value of all.
     """
 
     n: int
@@ -89,6 +97,8 @@ class Square(msgspec.Struct, frozen=True):
     n_partial: int
     low: float | None
     high: float | None
+    mean: float | None = None
+    share: float = 0.0
 
 
 class Dimension(msgspec.Struct, frozen=True):
@@ -127,7 +137,7 @@ class Figures(msgspec.Struct, frozen=True):
     cases: dict[str, Any]
     """As the list of cases has them, in columns: a list or `Coded`."""
     params: dict[str, Coded]
-    """What each case has of the suite's parameters, by their names."""
+    """What each case has of the suite's parameters, marks and labels, by their names."""
     at: list[list[int | None]]
     """For each of `dimensions` which of its values each case has; None where it has none."""
     parts: dict[str, list[float]]
@@ -150,6 +160,8 @@ class Figures(msgspec.Struct, frozen=True):
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
     limits: list[LimitLine]
+    score: str
+    """Of which squares have the mean; empty where they have the solved share."""
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
@@ -173,8 +185,9 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
-    # Runs of earlier versions have no reasons.
-    results = read_columns(run_dir, "results", columns, beginning=(_PARAM, "reason"))
+    # Runs of earlier versions have no reasons, and no values.
+    more = _PARAM, META, LABEL, "reason", "value"
+    results = read_columns(run_dir, "results", columns, beginning=more)
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     errors = [results[one] for one in ("error", "reason") if one in results.column_names]
     case_ids = results["case_id"].to_pylist()
@@ -189,30 +202,37 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         model: [rows[at] for at in own]
         for model, own in zip(models, grouped(model_at, len(models)), strict=True)
     }
-    graded = {
+    rated = {
         model: those
         for model, own in by_model.items()
-        if (those := [row for row in own if row.outcome in _GRADED])
+        if (those := [row for row in own if row.outcome in RATED])
     }
-    best, besides = beside_best(graded, questions, shown) if graded else ("", [])
+    best, besides = beside_best(rated, questions, shown) if rated else ("", [])
     del cells, clusters, questions
-    params = [one for one in results.column_names if one.startswith(_PARAM)]
-    compared = {name: results[f"{_PARAM}{name}"] for name in names if f"{_PARAM}{name}" in params}
+    params = {
+        one.removeprefix(_PARAM): results[one]
+        for one in results.column_names
+        if one.startswith(more[:3])
+    }
+    names += [name for name in params if name.startswith(LABEL)]
+    compared = {name: params[name] for name in names if name in params}
     if TEST in names and TEST not in compared:
         named = [tests.get(function_of(one)) for one in results["nodeid"].to_pylist()]
         compared = {TEST: pa.chunked_array([pa.array(named, pa.string())]), **compared}
     values = compared_values((name, one.unique().to_pylist()) for name, one in compared.items())
-    in_square = np.where(mask(results["outcome"], _GRADED), model_at, -1)
-    dimensions, at = [], []
-    for name, those in values.items():
-        value_at = places(compared[name], those) if name else np.zeros(len(rows), np.int64)
-        at.append([one if one >= 0 else None for one in value_at.tolist()])
-        is_in = (in_square >= 0) & (value_at >= 0)
-        own = grouped(
-            np.where(is_in, in_square * len(those) + value_at, -1), len(models) * len(those)
-        )
-        squares = [_square([rows[number] for number in some]) for some in own]
-        dimensions.append(_dimension(name, those, squares))
+    graded_at = np.where(mask(results["outcome"], GRADED), model_at, -1)
+    score, scored = ("", None) if rated else _first_score(run_dir, results["case_id"])
+    is_in = mask(results["outcome"], RATED) if scored is None else ~np.isnan(scored)
+    in_square = np.where(is_in, graded_at, -1)
+    at = {
+        name: places(compared[name], those) if name else np.zeros(len(rows), np.int64)
+        for name, those in values.items()
+    }
+    square = partial(_square, rows, scored)
+    dimensions = [
+        _dimension(name, those, square, (in_square, at[name]), len(models))
+        for name, those in values.items()
+    ]
     attempts = read_columns(run_dir, "attempts", _ATTEMPTS)
     case_of = places(attempts["case_id"], results["case_id"])
     line_s, parts = case_times(results, attempts, case_of)
@@ -245,14 +265,17 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     return Figures(
         suites,
         cases,
-        {visible(one.removeprefix(_PARAM)): coded(results[one], _LONGEST_PARAM) for one in params},
-        at,
+        {
+            visible(name): coded(own, _LONGEST_PARAM)
+            for name, own in (*params.items(), *_values(results))
+        },
+        [[one if one >= 0 else None for one in own.tolist()] for own in at.values()],
         parts,
         list(shown.values()),
         dimensions,
-        _curves(np.where(answers_s > 0, in_square, -1), answers_s, shown),
+        _curves(np.where(answers_s > 0, graded_at, -1), answers_s, shown),
         _curves(model_of, first_s, shown),
-        model_costs(results, model_at, shown) if manifest.prices else [],
+        model_costs(results, model_at, shown) if manifest.prices and rated else [],
         passes(by_model, shown),
         n_refused(attempts),
         best,
@@ -260,7 +283,23 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         lane_uses(sent, pauses, manifest),
         limit_uses(sent, manifest),
         limit_lines(changes, sent.start_s),
+        score,
     )
+
+
+def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
+    """The first score of a run, and what these cases have of it; None without any."""
+    scores = read_columns(run_dir, "results", ("case_id",), beginning=_SCORE)
+    for name in scores.column_names[1:2]:
+        own = floats(scores[name])[places(case_ids, scores["case_id"])]
+        return name.removeprefix(_SCORE), own
+    return "", None
+
+
+def _values(results: Column) -> list[tuple[str, Column]]:
+    """What episodes returned, where any did."""
+    has_any = "value" in results.column_names and results["value"].null_count < len(results)
+    return [("value", results["value"])] if has_any else []
 
 
 def _stripped(lanes: Coded) -> Coded:
@@ -296,14 +335,28 @@ def labels(values: Iterable[Scalar]) -> list[str]:
     return shown
 
 
-def _dimension(name: str, values: list[Scalar], squares: list[Square]) -> Dimension:
-    """Of all squares, those of the first model first."""
-    n = len(values)
+def _dimension(
+    name: str,
+    values: list[Scalar],
+    square: Callable[[Numbers], Square],
+    at: tuple[Numbers, Numbers],
+    n_models: int,
+) -> Dimension:
+    """Of all squares, those of the first model first; by row its model and its value."""
+    n, (model_at, value_at) = len(values), at
+    place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
+    squares = [*map(square, grouped(place, n_models * n))]
     by_model = [squares[at : at + n] for at in range(0, len(squares), n)]
     return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
-def _square(those: list[CaseMeasure]) -> Square:
+def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Square:
+    those = [rows[number] for number in at]
+    if scored is not None and those:
+        low, high = mean_interval_of(those, scored[at].tolist()).known
+        mean, least, most = float(scored[at].mean()), np.nanmin(scored), np.nanmax(scored)
+        place = float((mean - least) / (most - least)) if least < most else 0.5
+        return Square(len(those), 0, 0, low, high, mean, place)
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)

@@ -26,7 +26,7 @@ from pytest_ultrapar.report.pages.plots import (
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
 from pytest_ultrapar.report.sections import Section
-from pytest_ultrapar.report.summary import SIMULATED, waits_line
+from pytest_ultrapar.report.summary import SIMULATED, mean_text, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
 from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.system.files import write_whole
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.analysis.statistics import RunStatistics
     from pytest_ultrapar.report.pages.figures import Figures
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
@@ -112,7 +113,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         simulated=SIMULATED if summary.simulated else "",
         tiles=list(_tiles(summary, manifest, figures, goes_on=goes_on)),
         suite=listed(figures.suites, 2),
-        outcome=f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved",
+        outcome=_outcome(statistics),
         command="" if is_others else shlex.join(["pytest", *manifest.arguments]),
         scores=_scores(summary),
         figures=figures,
@@ -124,15 +125,20 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
     )
 
 
+def _outcome(statistics: RunStatistics) -> str:
+    if statistics.n_rated < statistics.n_graded:
+        return f"{statistics.n_graded:,} of {counted(statistics.n_planned, 'case')} graded"
+    return f"{statistics.counts['solved']:,} of {statistics.n_graded:,} solved"
+
+
 def _tiles(
     summary: RunSummary, manifest: Manifest, figures: Figures, *, goes_on: bool
 ) -> Iterator[Tile]:
     statistics = summary.statistics
     counts = statistics.counts
-    if statistics.n_graded:
-        share = counts["solved"] / statistics.n_graded
+    if (share := statistics.solved_rate) is not None:
         note = ", ".join(f"{counts[one]:,} {one}" for one in ("solved", "partial", "unsolved"))
-        note += f" of {counted(statistics.n_graded, 'graded case')}"
+        note += f" of {counted(statistics.n_rated, 'graded case')}"
         note += "; cases that take long end last" if goes_on else ""
         yield Tile("solved", percent(share), note, "results: outcome")
     for name, score in [*statistics.scores.items()][:_MOST_SCORES]:
@@ -176,7 +182,7 @@ def _scores(summary: RunSummary) -> Section:
     found = by_key((cell.names[0], cell) for cell in summary.cells)
     means = {group: all_of(own).scores for group, own in found.items()}
     rows = [
-        (group, *(f"{own[name].mean:.3f}" if name in own else "-" for name in names))
+        (group, *(mean_text(own[name]) if name in own else "-" for name in names))
         for group, own in means.items()
     ]
     return Section("Mean scores", (summary.summary_by[0], *names), tuple(rows))

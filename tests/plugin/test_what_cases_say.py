@@ -1,0 +1,296 @@
+"""What a case says beside its outcome: labels, scores alone, metadata, and its episode's value."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar import cli
+from pytest_ultrapar.store.run_directory import SUMMARY_FILE
+from tests.plugin.conftest import CANARY, refused, said_by
+
+PROMPTS = [f"say {word}" for word in ("ant", "bee", "cow", "dog", "eel", "fox")]
+SUITE = """
+import os
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, prompt) -> dict:
+    return {"said": (await llm.chat(prompt)).text}
+
+def about(prompt):
+    return {"letters": len(prompt) - 4, "kind": "legs"}
+
+PROMPTS = [f"say {word}" for word in ("ant", "bee", "cow", "dog", "eel", "fox")]
+PROMPTS[1] = pytest.param(PROMPTS[1], marks=pytest.mark.ultrapar(meta={"kind": "wings"}))
+
+@pytest.mark.ultrapar(meta=about, summary=("model", "label.first"))
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_animal(answer, prompt, grade):
+    place = ord(answer["said"][0]) - ord("a")
+    step = float(os.environ.get("STEP", "1"))
+    grade(None, labels={"first": "early" if place < 3 else "late", "n": place}, rank=place * step)
+"""
+
+
+def rows(directory, table="results"):
+    return pq.read_table(directory / f"{table}.parquet").to_pylist()
+
+
+def what_is_said(directory):
+    """By prompt and model, all that the columns here are about."""
+    names = ("outcome", "test", "meta.kind", "meta.letters", "label.first", "label.n", "score.rank")
+    return {
+        (row["param.prompt"], row["model"]): (*(row[name] for name in names), row["value"])
+        for row in rows(directory)
+    }
+
+
+def expected(step=1.0):
+    found = {}
+    for prompt in PROMPTS:
+        word = prompt.removeprefix("say ")
+        place = ord(word[0]) - ord("a")
+        kind, first = "wings" if word == "bee" else "legs", "early" if place < 3 else "late"
+        value = json.dumps({"said": word}, separators=(",", ":"))
+        said = ("scored", "passed", kind, 3, first, str(place), place * step, value)
+        found.update({(prompt, model): said for model in ("m", "m2")})
+    return found
+
+
+@pytest.fixture
+def run(project):
+    """A run of the suite, by its directory."""
+
+    def of(*options, step="1"):
+        project.pytester.path.joinpath("test_suite.py").write_text(SUITE)
+        project.write_pool(models=("m", "m2"))
+        project.pytester._monkeypatch.setenv("STEP", step)
+        screen = said_by(project.run(*(options or ("-n0",))), 0)
+        project.pytester.path.joinpath("screen").write_text(screen)
+        return project.directory.resolve()
+
+    return of
+
+
+def gate(capsys, directory, *options):
+    capsys.readouterr()
+    code = cli.main(("gate", str(directory), *options))
+    said = capsys.readouterr().out
+    return code, dict(
+        re.findall(r"^(\S+(?:\[.*?\])?\S*)  +(pass|FAIL|undecided|no figure)", said, re.MULTILINE)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_s(20)
+def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
+    project, run, capsys, workers
+):
+    directory = run(workers)
+    assert what_is_said(directory) == expected()
+    names = pq.read_schema(directory / "results.parquet").names
+    first = names.index("kind") + 1
+    assert names[first : first + 6] == [
+        *("meta.kind", "meta.letters", "param.prompt", "label.first", "label.n", "score.rank"),
+    ]
+    assert names[-1] == "value"
+
+    # Summary, report and page have means with intervals, and claim no solved rate.
+    summary = json.loads((directory / SUMMARY_FILE).read_text())
+    assert (summary["statistics"]["counts"]["scored"], summary["statistics"]["coverage"]) == (12, 1)
+    cells = {tuple(cell["names"]): cell["scores"]["rank"] for cell in summary["cells"]}
+    assert {names: (one["n"], one["mean"]) for names, one in cells.items()} == {
+        (model, first): (3, mean)
+        for model in ("m", "m2")
+        for first, mean in (("early", 1.0), ("late", 4.0))
+    }
+    assert all(one["interval"][0] < one["mean"] < one["interval"][1] for one in cells.values())
+    report = (directory / "report.md").read_text()
+    assert "12 cases: 12 scored; coverage 100" in report
+    assert "solved" not in report.partition("- n: graded")[0]
+    assert re.search(r"\| m +\| early +\| +3 \| 1\.000 \(-1\.\d+ to 3\.\d+\) \| +0 \|", report)
+    screen = project.pytester.path.joinpath("screen").read_text()
+    assert re.search(r"^model +n +rank +early +late$", screen, re.MULTILINE)
+    assert re.search(r"^m +6  2\.50 \(0\.5\d to 4\.4\d\) +1\.00 +4\.00$", screen, re.MULTILINE)
+    assert "solved" not in screen
+    page = project.pytester.path / "page.html"
+    assert cli.main(("report", str(directory), "--out", str(page))) == 0
+    text = page.read_text()
+    assert "Mean of rank, its interval at 95" in text
+    assert ">2.50</b><span>0.54 to 4.46, n = 6</span>" in text
+    assert "12 of 12 cases graded" in text
+    # A look at one case, at all runs, and at what is left to do.
+    capsys.readouterr()
+    assert cli.main(("show", str(directory), "test_animal[m-say bee-r0]")) == 0
+    said = capsys.readouterr().out
+    assert "parameters  prompt=say bee, meta.letters=3, meta.kind=wings" in said
+    assert "labels      first=early, n=1" in said
+    assert cli.main(("runs", ".ultrapar", "--json")) == 0
+    (counts,) = (json.loads(line)["cases"] for line in capsys.readouterr().out.splitlines())
+    assert counts == {"planned": 12, "final": 12, "graded": 12, "solved": 0, "scored": 12}
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_s(20)
+def test_resume_regrade_and_merge_keep_what_cases_say(project, run):
+    directory = run("-n0", "-k", "ant or bee")
+    n_sent = len(project.server.prompts)
+    assert run("-n0", "--ultrapar-resume=latest") == directory
+    assert len(project.server.prompts) - n_sent == 8
+    assert what_is_said(directory) == expected()
+    n_sent = len(project.server.prompts)
+    graded = run("-n0", f"--ultrapar-regrade={directory}", step="2")
+    assert len(project.server.prompts) == n_sent
+    assert what_is_said(graded) == expected(step=2.0)
+    parts = [str(run("-n0", "-k", keys)) for keys in ("ant or bee", "not ant and not bee")]
+    out = project.pytester.path / "merged"
+    assert cli.main(["merge", *parts, "--out", str(out)]) == 0
+    assert what_is_said(out) == expected()
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_s(20)
+def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
+    project, run, capsys, tmp_path
+):
+    base, new = run(), run(step="1.5")
+    rules = {
+        "score.rank>=1": "pass",
+        "score.rank[label.first=late]>=2": "pass",
+        "score.rank[meta.kind=legs,label.first=early]<=1.5": "undecided",
+        "score.rank[label.first=never]>=0": "no figure",
+        "solved_rate>=0": "no figure",
+        "coverage>=1": "pass",
+    }
+    given = [word for rule in rules for word in ("--rule", rule)]
+    code, verdicts = gate(capsys, base, *given)
+    assert (code, verdicts) == (1, rules)
+    assert cli.main(("gate", str(base), "--rule", "score.rank[meta.kind=fins]>=0")) == 4
+    said = capsys.readouterr().err
+    assert "no case has meta.kind 'fins'; did you mean wings? allowed are legs, wings" in said
+    code, verdicts = gate(capsys, new, "--baseline", str(base), "--rule", "score.rank>=+0.01")
+    assert verdicts == {"score.rank>=+0.01": "pass"}
+    # The rules without --rule are those of what there is.
+    code, verdicts = gate(capsys, base, "--baseline", str(new))
+    assert not any(rule.startswith("solved_rate") for rule in verdicts), verdicts
+    assert verdicts["same_answers"] == "undecided"
+    assert cli.main(("compare", str(base), str(new))) == 0
+    said = capsys.readouterr().out
+    assert "score.rank" in said
+    assert "solved_rate" not in said
+    page = tmp_path / "page.html"
+    assert cli.main(("compare", str(base), str(new), "--html", str(page))) == 0
+    for where in (page, tmp_path / "own.html"):
+        if not where.exists():
+            assert cli.main(("report", str(base), "--out", str(where))) == 0
+        text = where.read_text()
+        assert all(f">{name}<" in text for name in ("meta.kind", "label.first")), where
+    assert "late" in text
+
+
+def test_labels_and_metadata_hold_no_secret_and_are_properties_of_junit_files(project):
+    project.suite(
+        """
+import os
+key = os.environ["TEST_KEY_0"]
+
+@pytest.mark.ultrapar(meta={"key": f"a {key}"})
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, prompt, grade):
+    grade(None, labels={"key": f"b {key}", "said": answer}, style=7)
+"""
+    )
+    said_by(project.run("-n0", "--junitxml=junit.xml"), 0)
+    (row,) = project.rows()
+    assert (row["meta.key"], row["label.key"]) == ("a [TEST_KEY_0]", "b [TEST_KEY_0]")
+    junit = project.pytester.path.joinpath("junit.xml").read_text()
+    assert '<property name="ultrapar.label.said" value="a"' in junit
+    assert '<property name="ultrapar.outcome" value="scored"' in junit
+    written = [one for one in project.directory.resolve().rglob("*") if one.is_file()]
+    assert not any(CANARY in one.read_bytes().decode(errors="replace") for one in written)
+    assert CANARY not in junit
+
+
+BAD = """
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, prompt, grade): grade({arguments})
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            'True, labels={"parts": ["a"]}',
+            "grade() got the label 'parts': ['a']; it must be a text",
+        ),
+        ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a text or a number"),
+        ('True, labels="B"', "grade() got labels='B'; labels are a dict such as {'answer': 'B'}"),
+        ("None", "grade() got no score, and without an outcome scores are all there is to say"),
+    ],
+)
+def test_what_cannot_be_said_is_an_error_of_the_case_and_its_answer_is_kept(
+    project, arguments, said
+):
+    project.suite(BAD.format(arguments=arguments))
+    result = project.run("-n0", "--ultrapar-coverage=0")
+    assert said in result.stdout.str()
+    (row,) = project.rows()
+    assert (row["outcome"], row["value"]) == ("error", '"a"')
+
+
+META = """
+@pytest.mark.ultrapar(meta={meta})
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(answer, prompt): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ('{"prompt": 1}', "has the name 'prompt', which must be a text and none of a column or"),
+        ('{"model": "x"}', "has the name 'model', which must be a text and none of a column or"),
+        ("{1: 2}", "has the name 1, which must be a text and none of a column or parameter"),
+        ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
+        ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
+    ],
+)
+def test_metadata_that_is_none_is_refused_before_the_first_request(project, meta, said):
+    project.suite(META.format(meta=meta))
+    text = project.refusal(project.run_here("-n0"))
+    assert f"test_suite.py::test_it[m-say a-r0]: mark ultrapar(meta=...) {said}" in text
+    assert refused(project.run_here("--collect-only"))
+
+
+def test_a_column_of_a_file_is_metadata_and_async_tests_have_labels(project, capsys):
+    project.pytester.path.joinpath("words.jsonl").write_text(
+        '{"word": "blue", "topic": "sky", "level": 2}\n{"word": "deep", "topic": "sea", "level": 1}'
+    )
+    project.pytester.path.joinpath("test_suite.py").write_text(
+        """
+import pytest
+from pytest_ultrapar import cases
+
+@pytest.mark.parametrize("word", cases("words.jsonl", "word", id="word", meta=("topic", "level")))
+async def test_word(llm, word, grade):
+    reply = await llm.chat(f"say {word}")
+    grade(word == "blue", labels={"said": reply.text})
+"""
+    )
+    said_by(project.run("-n0"), 0)
+    names = ("outcome", "meta.topic", "meta.level", "label.said", "value")
+    found = {row["param.word"]: [row[name] for name in names] for row in project.rows()}
+    assert found == {
+        "blue": ["solved", "sky", 2, "blue", None],
+        "deep": ["unsolved", "sea", 1, "deep", None],
+    }
+    assert cli.main(("show", str(project.directory), "blue")) == 0
+    said = capsys.readouterr().out
+    assert "parameters  word=blue, meta.topic=sky, meta.level=2" in said
+    assert "labels      said=blue" in said
