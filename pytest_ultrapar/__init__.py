@@ -19,7 +19,7 @@ from pytest_ultrapar.errors import (
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply, ToolCall
     from pytest_ultrapar.broker.assignment import Assignment, Group
-    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.engine.llm import Llm, SyncLlm
     from pytest_ultrapar.session.data_cases import cases
     from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
@@ -35,6 +35,7 @@ __all__ = [
     "Llm",
     "PromptRefused",
     "Reply",
+    "SyncLlm",
     "ToolCall",
     "UltraparError",
     "cases",
@@ -50,6 +51,7 @@ _LATE = {
     "Group": "pytest_ultrapar.broker.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.apis.reply",
+    "SyncLlm": "pytest_ultrapar.engine.llm",
     "ToolCall": "pytest_ultrapar.apis.reply",
     "cases": "pytest_ultrapar.session.data_cases",
     "prefetch": "pytest_ultrapar.session.prefetch",

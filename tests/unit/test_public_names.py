@@ -24,6 +24,7 @@ def test_public_names_are_these():
         "Llm",
         "PromptRefused",
         "Reply",
+        "SyncLlm",
         "ToolCall",
         "UltraparError",
         "cases",
