@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment, Group
     from pytest_ultrapar.engine.llm import Llm, SyncLlm
     from pytest_ultrapar.session.data_cases import cases
+    from pytest_ultrapar.session.graders import grader
     from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
 
@@ -39,6 +40,7 @@ __all__ = [
     "ToolCall",
     "UltraparError",
     "cases",
+    "grader",
     "prefetch",
 ]
 
@@ -54,6 +56,7 @@ _LATE = {
     "SyncLlm": "pytest_ultrapar.engine.llm",
     "ToolCall": "pytest_ultrapar.apis.reply",
     "cases": "pytest_ultrapar.session.data_cases",
+    "grader": "pytest_ultrapar.session.graders",
     "prefetch": "pytest_ultrapar.session.prefetch",
 }
 

@@ -13,6 +13,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import CASE_NAMES, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.graders import GraderFunction, graders_of
 from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
@@ -62,6 +63,7 @@ class Collected:
         cases: What the run directory's list of cases holds; emptied once that is written, since
             twenty thousand of them would weigh 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
+        graders: Those of each case that has any, by position.
         not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
         tables: For each test the names by which its mark has its summary laid out; perhaps none.
@@ -74,6 +76,7 @@ class Collected:
     cases: list[Case] = field(default_factory=list)
     not_run: set[int] = field(default_factory=set)
     prefetched: dict[int, Prefetched] = field(default_factory=dict)
+    graders: dict[int, list[GraderFunction]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     replayed: ReplayedRun | None = None
@@ -169,6 +172,7 @@ def collect_cases(
     # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
     # one.
     by_test: dict[int, list[Prefetched]] = {}
+    graders: dict[int, list[GraderFunction]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
     digests = ContentDigests()
     marks: dict[tuple[object, ...], str] = {}
@@ -178,7 +182,9 @@ def collect_cases(
         found = by_test.get(test)
         if found is None:
             found = by_test[test] = prefetched_of(item)
+            graders[test] = graders_of(item)
             faults = suite_faults(item, found)
+            faults += filter(None, (one.fault(item, found) for one in graders[test] if found))
             if faults:
                 collected.faults += faults
                 found = by_test[test] = []
@@ -214,6 +220,8 @@ def collect_cases(
         if case.skipped is not None:
             collected.not_run.add(index)
         collected.prefetched[index] = found[0]
+        if graders[test]:
+            collected.graders[index] = graders[test]
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
     return collected

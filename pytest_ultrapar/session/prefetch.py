@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,6 +63,15 @@ def take_value(
         pytest.skip(f"refused by the provider: {ended.kind}: {ended.detail}")
     if ended.ending == "skipped":
         pytest.skip(ended.detail or "skipped by its episode")
+    return decoded(prefetched, ended, decode)
+
+
+def decoded(
+    prefetched: Prefetched,
+    ended: EpisodeEnded,
+    decode: Callable[[msgspec.Raw], Any] | None = None,
+) -> Any:  # noqa: ANN401 - as above
+    """The value that an episode returned; errors as of `take_value`."""
     if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415
@@ -346,6 +355,7 @@ class CaseState:
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
         error: One line for the results.
+        results: What graders made of its value, by their names.
     """
 
     prefetched: Prefetched
@@ -361,3 +371,4 @@ class CaseState:
     outcome: Outcome | None = None
     test: str | None = None
     error: str | None = None
+    results: Mapping[str, tuple[str, str | None, Any]] = field(default_factory=dict)
