@@ -69,7 +69,9 @@ class Llm:
         self._case = case
         self._roles: dict[str, Llm] = {}
         self._door: Door | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop = (
+            asyncio.get_running_loop() if case is None else case._loop  # noqa: SLF001 - its own kind
+        )
 
     def role(self, name: str) -> Llm:
         """A client for the model that the pool gives a role, such as a judge; always the same one.
@@ -243,7 +245,7 @@ class Llm:
     def native(self) -> NativeClient:
         """What answers requests that are written already; for clients, not for suites."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender)
+            self._native_client = NativeClient(self._sender, self._loop)
         return self._native_client
 
     async def close(self) -> None:
@@ -289,28 +291,18 @@ class SyncLlm:
 
     def role(self, name: str) -> SyncLlm:
         """As `Llm.role`."""
-        return self._on_loop(lambda: self._llm.role(name).sync)
+        return self._llm.role(name).sync
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
         """An `httpx2.Client`, or `library`'s, as `Llm.httpx_client` says."""
-        return httpx_client(self._native(), library, self._wait)
+        return httpx_client(self._llm.native(), library, self._wait)
 
     def openai(self) -> openai.OpenAI:
         """OpenAI's client `OpenAI`, as `Llm.openai` says."""
-        client: openai.OpenAI = openai_client(self._native(), self._wait)
+        client: openai.OpenAI = openai_client(self._llm.native(), self._wait)
         return client
 
     def anthropic(self) -> anthropic.Anthropic:
         """Anthropic's client `Anthropic`, as `Llm.anthropic` says."""
-        client: anthropic.Anthropic = anthropic_client(self._native(), self._wait)
+        client: anthropic.Anthropic = anthropic_client(self._llm.native(), self._wait)
         return client
-
-    def _native(self) -> NativeClient:
-        return self._on_loop(self._llm.native)
-
-    def _on_loop(self, function: Callable[[], T]) -> T:
-        async def called() -> T:
-            return function()
-
-        result: T = self._wait(called())
-        return result

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 import sys
 from contextlib import suppress
 from multiprocessing import Pipe
-from threading import Lock, Thread
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.system.child import Child
@@ -22,7 +25,7 @@ Result = tuple[str, str | None, Any]
 
 
 class GraderPool:
-    """Hands cases to processes, which are started with the first and whenever they have died.
+    """Hands cases to processes, which are started with the first; a thread for each job waits.
 
     Args:
         grader: What they run.
@@ -39,61 +42,43 @@ class GraderPool:
         environ: Mapping[str, str],
         graded: Callable[[int, str, Result], None],
     ) -> None:
-        self._grader = grader
-        self._place = f"ultrapar-{run}-{grader.name:.50}"
-        self._environ = environ
+        self._name = grader.name
         self._graded = graded
-        self._lock = Lock()
-        self._open: set[int] = set()
-        self._child: Child | None = None
-        self._pipe: Connection | None = None
+        self._waiting: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
+        self._pipes, theirs = zip(*(Pipe() for _ in range(int(grader.jobs))), strict=True)
+        at = [one.fileno() for one in theirs]
+        name = "pytest_ultrapar.session.grading_process"
+        self._child = Child.start(name, *map(str, at), environ=environ, inherited=at)
+        own = (grader.module, grader.file, grader.name, grader.timeout_s, grader.memory_mb)
+        place = f"ultrapar-{run}-{grader.name:.50}"
+        self._pipes[0].send_bytes(pickle.dumps((sys.path, place, *own)))
+        for ours, others in zip(self._pipes, theirs, strict=True):
+            others.close()
+            Thread(target=self._job, args=(ours,), name="ultrapar-grader", daemon=True).start()
 
     def submit(self, index: int, arguments: Mapping[str, object]) -> None:
         """Have the case at a position graded."""
         try:
-            given = pickle.dumps(arguments)
+            self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
-            self._tell(index, f"an argument of the grader cannot be pickled: {error}")
-            return
-        with self._lock:
-            pipe = self._pipe or self._start()
-            self._open.add(index)
-            with suppress(OSError):  # they have died, as the reader is about to see
-                pipe.send_bytes(pickle.dumps((index, given)))
+            why = f"an argument of the grader cannot be pickled: {error}"
+            self._graded(index, self._name, ("error", None, why))
 
     def stop(self) -> None:
-        """End the processes."""
-        if self._child is not None:
-            self._child.stop()
+        """End the processes, and all that they run."""
+        for pipe in self._pipes:
+            # A thread that reads it would keep it open.
+            with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
+        self._child.stop()
 
-    def _start(self) -> Connection:
-        ours, theirs = Pipe()
-        with theirs:
-            at = theirs.fileno()
-            name = "pytest_ultrapar.session.grading_process"
-            self._child = Child.start(name, str(at), environ=self._environ, inherited=[at])
-        one = self._grader
-        own = (one.module, one.file, one.name, one.timeout_s, one.memory_mb)
-        ours.send_bytes(pickle.dumps((sys.path, self._place, int(one.jobs), *own)))
-        self._pipe = ours
-        reads = (ours, self._child)
-        Thread(target=self._read, args=reads, name="ultrapar-grader", daemon=True).start()
-        return ours
-
-    def _read(self, pipe: Connection, child: Child) -> None:
-        with suppress(EOFError, OSError):
-            while True:
-                index, said = pickle.loads(pipe.recv_bytes())  # noqa: S301 - no sandbox either way
-                self._open.remove(index)
-                try:
-                    self._graded(index, self._grader.name, pickle.loads(said))  # noqa: S301 - as above
-                except Exception as error:  # noqa: BLE001 - as where arguments are pickled
-                    self._tell(index, f"what the grader returned cannot be read: {error}")
-        with self._lock:
-            self._pipe = None
-            lost, self._open = self._open, set()
-        for index in lost:
-            self._tell(index, f"the processes of the grader died: {child.said() or 'no word'}")
-
-    def _tell(self, index: int, error: str) -> None:
-        self._graded(index, self._grader.name, ("error", None, error))
+    def _job(self, pipe: Connection) -> None:
+        while True:
+            index, given = self._waiting.get()
+            try:
+                pipe.send_bytes(given)
+                result = pickle.loads(pipe.recv_bytes())  # noqa: S301 - they run as we do
+            except Exception as error:  # noqa: BLE001 - as where arguments are pickled
+                said = self._child.said().rpartition("\n")[2] or repr(error)
+                result = ("error", None, f"the grader's process gave no result: {said}")
+            self._graded(index, self._name, result)

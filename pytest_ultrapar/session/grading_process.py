@@ -7,7 +7,6 @@ thread each, unlike pytest, and so may fork.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 import resource
@@ -16,62 +15,56 @@ import socket
 import sys
 import traceback
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, NamedTuple
+from multiprocessing.connection import Connection, wait
+from time import sleep
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-_LOOK_EVERY_S = 0.5
 _TRY_AGAIN_S = 0.02
 """Until a job asks again for the place that the same job of another worker has."""
 
 
-def main(pipe: Connection) -> None:
-    """Grade what comes by a pipe that all jobs share, until our standard input ends."""
+def main(descriptors: list[str]) -> None:
+    """Grade what comes by these pipes, one for each job, until their other ends are closed."""
     warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
     os.dup2(2, 1)
-    sys.path[:], place, n_jobs, *own = pickle.loads(pipe.recv_bytes())  # noqa: S301 - of pytest
-    module, file, name, timeout_s, memory_mb = own
-    function = _load(module, file, name)
-    for n in range(n_jobs):
-        if os.fork() == 0:
+    pipes = [Connection(int(one)) for one in descriptors]
+    sys.path[:], place, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    function = _load(*own[:3])
+    jobs: dict[int, int] = {}
+
+    def start(n: int) -> None:
+        pid = os.fork()
+        if pid == 0:
             with suppress(EOFError, OSError):
-                at, parent = f"\0{place}-{n}", os.getppid()
-                _Job(pipe, at, function, name, timeout_s, memory_mb, parent).serve()
-            os._exit(1)
-    # Its case would be waited for for ever: let pytest see the end of all.
-    signal.signal(signal.SIGCHLD, lambda *_: os._exit(1))
-    sys.stdin.read()
+                _Job(pipes[n], f"\0{place}-{n}", function, *own[2:]).serve()
+            os._exit(0)
+        jobs[pid] = n
+
+    for n in range(len(pipes)):
+        start(n)
+    with suppress(ChildProcessError, OSError):
+        while True:
+            pid, status = os.wait()
+            n = jobs.pop(pid)
+            if status:
+                pipes[n].send_bytes(pickle.dumps(("error", None, "the grader killed its parent")))
+                start(n)
 
 
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
     """A grader, from its module's own file: pytest finds modules that `import` does not."""
-    spec = spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
+    spec: Any = spec_from_file_location(name, file)
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     from pytest_ultrapar.session.graders import functions  # noqa: PLC0415 - imports pytest
 
     return functions[name, function]
-
-
-@contextmanager
-def _turn(at: int) -> Iterator[None]:
-    """What one job at a time does; the kernel frees what dies.
-
-    Our standard error is a file that no other process of pytest has.
-    """
-    fcntl.lockf(2, fcntl.LOCK_EX, 1, at)
-    try:
-        yield
-    finally:
-        fcntl.lockf(2, fcntl.LOCK_UN, 1, at)
 
 
 class _Job(NamedTuple):
@@ -83,16 +76,11 @@ class _Job(NamedTuple):
     name: str
     timeout_s: float
     memory_mb: int | None
-    parent: int
 
     def serve(self) -> None:
-        """Grade what comes, until what forked us is gone."""
+        """Grade what comes, until the pipe ends."""
         while True:
-            with _turn(0):
-                while not self.pipe.poll(_LOOK_EVERY_S):
-                    if os.getppid() != self.parent:
-                        return
-                number, given = pickle.loads(self.pipe.recv_bytes())  # noqa: S301 - of pytest
+            given = self.pipe.recv_bytes()
             with socket.socket(socket.AF_UNIX) as place:
                 while True:
                     with suppress(OSError):
@@ -100,8 +88,7 @@ class _Job(NamedTuple):
                         break
                     sleep(_TRY_AGAIN_S)
                 said = self._graded(given, place)
-            with _turn(1):
-                self.pipe.send_bytes(pickle.dumps((number, said)))
+            self.pipe.send_bytes(said)
 
     def _graded(self, given: bytes, place: socket.socket) -> bytes:
         """What a process of its own makes of a case; it ends with all that it started."""
@@ -115,14 +102,12 @@ class _Job(NamedTuple):
         theirs.close()
         with suppress(OSError):
             os.setpgid(pid, pid)
-        until_s = monotonic() + self.timeout_s
         said: bytes | None = self._unsolved("time_limit", f"took longer than {self.timeout_s:g} s")
-        while (left_s := until_s - monotonic()) > 0 and os.getppid() == self.parent:
-            if ours.poll(min(left_s, _LOOK_EVERY_S)):
-                said = None
-                with suppress(EOFError):
-                    said = ours.recv_bytes()
-                break
+        # Nothing comes by the other pipe meanwhile but its end.
+        if ours in wait([ours, self.pipe], self.timeout_s):
+            said = None
+            with suppress(EOFError):
+                said = ours.recv_bytes()
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         ours.close()
@@ -165,4 +150,4 @@ class _Job(NamedTuple):
 
 
 if __name__ == "__main__":
-    main(Connection(int(sys.argv[1])))
+    main(sys.argv[1:])

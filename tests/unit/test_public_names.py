@@ -28,6 +28,7 @@ def test_public_names_are_these():
         "ToolCall",
         "UltraparError",
         "cases",
+        "grader",
         "prefetch",
     ]
 
