@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,7 @@ def suite(*programs: str, limit: float = 2) -> str:
     return SUITE.replace("PROMPTS", repr(prompts)).replace("LIMIT", str(limit))
 
 
+@pytest.mark.cpu_s(5)
 def test_what_a_grader_returns_or_why_it_does_not_is_the_cases(project):
     project.suite(suite(*PROGRAMS))
     done = project.run("-n0")
@@ -78,6 +81,7 @@ def test_graders_are_shared_by_workers_and_regrade_runs_them_again(project):
     assert project.kinds()["unsolved", "time_limit"] == 5
 
 
+@pytest.mark.slow
 def test_test_of_a_case_waits_for_its_grader_and_keeps_no_other_from_being_asked(project):
     # Four seats, two jobs, ten cases of half a second: all are asked long before all are graded.
     project.suite(
@@ -93,6 +97,7 @@ def test_plain():
     assert (max(ends) - min(ends)).total_seconds() < 0.8  # one after the other: 1 s at least
 
 
+@pytest.mark.slow
 def test_program_sees_no_key_and_nothing_of_it_is_left(project):
     project.suite(
         suite(
@@ -105,12 +110,11 @@ def test_program_sees_no_key_and_nothing_of_it_is_left(project):
     assert project.run("-n0").ret == 0
     assert project.kinds() == {("solved", None): 2, ("unsolved", "time_limit"): 1}
     for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(OSError):
             assert b"1234.5" not in process.read_bytes()
-        except OSError:
-            continue
 
 
+@pytest.mark.slow
 def test_jobs_that_a_program_kills_lose_no_other_case(project):
     project.suite(suite("os.kill(os.getppid(), 9)", "x=2", "x=3"))
     project.run("-n0", "--ultrapar-coverage", "0")
@@ -148,6 +152,7 @@ def test_it(passes): pass
     assert said in project.refusal(project.run("-n0"))
 
 
+@pytest.mark.slow
 def test_argument_that_cannot_be_pickled_is_the_cases_error(project):
     project.suite("""
 from pytest_ultrapar import grader
@@ -164,3 +169,50 @@ def test_it(passes): pass
     (row,) = project.rows()
     assert row["outcome"] == "error"
     assert row["error"].startswith("an argument of the grader cannot be pickled: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["prepend", "importlib"])
+def test_grader_knows_the_classes_of_its_module_however_pytest_imports_it(project, mode):
+    project.pytester.makeconftest("""
+from pytest_ultrapar import grader
+
+@grader
+def of_conftest(answer):
+    return answer
+""")
+    folder = project.pytester.mkdir("evals")
+    project.suite(
+        """
+from pytest_ultrapar import grader
+
+class Level:
+    def __init__(self, n):
+        self.n = n
+
+@grader
+def higher(answer, level):
+    return Level(level.n + 1)
+
+@pytest.mark.parametrize("level", [Level(3)])
+@pytest.mark.parametrize("prompt", ["say a"])
+def test_it(higher, of_conftest):
+    assert type(higher) is Level
+    assert (higher.n, of_conftest) == (4, "a")
+""",
+        str(folder / "test_levels.py"),
+    )
+    assert project.run("-n0", f"--import-mode={mode}").ret == 0
+
+
+@pytest.mark.slow
+def test_run_that_ends_early_leaves_no_grader_behind(project):
+    project.suite(suite("x=0", "x=0;# 2", "while True: pass", limit=1000))
+    path = Path(project.pytester.path, "test_suite.py")
+    path.write_text(path.read_text().replace("grade(x == 2, x=x)", "assert x"))
+    assert project.run("-n0", "-x").ret == 1
+    ours = f"ULTRAPAR_PARENT_PID={os.getpid()}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if ours in (process / "environ").read_bytes():
+                assert b"grading_process" not in (process / "cmdline").read_bytes()
