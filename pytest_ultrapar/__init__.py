@@ -19,8 +19,9 @@ from pytest_ultrapar.errors import (
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply, ToolCall
     from pytest_ultrapar.broker.assignment import Assignment, Group
-    from pytest_ultrapar.engine.llm import Llm
+    from pytest_ultrapar.engine.llm import Llm, SyncLlm
     from pytest_ultrapar.session.data_cases import cases
+    from pytest_ultrapar.session.graders import grader
     from pytest_ultrapar.session.grading import Grader
     from pytest_ultrapar.session.prefetch import CaseInfo, prefetch
 
@@ -35,9 +36,11 @@ __all__ = [
     "Llm",
     "PromptRefused",
     "Reply",
+    "SyncLlm",
     "ToolCall",
     "UltraparError",
     "cases",
+    "grader",
     "prefetch",
 ]
 
@@ -50,8 +53,10 @@ _LATE = {
     "Group": "pytest_ultrapar.broker.assignment",
     "Llm": "pytest_ultrapar.engine.llm",
     "Reply": "pytest_ultrapar.apis.reply",
+    "SyncLlm": "pytest_ultrapar.engine.llm",
     "ToolCall": "pytest_ultrapar.apis.reply",
     "cases": "pytest_ultrapar.session.data_cases",
+    "grader": "pytest_ultrapar.session.graders",
     "prefetch": "pytest_ultrapar.session.prefetch",
 }
 

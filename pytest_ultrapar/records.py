@@ -366,8 +366,8 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         worker: Who ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The measurement: what became of the case.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: One word more: why it is `infra`, why the provider refused it, or the exception of an
-            `error`.
+        kind: One word more: why it is `infra`, why the provider refused it, what ended its grader,
+            or the exception of an `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
         error: What went wrong: a message, or the beginning of a traceback. Journals of earlier
             versions have the reason here.

@@ -18,7 +18,7 @@ from pytest_ultrapar.analysis.stretch import Stretch, stretch
 from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
@@ -209,20 +209,33 @@ def dispatch_p95_s(log: RequestLog) -> float:
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
 
 
+def _total_s(stalls: Mapping[str, float]) -> float:
+    return sum(stalls.values())
+
+
 def client_bound(
     attribution: Attribution, engines: Sequence[EngineSpent], dispatch_s: float
 ) -> str:
     """One sentence if the client held the run up, else empty.
+
+    Where code of the suite stood on a loop for a tenth of the makespan, it did: answers that could
+    not be read meanwhile pass for slow ones, and so their time is no share of the client's.
 
     Args:
         attribution: Of the run.
         engines: How busy each was, and what serves them; those of workers that died are missing.
         dispatch_s: From `dispatch_p95_s`.
     """
+    stalls = max((one.stalls for one in engines), key=_total_s, default={})
+    least_s = CLIENT_SHARE * attribution.makespan_s
+    if _total_s(stalls) >= least_s:
+        return (
+            f"code of the suite blocked the loop of all episodes for {_total_s(stalls):.1f} s, most"
+            f" of all in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
+        )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
     # Where cores are short, even what has little to do waits at each step: the most CPU tells.
-    least_s = CLIENT_SHARE * attribution.makespan_s
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
 from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     import anthropic
     import openai
 
+    from pytest_ultrapar.engine.blocking import Wait
     from pytest_ultrapar.engine.gateway import Door
     from pytest_ultrapar.engine.sender import Sender
     from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
+T = TypeVar("T")
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
 """Parameters that a suite may not set, whatever the API: they are the client's own business."""
 
@@ -64,6 +69,9 @@ class Llm:
         self._case = case
         self._roles: dict[str, Llm] = {}
         self._door: Door | None = None
+        self._loop: asyncio.AbstractEventLoop = (
+            asyncio.get_running_loop() if case is None else case._loop  # noqa: SLF001 - its own kind
+        )
 
     def role(self, name: str) -> Llm:
         """A client for the model that the pool gives a role, such as a judge; always the same one.
@@ -144,6 +152,26 @@ class Llm:
         conversation.heard(turn, reply)
         return reply
 
+    async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
+        """What a function that blocks returns or raises, called in a thread of its own.
+
+        What it prints and logs is the case's, and context variables are those of the caller. No
+        number of threads is kept to: as many functions run at once as cases call. Where the case
+        or this call is cancelled, nothing waits for the function: the next call of a client of
+        `sync` raises `asyncio.CancelledError` in it.
+
+        Args:
+            function: Called with all that follows; `llm.sync` is the client for it.
+            args: Its arguments.
+            kwargs: Its arguments by name.
+        """
+        return await run_blocking(function, *args, **kwargs)
+
+    @property
+    def sync(self) -> SyncLlm:
+        """This client for functions that `run` calls: the same methods, without `await`."""
+        return SyncLlm(self, waiting(self._loop, lambda: self._sender.sends.is_closed))
+
     @property
     def base_url(self) -> str:
         """Where other processes and clients with an HTTP library of their own send requests.
@@ -218,7 +246,7 @@ class Llm:
     def native(self) -> NativeClient:
         """What answers requests that are written already; for clients, not for suites."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender)
+            self._native_client = NativeClient(self._sender, self._loop)
         return self._native_client
 
     async def close(self) -> None:
@@ -228,3 +256,54 @@ class Llm:
         if self._door is not None:
             self._sender.parts.gateway.dismiss(self._door)
         await self._sender.close()
+
+
+class SyncLlm:
+    """`Llm` for functions that `llm.run` calls: the same client, whose calls block their thread.
+
+    Once the case has ended, or `await llm.run(...)` was cancelled, every call raises
+    `asyncio.CancelledError`, which `except Exception` lets pass.
+
+    Attributes:
+        model: Its name in the pool.
+    """
+
+    def __init__(self, llm: Llm, wait: Wait) -> None:
+        """Make a client; `Llm.sync` does."""
+        self.model = llm.model
+        self._llm = llm
+        self._wait = wait
+
+    def chat(
+        self,
+        messages: Messages | str,
+        *,
+        system: str | None = None,
+        **parameters: Any,  # noqa: ANN401 - as `Llm.chat` has it
+    ) -> Reply:
+        """As `Llm.chat`.
+
+        Raises:
+            asyncio.CancelledError: The case no longer waits for this function.
+            RuntimeError: It was called on the loop of all episodes, which it would block.
+        """
+        reply: Reply = self._wait(self._llm.chat(messages, system=system, **parameters))
+        return reply
+
+    def role(self, name: str) -> SyncLlm:
+        """As `Llm.role`."""
+        return self._llm.role(name).sync
+
+    def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
+        """An `httpx2.Client`, or `library`'s, as `Llm.httpx_client` says."""
+        return httpx_client(self._llm.native(), library, self._wait)
+
+    def openai(self) -> openai.OpenAI:
+        """OpenAI's client `OpenAI`, as `Llm.openai` says."""
+        client: openai.OpenAI = openai_client(self._llm.native(), self._wait)
+        return client
+
+    def anthropic(self) -> anthropic.Anthropic:
+        """Anthropic's client `Anthropic`, as `Llm.anthropic` says."""
+        client: anthropic.Anthropic = anthropic_client(self._llm.native(), self._wait)
+        return client

@@ -20,6 +20,7 @@ from pytest_ultrapar.errors import refuse
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from pytest_ultrapar.engine.blocking import Wait
     from pytest_ultrapar.engine.native import NativeClient
 
 FAULT = "ultrapar.fault"
@@ -29,12 +30,17 @@ _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(native: NativeClient, library: ModuleType | None) -> Any:  # noqa: ANN401 - of either library
+def httpx_client(
+    native: NativeClient,
+    library: ModuleType | None,
+    wait: Wait | None = None,
+) -> Any:  # noqa: ANN401 - of either library
     """A client whose every request goes through `native`.
 
     Args:
         native: The episode's.
         library: `httpx` or `httpx2`; None: httpx2.
+        wait: Makes it the synchronous one, for threads.
 
     Raises:
         ConfigError: It is not installed.
@@ -46,34 +52,38 @@ def httpx_client(native: NativeClient, library: ModuleType | None) -> Any:  # no
         msg = f"llm.httpx_client() takes httpx or httpx2 (got {library!r})"
         raise TypeError(msg)
     # A time-out of the client's own would count the time that a request waits for the pool.
-    return library.AsyncClient(transport=_transport(library)(native), timeout=None, trust_env=False)
+    kind = library.AsyncClient if wait is None else library.Client
+    return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
-def openai_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """OpenAI's `AsyncOpenAI`, on Azure's lanes too.
+def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """OpenAI's `AsyncOpenAI`, with `wait` its `OpenAI`; on Azure's lanes too.
 
     Raises:
         ConfigError: The package is not installed.
         BadRequestError: A lane of the model has another API; the case is an `error`.
     """
-    return _sdk_client(native, "openai", "AsyncOpenAI", "/chat/completions", f"{HOME}/v1")
+    return _sdk_client(native, wait, "OpenAI", "/chat/completions", f"{HOME}/v1")
 
 
-def anthropic_client(native: NativeClient) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Anthropic's `AsyncAnthropic`; errors as of `openai_client`."""
-    client = _sdk_client(native, "anthropic", "AsyncAnthropic", "/v1/messages", HOME)
+def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+    """Anthropic's `AsyncAnthropic`, with `wait` its `Anthropic`; errors as of `openai_client`."""
+    client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
     # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
 
 
-def _sdk_client(native: NativeClient, package: str, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
-    """The client of that name of an SDK, whose requests are for a resource."""
+def _sdk_client(
+    native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
+) -> Any:  # noqa: ANN401 - as above
+    """The client of that name of the SDK of that name, whose requests are for a resource."""
+    package = name.lower()
     whose = f"llm.{package}()"
     native.must_serve(path, whose)
     sdk = _imported(package, whose)
-    http_client = httpx_client(native, _library_of(sdk))
-    return getattr(sdk, name)(
+    http_client = httpx_client(native, _library_of(sdk), wait)
+    return getattr(sdk, name if wait else f"Async{name}")(
         api_key=POOL_KEY, base_url=base_url, http_client=http_client, max_retries=0
     )
 
@@ -98,10 +108,21 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 
 @functools.cache
 def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever library it is
-    class Stream(library.AsyncByteStream):  # type: ignore[misc]
-        def __init__(self, pump: Pump) -> None:
+    class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
+        def __init__(self, pump: Pump, wait: Wait | None) -> None:
             self._pump = pump
+            self._wait = wait
             self._loop = asyncio.get_running_loop()
+
+        def __iter__(self) -> Any:  # noqa: ANN401
+            assert self._wait is not None
+            while piece := self._wait(self._pump.next()):
+                yield piece
+
+        def close(self) -> None:
+            # Garbage may be collected in any thread, and after the run.
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._pump.close)
 
         async def __aiter__(self) -> Any:  # noqa: ANN401
             while piece := await self._pump.next():
@@ -110,17 +131,22 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
         async def aclose(self) -> None:
             self._pump.close()
 
-        def __del__(self) -> None:
-            # Garbage may be collected in any thread, and after the run.
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._pump.close)
+        __del__ = close
 
-    class Transport(library.AsyncBaseTransport):  # type: ignore[misc]
-        def __init__(self, native: NativeClient) -> None:
+    class Transport(library.AsyncBaseTransport, library.BaseTransport):  # type: ignore[misc]
+        def __init__(self, native: NativeClient, wait: Wait | None) -> None:
             self._native = native
+            self._wait = wait
             self._has_warned = False
 
+        def handle_request(self, request: Any) -> Any:  # noqa: ANN401
+            assert self._wait is not None
+            return self._wait(self._answered(request, request.read()))
+
         async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401
+            return await self._answered(request, await request.aread())
+
+        async def _answered(self, request: Any, sent: bytes) -> Any:  # noqa: ANN401
             n_retries = request.headers.get(_RETRIES, "0")
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
@@ -131,7 +157,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
                     n_retries,
                 )
             asked = self._native.checked(
-                request.method, str(request.url), dict(request.headers), await request.aread()
+                request.method, str(request.url), dict(request.headers), sent
             )
             handed = await self._native.answer(asked)
             body = handed.body
@@ -141,7 +167,9 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
             return library.Response(
                 handed.status,
                 headers=handed.headers,
-                stream=Stream(body) if isinstance(body, Pump) else library.ByteStream(body),
+                stream=Stream(body, self._wait)
+                if isinstance(body, Pump)
+                else library.ByteStream(body),
                 extensions=extensions,
                 request=request,
             )

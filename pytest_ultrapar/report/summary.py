@@ -248,7 +248,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
         yield (
             f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
-            " await what takes long there, or call it in a thread (asyncio.to_thread)"
+            " await what takes long there, or call it in a thread: await llm.run(function)"
         )
     if summary.audit:
         yield from _audit(summary)

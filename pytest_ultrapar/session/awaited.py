@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.session.prefetch import value_of
+from pytest_ultrapar.session.prefetch import decoded
 from pytest_ultrapar.store.recovered import ANSWERED_FILE, RecoveredIndex
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def find_peers(
     """
     found: dict[int, Peers] = {}
     faults: list[str] = []
+    if not any(case.stage for case in cases):
+        return found, faults
     by_function = by_key((prefetched[case.index], case) for case in cases if not case.skipped)
     for function, waiting in by_function.items():
         if (after := function.after) is None:
@@ -125,7 +127,7 @@ class Awaited:
             position = self._ended.lookup(case_id)
             ended = None if position is None else read(position)
             if ended is not None and ended.ending == "returned":
-                found[key] = value_of(after, ended)
+                found[key] = decoded(after, ended)
         return found
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
 from pytest_ultrapar.session.awaited import find_peers, stage_of
 from pytest_ultrapar.session.compatibility import signature_of
+from pytest_ultrapar.session.graders import GraderFunction, graders_of
 from pytest_ultrapar.session.mocks import active_faults
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_processes import mark_faults, marks_elsewhere
@@ -64,6 +65,7 @@ class Collected:
         cases: What the run directory's list of cases holds; emptied once that is written, since
             twenty thousand of them would weigh 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
+        graders: Those of each case that has any, by position.
         not_run: Positions of cases that marks keep from running.
         faults: What makes the suite unusable, one sentence each.
         tables: For each test the names by which its mark has its summary laid out; perhaps none.
@@ -77,6 +79,7 @@ class Collected:
     cases: list[Case] = field(default_factory=list)
     not_run: set[int] = field(default_factory=set)
     prefetched: dict[int, Prefetched] = field(default_factory=dict)
+    graders: dict[int, list[GraderFunction]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     replayed: ReplayedRun | None = None
@@ -182,21 +185,17 @@ def collect_cases(
     seen: dict[str, pytest.Item] = {}
     # Items of one test share what pytest knows of its fixtures; 20,000 need not be searched one by
     # one.
-    by_test: dict[int, list[Prefetched]] = {}
+    by_test: dict[int, tuple[Prefetched | None, list[GraderFunction]]] = {}
     clustered: dict[int, tuple[str, ...] | None] = {}
     digests = ContentDigests()
     marks: dict[tuple[object, ...], str] = {}
     elsewhere = marks_elsewhere(items[0].config) if items else []
     for index, item in enumerate(items):
         test = internals.test_identity(item)
-        found = by_test.get(test)
-        if found is None:
-            found = by_test[test] = prefetched_of(item)
-            faults = suite_faults(item, found)
-            if faults:
-                collected.faults += faults
-                found = by_test[test] = []
-        if not found:
+        if test not in by_test:
+            by_test[test] = _ahead_of(collected, item)
+        prefetched, graders = by_test[test]
+        if prefetched is None:
             continue
         model = parameter(item, "model")
         if not isinstance(model, str) or model not in models:
@@ -213,7 +212,7 @@ def collect_cases(
         if own not in marks:
             marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
         content = content_of(item, digests)
-        said, stage = _meta(collected, item, case), stage_of(found[0])
+        said, stage = _meta(collected, item, case), stage_of(prefetched)
         case = msgspec.structs.replace(
             case, content=content, marks=marks[own], said=said, stage=stage
         )
@@ -230,13 +229,25 @@ def collect_cases(
         collected.case_ids[index] = case.case_id
         if case.skipped is not None:
             collected.not_run.add(index)
-        collected.prefetched[index] = found[0]
+        collected.prefetched[index] = prefetched
+        if graders:
+            collected.graders[index] = graders
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
-    if any(case.stage for case in collected.cases):
-        collected.peers, faults = find_peers(collected.cases, collected.prefetched)
-        collected.faults += faults
+    collected.peers, faults = find_peers(collected.cases, collected.prefetched)
+    collected.faults += faults
     return collected
+
+
+def _ahead_of(
+    collected: Collected, item: pytest.Item
+) -> tuple[Prefetched | None, list[GraderFunction]]:
+    """What runs ahead for an item's test, and what grades that; notes what is wrong with it."""
+    found, graders = prefetched_of(item), graders_of(item)
+    faults = suite_faults(item, found)
+    faults += filter(None, (one.fault(item, found) for one in graders if found))
+    collected.faults += faults
+    return (None, []) if faults or not found else (found[0], graders)
 
 
 def keep(items: list[pytest.Item], kept: list[pytest.Item]) -> None:

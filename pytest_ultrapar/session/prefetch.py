@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -55,15 +55,7 @@ def take_value(
         )
         msg = f"{prefetched.title} has no episode: {why}"
         raise EpisodeError(msg)
-    return value_of(prefetched, state.ended, decode)
-
-
-def value_of(
-    prefetched: Prefetched,
-    ended: EpisodeEnded,
-    decode: Callable[[msgspec.Raw], Any] | None = None,
-) -> Any:  # noqa: ANN401 - an annotation may be anything
-    """The value of an ended episode; `take_value` has the arguments, and what is raised."""
+    ended = state.ended
     skipped = {
         "interrupted": ended.detail or "interrupted",
         "infra": f"infra: {ended.kind}: {ended.detail}",
@@ -73,6 +65,15 @@ def value_of(
     if ended.ending in skipped:
         # `-rs` shows the test, and not this line.
         raise pytest.skip.Exception(skipped[ended.ending], _use_item_location=True)
+    return decoded(prefetched, ended, decode)
+
+
+def decoded(
+    prefetched: Prefetched,
+    ended: EpisodeEnded,
+    decode: Callable[[msgspec.Raw], Any] | None = None,
+) -> Any:  # noqa: ANN401 - as above
+    """The value that an episode returned; errors as of `take_value`."""
     if ended.ending != "returned" or not ended.value:
         raise EpisodeError(ended.detail or ended.kind or "the episode failed")
     import msgspec  # noqa: PLC0415
@@ -393,6 +394,7 @@ class CaseState:
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
         error: One line for the results.
+        results: What graders made of its value, by their names.
     """
 
     prefetched: Prefetched
@@ -408,3 +410,4 @@ class CaseState:
     outcome: Outcome | None = None
     test: str | None = None
     error: str | None = None
+    results: Mapping[str, tuple[str, str | None, Any]] = field(default_factory=dict)

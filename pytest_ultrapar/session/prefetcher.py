@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import Counter, deque
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
+    from pytest_ultrapar.session.grader_pool import GraderPool, Result
+    from pytest_ultrapar.session.graders import GraderFunction
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
@@ -59,6 +62,8 @@ _MOST_YIELDS = 40
 _AT_ONCE = 500
 """Cases that are made ready before the engine gets them: 50,000 take more than a second, in which
 the first could have been asked."""
+_GRADED_AT_ONCE = 64
+"""Cases whose values are with the process that runs graders: enough for as many processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
@@ -198,6 +203,7 @@ class Prefetcher:
         self._changed = threading.Condition()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, Position]] = deque()
+        self._graded: deque[tuple[int, str, Result]] = deque()
         self._lost: BaseException | None = None
         self._closing = False
         self._abandoned = False
@@ -209,6 +215,10 @@ class Prefetcher:
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
         self._ended: dict[int, EpisodeEnded | Position] = {}
+        self._ungraded: deque[int] = deque()
+        self._grading: dict[int, int] = {}  # how many graders of each case have to tell yet
+        self._results: dict[int, dict[str, Result]] = {}
+        self._graders: dict[GraderFunction, GraderPool] = {}
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
         self._thrown: dict[int, BaseException] = {}
@@ -259,6 +269,7 @@ class Prefetcher:
             with self._changed:
                 arrived, self._inbox = self._inbox, deque()
                 finished, self._finished = self._finished, deque()
+                graded, self._graded = self._graded, deque()
                 lost, self._lost = self._lost, None
                 if self._abandoned:
                     return None
@@ -267,6 +278,13 @@ class Prefetcher:
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
+            for index, name, result in graded:
+                self._results.setdefault(index, {})[name] = result
+                self._grading[index] -= 1
+                if not self._grading[index]:
+                    del self._grading[index]
+                    self._hand_on(index)
+            self._let_grade()
             self._accept(arrived)
             self._put(self._awaited.take_ready())
             if lost is not None:
@@ -280,9 +298,11 @@ class Prefetcher:
                 self._handed_out.append(ready)
                 internals.locate(self._items[ready], self._places)
                 return ready
-            if not self._running and self._backlog:
+            if self._running or self._grading:
+                continue
+            if self._backlog:
                 self._submit([self._backlog.popleft()])
-            elif not (self._running or self._inbox or self._awaited.waiting) and self._closing:
+            elif self._closing and not (self._inbox or self._awaited.waiting):
                 return None
 
     @property
@@ -313,11 +333,13 @@ class Prefetcher:
             sleep(_BURST_S)
 
     def _has_news(self) -> bool:
-        if self._inbox or self._finished or self._lost or self._abandoned or self._ready:
+        news = (self._inbox, self._finished, self._graded, self._lost, self._abandoned, self._ready)
+        if any(news):
             return True
-        if self._awaited.waiting:
+        is_idle = not self._running and not self._grading
+        if self._awaited.waiting and not (is_idle and self._backlog):
             return self._awaited.has_ready()
-        return not self._running and (bool(self._backlog) or self._closing)
+        return is_idle and (bool(self._backlog) or self._closing)
 
     def state_of(self, item: pytest.Item) -> CaseState | None:
         """The state of the item that is running; None for one that is no case."""
@@ -332,7 +354,7 @@ class Prefetcher:
             state = self._new_state(self._position_of(item))
         elif (state := self.state_of(item)) is not None:
             known = (state.prefetched, state.case_id, state.ended)
-            state = CaseState(*known, is_again=True, thrown=state.thrown)
+            state = CaseState(*known, is_again=True, thrown=state.thrown, results=state.results)
         prefetch.state = state
         self._current = (item, state)
         return state
@@ -345,7 +367,13 @@ class Prefetcher:
         if ended is not None and not isinstance(ended, EpisodeEnded):
             ended = self.runtime.read_episode(ended)
         prefetched = self._collected.prefetched[index]
-        return CaseState(prefetched, case_id, ended, thrown=self._thrown.pop(index, None))
+        return CaseState(
+            prefetched,
+            case_id,
+            ended,
+            thrown=self._thrown.pop(index, None),
+            results=self._results.pop(index, {}),
+        )
 
     def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; -1 for one that was not.
@@ -383,6 +411,8 @@ class Prefetcher:
         """
         if self._engine is not None:
             self._engine.stop()
+        for pool in self._graders.values():
+            pool.stop()
         if self._surroundings is not None:
             self._surroundings.leave()
             self._surroundings = None
@@ -446,7 +476,46 @@ class Prefetcher:
             self._n_ready[self._group_of(index)] += 1
             position = None if isinstance(stored, EpisodeEnded) else stored
             self._awaited.note(self._collected.case_ids[index], position)
+        if stored is not None and index in self._collected.graders:
+            self._ungraded.append(index)
+            self._let_grade()
+        else:
+            self._hand_on(index)
+
+    def _hand_on(self, index: int) -> None:
         self._ready.add(index, internals.higher_scopes(self._items[index]))
+
+    def _let_grade(self) -> None:
+        """Have graders at work on cases that have ended, of which few are in memory at once."""
+        while self._ungraded and len(self._grading) < _GRADED_AT_ONCE:
+            index = self._ungraded.popleft()
+            ended, prefetched = self._ended[index], self._collected.prefetched[index]
+            try:
+                if not isinstance(ended, EpisodeEnded):
+                    ended = self.runtime.read_episode(ended)
+                value = prefetch.decoded(prefetched, ended)
+            except (ResultsError, prefetch.EpisodeError):  # which its item says
+                self._hand_on(index)
+                continue
+            given = {**internals.parameters(self._items[index]), prefetched.name: value}
+            graders = self._collected.graders[index]
+            self._grading[index] = len(graders)
+            for one in graders:
+                arguments = {name: given[name] for name in one.arguments}
+                self._pool_of(one).submit(index, arguments)
+
+    def _pool_of(self, grader: GraderFunction) -> GraderPool:
+        if grader not in self._graders:
+            from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
+
+            hides, environ = self.runtime.redactor.text, os.environ.items()
+            self._graders[grader] = GraderPool(
+                grader,
+                run=self.runtime.directory.name,
+                environ={name: value for name, value in environ if hides(value) == value},
+                graded=self._on_graded,
+            )
+        return self._graders[grader]
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:
@@ -577,6 +646,11 @@ class Prefetcher:
     def _on_ended(self, ended: Sequence[tuple[Work, Position]]) -> None:
         with self._changed:
             self._finished.extend((work.index, stored) for work, stored in ended)
+            self._changed.notify()
+
+    def _on_graded(self, *graded: *tuple[int, str, Result]) -> None:
+        with self._changed:
+            self._graded.append(graded)
             self._changed.notify()
 
     def _on_lost(self, error: BaseException) -> None:

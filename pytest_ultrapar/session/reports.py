@@ -15,6 +15,7 @@ from pytest_ultrapar.report.text import harmless
 from pytest_ultrapar.session import internals, loading, prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.session.compatibility import is_of_subtest
+from pytest_ultrapar.session.graders import GraderEnded
 from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.masking import redact
 from pytest_ultrapar.session.other_plugins import (
@@ -309,6 +310,8 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
     if ended is not None and ended.ending == "infra":
         return "infra"
     if ended is not None and ended.ending == "refused":
+        return "unsolved"
+    if isinstance(error, GraderEnded):
         return "unsolved"
     if report.when == "setup":
         by_mark = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)

@@ -24,9 +24,11 @@ def test_public_names_are_these():
         "Llm",
         "PromptRefused",
         "Reply",
+        "SyncLlm",
         "ToolCall",
         "UltraparError",
         "cases",
+        "grader",
         "prefetch",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
@@ -132,6 +133,19 @@ def test_a_client_that_is_not_what_bounds(client_s, one, dispatch_s):
 def test_a_client_is_judged_without_engines_too():
     assert client_bound(with_client(5.0), [], 0.2)
     assert client_bound(with_client(5.0), [], 0.0) == ""
+
+
+def test_code_of_the_suite_that_blocks_the_loop_is_what_bounds_whatever_else():
+    stood = msgspec.structs.replace(
+        engine(name="gw1"), stalls={"f (a.py:1)": 0.3, "g (b.py:2)": 0.8}
+    )
+    said = client_bound(with_client(0.0), [engine(), stood], 0.001)
+    assert said == (
+        "code of the suite blocked the loop of all episodes for 1.1 s, most of all in g (b.py:2): "
+        "await llm.run(function) instead"
+    )
+    little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})
+    assert client_bound(with_client(0.0), [engine(), little], 0.001) == ""
 
 
 def test_dispatch_counts_measured_requests():

@@ -1,0 +1,154 @@
+"""`@grader`: a fixture whose value a plain function makes in a process beside the run."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.outcomes import Skipped
+
+from pytest_ultrapar.session import internals, prefetch
+from pytest_ultrapar.session.compatibility import signature_of
+from pytest_ultrapar.session.prefetch import EpisodeError, Graded, is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ultrapar.session.prefetch import Prefetched
+
+_ATTRIBUTE = "__ultrapar_grader__"
+functions: dict[tuple[str, str], Callable[..., object]] = {}
+"""Graders at the top level of the modules that this process has imported, by module and name."""
+
+
+class GraderEnded(Skipped):
+    """A grader gave no value: its case is `unsolved`, and its test does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraderFunction:
+    """What is known of a grader; checked at collection, never at import.
+
+    Attributes:
+        arguments: Names of its parameters.
+        file: Where its module stands.
+        line: Where it begins there.
+        jobs, timeout_s, memory_mb: As `grader` has them.
+    """
+
+    function: Callable[..., object]
+    module: str
+    name: str
+    arguments: tuple[str, ...]
+    file: str
+    line: int
+    jobs: int
+    timeout_s: float
+    memory_mb: int | None
+
+    def fault(self, item: pytest.Item, found: Sequence[Prefetched]) -> str | None:
+        """Why it cannot grade the cases of a test, or None."""
+        whose = f"{self.file}:{self.line}: grader {self.name!r}"
+        known = functions.get((self.module, self.name))
+        if known is not self.function or inspect.iscoroutinefunction(known):
+            return (
+                f"{whose} cannot be pickled, and it runs in another process: make it a plain "
+                "`def` at module level, with what it needs as its arguments"
+            )
+        for limit in ("jobs", "timeout_s", "memory_mb"):
+            if (value := getattr(self, limit)) is not None and not value > 0:
+                return f"{whose} has {limit}={value}; it must be above 0"
+        for name in self.arguments:
+            definition = internals.fixture_definition(item, name)
+            is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")
+            if not is_given and name not in {one.name for one in found}:
+                return (
+                    f"{whose} has an argument {name!r}; allowed are the prefetched fixture of the "
+                    "test, parametrised values and model"
+                )
+        return None
+
+    def take(self, **_: object) -> object:
+        """What it made of the running case, as its fixture hands it to the test.
+
+        Raises:
+            EpisodeError: It raised, or graded no case.
+            GraderEnded: It took too much, died, or an assert of it failed.
+        """
+        state = prefetch.state
+        if state is None or self.name not in state.results:
+            msg = f"grader {self.name!r} has no value: the test of a prefetched fixture names it"
+            raise EpisodeError(msg)
+        how, kind, value = state.results[self.name]
+        if how == "error":
+            raise EpisodeError(value)
+        if how == "unsolved":
+            state.graded = Graded("unsolved", {}, kind, value)
+            raise GraderEnded(value)
+        return value
+
+
+def grader(
+    function: Callable[..., object] | None = None,
+    *,
+    jobs: int | None = None,
+    timeout_s: float = 60.0,
+    memory_mb: int | None = None,
+) -> Any:  # noqa: ANN401 - a pytest fixture definition
+    """Make a pytest fixture of a plain function that grades in a process beside the run.
+
+    Its arguments may be the prefetched fixture, parametrised values and `model`. What it returns,
+    which has to be something that can be pickled, is the fixture's value. Each case has a process
+    of its own, forked from one that has imported the module. Where it takes too long or too much
+    memory, or dies, the case is `unsolved` with that as its reason, and so where an assert in it
+    fails; anything else that it raises is the case's `error`.
+
+    Args:
+        function: At the top level of a module.
+        jobs: Processes at once at most, in all workers of the run together; None: one for each
+            core.
+        timeout_s: Seconds that one case may take; then all that it started is killed.
+        memory_mb: MiB that one case may take beyond what its module does; None: any.
+
+    Example:
+        ```python
+        @grader(jobs=4, timeout_s=3, memory_mb=512)
+        def passes(program, tests) -> bool:
+            exec(program + tests, {})
+            return True
+
+        def test_program(passes):
+            assert passes
+        ```
+    """
+    if function is None:
+        return partial(grader, jobs=jobs, timeout_s=timeout_s, memory_mb=memory_mb)
+    name, module = getattr(function, "__name__", repr(function)), str(function.__module__)
+    if getattr(function, "__qualname__", "") == name:
+        functions[module, name] = function
+    code = getattr(inspect.unwrap(function), "__code__", grader.__code__)
+    parameters = signature_of(function).parameters.values()
+    arguments = tuple(one.name for one in parameters if one.default is one.empty)
+    place = (code.co_filename, code.co_firstlineno)
+    jobs = os.cpu_count() or 1 if jobs is None else jobs
+    made = GraderFunction(function, module, name, arguments, *place, jobs, timeout_s, memory_mb)
+    take: Any = partial(made.take)
+    # As of `prefetch`.
+    take.__signature__ = inspect.Signature(
+        [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in arguments]
+    )
+    take.__name__, take.__doc__, take.__module__ = name, function.__doc__, module
+    setattr(take, _ATTRIBUTE, made)
+    return pytest.fixture(name=name)(take)
+
+
+def graders_of(item: pytest.Item) -> list[GraderFunction]:
+    """The graders that an item depends on."""
+    found = map(partial(internals.fixture_definition, item), internals.fixture_names(item))
+    made = (getattr(one.func, _ATTRIBUTE, None) for one in found if one is not None)
+    return [one for one in made if one is not None]

@@ -1,0 +1,161 @@
+"""The processes that run a grader: one imports its module, and forks one for each job.
+
+Each job forks another for each case: what a program that a model wrote does there, it does to a
+process of its own, which has neither our keys nor our streams. That is no sandbox. They have one
+thread each, unlike pytest, and so may fork.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from itertools import accumulate
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from time import sleep
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TRY_AGAIN_S = 0.02
+"""Until a job asks again for the place that the same job of another worker has."""
+
+
+def main(descriptors: list[str]) -> None:
+    """Grade what comes by these pipes, one for each job, until their other ends are closed."""
+    warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
+    os.dup2(2, 1)
+    pipes = [Connection(int(one)) for one in descriptors]
+    sys.path[:], place, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    function = _load(*own[:3])
+    jobs: dict[int, int] = {}
+
+    def start(n: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            with suppress(EOFError, OSError):
+                _Job(pipes[n], f"\0{place}-{n}", function, *own[2:]).serve()
+            os._exit(0)
+        jobs[pid] = n
+
+    for n in range(len(pipes)):
+        start(n)
+    with suppress(ChildProcessError, OSError):
+        while True:
+            pid, status = os.wait()
+            n = jobs.pop(pid)
+            if status:
+                pipes[n].send_bytes(pickle.dumps(("error", None, "the grader killed its parent")))
+                start(n)
+
+
+def _load(name: str, file: str, function: str) -> Callable[..., object]:
+    """A grader, from its module's own file: pytest finds modules that `import` does not."""
+    for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
+        try:
+            import_module(parent)
+        except ImportError:  # one that pytest made up (`--import-mode=importlib`)
+            sys.modules[parent] = ModuleType(parent)
+    spec: Any = spec_from_file_location(name, file)
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    from pytest_ultrapar.session.graders import functions  # noqa: PLC0415 - imports pytest
+
+    return functions[name, function]
+
+
+class _Job(NamedTuple):
+    """A process that has one case at a time."""
+
+    pipe: Connection
+    place: str
+    function: Callable[..., object]
+    name: str
+    timeout_s: float
+    memory_mb: int | None
+
+    def serve(self) -> None:
+        """Grade what comes, until the pipe ends."""
+        while True:
+            given = self.pipe.recv_bytes()
+            with socket.socket(socket.AF_UNIX) as place:
+                while True:
+                    with suppress(OSError):
+                        place.bind(self.place)
+                        break
+                    sleep(_TRY_AGAIN_S)
+                said = self._graded(given, place)
+            self.pipe.send_bytes(said)
+
+    def _graded(self, given: bytes, place: socket.socket) -> bytes:
+        """What a process of its own makes of a case; it ends with all that it started."""
+        ours, theirs = Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                place.close()
+                self._work(theirs, given)
+            os._exit(0)
+        theirs.close()
+        with suppress(OSError):
+            os.setpgid(pid, pid)
+        said: bytes | None = self._unsolved("time_limit", f"took longer than {self.timeout_s:g} s")
+        # Nothing comes by the other pipe meanwhile but its end.
+        if ours in wait([ours, self.pipe], self.timeout_s):
+            said = None
+            with suppress(EOFError):
+                said = ours.recv_bytes()
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        ours.close()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        return said or self._unsolved("died", f"died: {how}")
+
+    def _work(self, pipe: Connection, given: bytes) -> None:
+        os.setpgid(0, 0)
+        self.pipe.close()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
+        if self.memory_mb is not None:
+            with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - `self` is looked up here
+                size = int(statm.read().split()[0]) * resource.getpagesize()
+            size += int(self.memory_mb * 2**20)
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        pipe.send_bytes(self._said(given))
+
+    def _said(self, given: bytes) -> bytes:
+        try:
+            value = self.function(**pickle.loads(given))  # noqa: S301 - of pytest
+            return pickle.dumps(("returned", None, value))
+        except AssertionError as error:
+            return self._unsolved(None, f"failed: {error}")
+        except MemoryError:
+            return self._unsolved("memory_limit", f"took more memory than {self.memory_mb} MB")
+        except SystemExit as error:
+            return self._unsolved("died", f"died: exit code {error.code}")
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the case has it
+            said = traceback.format_exception_only(error)[-1].strip()
+            frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
+            lines = traceback.format_exception(type(error), error, frames)
+            told = f"{said}\n\n{''.join(lines)}"
+            return pickle.dumps(("error", None, told))
+
+    def _unsolved(self, kind: str | None, why: str) -> bytes:
+        return pickle.dumps(("unsolved", kind, f"grader {self.name} {why}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

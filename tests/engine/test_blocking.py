@@ -1,0 +1,161 @@
+"""Functions that block: their threads, their client, and what they are told at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+
+import httpx
+import pytest
+
+from tests.engine.native_play import CHAT, EVENT_STREAM, LAST, event, play, until
+from tests.raw_server import json_response
+
+SAID: ContextVar[str] = ContextVar("said", default="")
+ANSWER = {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}
+
+
+async def fine(peer, _):
+    await peer.send(json_response(ANSWER))
+
+
+async def never(peer, _):
+    await peer.reader.read()
+
+
+def test_function_runs_in_a_thread_of_its_own_with_the_variables_of_its_case(tmp_path):
+    async def scene(told):
+        SAID.set("of the case")
+        loop_thread = threading.get_ident()
+
+        def function(number, *, word):
+            SAID.set("of the function")
+            assert threading.current_thread().daemon
+            return threading.get_ident(), number, word
+
+        ident, *given = await told.llm.run(function, 1, word="a")
+        assert given == [1, "a"]
+        assert ident != loop_thread
+        assert SAID.get() == "of the case"
+        assert await told.llm.run(SAID.get) == "of the case"
+
+    play(tmp_path, fine, scene)
+
+
+def test_as_many_functions_run_at_once_as_are_called(tmp_path):
+    async def scene(told):
+        all_there = threading.Barrier(50)
+        await asyncio.gather(*(told.llm.run(all_there.wait, 30) for _ in range(50)))
+
+    play(tmp_path, fine, scene)
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt()])
+def test_what_a_function_raises_is_raised_where_it_is_awaited(tmp_path, error):
+    async def scene(told):
+        def function():
+            raise error
+
+        with pytest.raises(type(error)) as raised:
+            await told.llm.run(function)
+        assert raised.value is error
+
+    play(tmp_path, fine, scene)
+
+
+def test_client_of_functions_asks_by_chat_and_by_http(tmp_path):
+    async def scene(told):
+        def function(llm):
+            client = llm.httpx_client(httpx)
+            with client:
+                said = client.post(CHAT, json=told.body()).json()
+            return llm.model, llm.chat("Hi", temperature=0).text, said
+
+        assert await told.llm.run(function, told.llm.sync) == ("m", "fine", ANSWER)
+        assert [one.outcome for one in told.llm.conversation.attempts] == ["ok", "ok"]
+
+    play(tmp_path, fine, scene)
+
+
+def test_stream_is_read_piece_by_piece_and_one_that_is_left_holds_no_seat(tmp_path):
+    goes_on = threading.Event()
+
+    async def answer(peer, _):
+        await peer.send(EVENT_STREAM + event("a"))
+        await until(goes_on.is_set)
+        await peer.send(event("b") + LAST)
+
+    async def scene(told):
+        def function(llm, *, leaves):
+            with llm.httpx_client(httpx).stream("POST", CHAT, json=told.body(stream=True)) as came:
+                pieces = came.iter_raw()
+                first = next(pieces)
+                if leaves:
+                    return first
+                goes_on.set()
+                return first + b"".join(pieces)
+
+        assert await told.llm.run(function, told.llm.sync, leaves=True) == event("a")
+        await told.free()
+        whole = await told.llm.run(function, told.llm.sync, leaves=False)
+        assert whole == event("a") + event("b") + LAST
+
+    play(tmp_path, answer, scene)
+
+
+@pytest.mark.parametrize("ends", ["the call", "the case"])
+def test_function_of_a_cancelled_case_is_told_when_it_asks(tmp_path, ends):
+    asks: threading.Event = threading.Event()
+    told_of: list[str] = []
+
+    async def scene(told):
+        def function(llm):
+            for _ in range(2):  # while a request is under way, and when the next one is made
+                try:
+                    asks.set()
+                    llm.chat("Hi")
+                except Exception:  # noqa: BLE001 - as agents do
+                    told_of.append("an error like another")
+                except asyncio.CancelledError:
+                    told_of.append("cancelled")
+            over.set()
+
+        over = threading.Event()
+        running = asyncio.ensure_future(told.llm.run(function, told.llm.sync))
+        await told.llm.run(asks.wait, 30)
+        await until(lambda: told.server.requests)
+        if ends == "the call":
+            running.cancel()
+        else:
+            await told.llm.close()
+        (ended,) = await asyncio.gather(running, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError) == (ends == "the call")
+        assert await told.llm.run(over.wait, 30)
+        assert told_of == ["cancelled", "cancelled"]
+        await told.free()
+        assert told.outcomes == ["cancelled"]
+
+    play(tmp_path, never, scene)
+
+
+def test_client_of_functions_refuses_the_loop_that_it_would_block(tmp_path):
+    async def scene(told):
+        with pytest.raises(RuntimeError, match=r"use it in a function that `await llm.run"):
+            told.llm.sync.chat("Hi")
+
+    play(tmp_path, fine, scene)
+
+
+def test_own_thread_asks_by_the_loop(tmp_path):
+    """The way that the documentation names for callbacks that have to be plain functions."""
+
+    async def scene(told):
+        loop = asyncio.get_running_loop()
+
+        def function():
+            return asyncio.run_coroutine_threadsafe(told.llm.chat("Hi"), loop).result().text
+
+        assert await told.llm.run(function) == "fine"
+
+    play(tmp_path, fine, scene)
