@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.exchanges import n_first
 
 if TYPE_CHECKING:
@@ -35,8 +39,14 @@ _BEGINNING_BYTES = 96
 """Kept of a text: longer than the beginning by which a secret is known, in any spelling."""
 _SECRET_BYTES = 4096
 """Kept of a text with a secret in it, which may go on: longer than all of it."""
+_EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[Any] | None = None
+    usage: dict[str, Any] | None = None
 
 
 class EventReader:
@@ -198,6 +208,26 @@ class MaskedEvents:
         shown = self._masked(stem + _CUT).removesuffix(_CUT)
         is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
         return shown if is_secret else shown + text[len(stem) :]
+
+
+def without_usage(events: bytes) -> bytes:
+    """Whole events of a chat without that which says only what it took.
+
+    Args:
+        events: One after the other, as they came.
+    """
+    if b'"usage"' not in events:
+        return events
+    return b"".join(one for one in _EVENT.findall(events) if not _is_usage(one))
+
+
+def _is_usage(event: bytes) -> bool:
+    reader = EventReader()
+    said = [*reader.feed(event), *reader.end()]
+    with suppress(*UNREADABLE):
+        chunk = msgspec.json.decode(said[0], type=_Chunk) if said else _Chunk()
+        return chunk.choices == [] and bool(chunk.usage)
+    return False
 
 
 def _without_half(text: bytes) -> bytes:
