@@ -40,6 +40,8 @@ _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
 """By which summaries count beside parameters; of the last ones a parameter of that name goes first.
 """
+LABEL = "label"
+"""The parameter of a gateway's cases that has what their client called them."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 
