@@ -54,13 +54,11 @@ _IDLE_S = 30.0
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
-_AWAY = HTTPStatus.SERVICE_UNAVAILABLE
 _KEPT = (
-    "the pool's limits let this request wait; its place is kept for the same request with the same "
-    "token",
+    "the limits let this request wait; its place is kept for the same request and token",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
-_ENDING = (_AWAY, "the gateway is ending", {"retry-after": str(_LATER_S)})
+_ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})
 # An SDK may put its API's version behind an address that ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
@@ -234,12 +232,13 @@ class Gateway:
 
     Attributes:
         n_heard: Requests that came, whatever became of them.
+        n_served: Those of them whose answers are not there, or not whole.
     """
 
     def __init__(
         self, listening: socket.socket | None = None, max_wait_s: float | None = None
     ) -> None:
-        self.n_heard = 0
+        self.n_heard = self.n_served = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
@@ -248,7 +247,6 @@ class Gateway:
         self._listener: asyncio.Server | None = None
         self._server: web.Server | None = None
         self._is_ending = False
-        self._n_served = 0
         self._idle = asyncio.Event()
 
     def open(self) -> str:
@@ -309,11 +307,6 @@ class Gateway:
         if self._doors.pop(door.token, None) is not None:
             door.close()
 
-    @property
-    def n_served(self) -> int:
-        """Requests that wait for the end of their answers."""
-        return self._n_served
-
     async def drain(self) -> None:
         """Send nothing more, and wait until what was sent is answered.
 
@@ -322,7 +315,7 @@ class Gateway:
         self._is_ending = True
         for door in self._doors.values():
             door.turn_away()
-        if self._n_served:
+        if self.n_served:
             await self._idle.wait()
 
     async def close(self) -> None:
@@ -348,7 +341,7 @@ class Gateway:
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
         self.n_heard += 1
-        self._n_served += 1
+        self.n_served += 1
         try:
             return await self._served(request)
         except Exception as error:  # a fault of ours is one sentence to who asked
@@ -357,8 +350,8 @@ class Gateway:
             said = f"the gateway failed: {type(error).__name__}"
             return _said(path, HTTPStatus.INTERNAL_SERVER_ERROR, said)
         finally:
-            self._n_served -= 1
-            if self._is_ending and not self._n_served:
+            self.n_served -= 1
+            if self._is_ending and not self.n_served:
                 self._idle.set()
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -407,7 +400,7 @@ class Gateway:
             if place.asked.pieces is None:
                 if not await _waited(place, hold_s):
                     door.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
-                    return _said(path, _AWAY if self._max_wait_s is None else 429, *_KEPT)
+                    return _said(path, 429 if self._max_wait_s else 503, *_KEPT)
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
@@ -503,16 +496,10 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
         await begun.write(_COMMENT)
 
 
-async def _failed(
-    begun: web.StreamResponse | None,
-    path: str,
-    status: int,
-    message: str,
-    headers: Mapping[str, str] = _RETRY_NOT,
-) -> web.StreamResponse:
+async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> web.StreamResponse:  # noqa: ANN401 - as of `_said`
     if begun is None:
-        return _said(path, status, message, headers)
-    return await _broken_off(begun, path, refusal(path, status, message))
+        return _said(path, *said)
+    return await _broken_off(begun, path, refusal(path, *said[:2]))
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:

@@ -95,12 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share the limits of the pool and of its providers, too, with the hosts of this run",
     )
     add_key_lock(parser)
-    parser.add_argument(
-        "command",
-        nargs="*",
-        metavar="COMMAND",
-        help="behind --: what to run, with the variables by which clients find the gateway",
-    )
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="what to run, behind --")
 
 
 def run(arguments: argparse.Namespace) -> int:

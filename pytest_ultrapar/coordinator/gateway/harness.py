@@ -8,41 +8,33 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections import ChainMap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-_NOT_RUN = 126
-_NOT_FOUND = 127
-_BY_SIGNAL = 128
 
-
-_FAMILIES: tuple[tuple[str, str, str, str], ...] = (
-    (
-        "/chat/completions",
-        "OPENAI_BASE_URL OPENAI_API_BASE LITELLM_PROXY_API_BASE",
+_FAMILIES = {
+    "/chat/completions": (
+        "OPENAI_BASE_URL OPENAI_API_BASE",
         "AZURE_OPENAI_ENDPOINT AZURE_API_BASE",
-        "OPENAI_API_KEY LITELLM_PROXY_API_KEY AZURE_OPENAI_API_KEY AZURE_API_KEY",
+        "OPENAI_API_KEY AZURE_OPENAI_API_KEY AZURE_API_KEY",
     ),
-    (
-        "/v1/messages",
+    "/v1/messages": (
         "",
         "ANTHROPIC_BASE_URL ANTHROPIC_API_BASE ANTHROPIC_API_URL",
         "ANTHROPIC_API_KEY",
     ),
-    (
-        ":generateContent",
+    ":generateContent": (
         "",
         "GOOGLE_GEMINI_BASE_URL GOOGLE_BASE_URL",
         "GEMINI_API_KEY GOOGLE_API_KEY GOOGLE_GENERATIVE_AI_API_KEY",
     ),
-)
+}
 """What clients of a provider ask, and the variables that they read: for the address with `/v1`, for
 the one without, and for the key. Those of its own SDK come first; others are LiteLLM's, LangChain's
 (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai's (`GOOGLE_BASE_URL`) and the AI SDK's."""
-_MISLEADING = ("OPENAI_API_HOST",)
-"""By which promptfoo goes before it looks at an address."""
 
 
 def variables(paths: Collection[str], address: str, token: str) -> list[dict[str, str]]:
@@ -60,23 +52,25 @@ def variables(paths: Collection[str], address: str, token: str) -> list[dict[str
             **dict.fromkeys(plain.split(), address),
             **dict.fromkeys(reversed(keys.split()), token),
         }
-        for path, versioned, plain, keys in _FAMILIES
+        for path, (versioned, plain, keys) in _FAMILIES.items()
         if any(path in one for one in paths)
     ]
 
 
-def environment(own: Mapping[str, str], told: Mapping[str, str], host: str) -> dict[str, str]:
+def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -> dict[str, str]:
     """The variables of a command: those of this process, with others for its clients.
 
     Args:
         own: Of this process.
-        told: Of the gateway.
+        told: Of the gateway, as of `variables`.
         host: Of its address, which no proxy knows.
     """
-    found = {name: value for name, value in own.items() if name not in _MISLEADING}
+    found = dict(own)
+    # By which promptfoo goes before it looks at an address.
+    found.pop("OPENAI_API_HOST", None)
     for name in ("NO_PROXY", "no_proxy"):
         found[name] = ",".join(filter(None, (own.get(name), host)))
-    return {**found, **told}
+    return dict(ChainMap(*told, found))
 
 
 def look_up(name: str) -> None:
@@ -92,7 +86,7 @@ def look_up(name: str) -> None:
 
 def code_of(error: OSError) -> int:
     """The exit code of a command that could not be run."""
-    return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN
+    return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 class Harness:
@@ -128,7 +122,7 @@ class Harness:
         if self._process.poll() is None:
             self._process.terminate()
         code = self._process.wait()
-        return code if code >= 0 else _BY_SIGNAL - code
+        return code if code >= 0 else 128 - code
 
 
 def _has_terminal() -> bool:

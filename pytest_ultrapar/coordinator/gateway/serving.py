@@ -13,7 +13,6 @@ from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -85,11 +84,9 @@ _WORKER = "main"
 _MOST_CLIENTS = 20_000
 _INTERRUPTED = 2
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_USUAL_PORT = "8080"
 _LAST_PORT = 65_535
 _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
-_LOOK_S = 0.05
 _SAID_S = 3
 """Trouble that is over sooner is not worth a line."""
 
@@ -134,7 +131,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
         )
         serving = Serving(pool, directory, listening, arguments, sharing)
-        before = {one: signal.getsignal(one) for one in _ENDS if _is_heeded(one)}
+        # Ignored by `nohup`, and in what a shell starts with `&`.
+        before = {one: was for one in _ENDS if (was := signal.getsignal(one)) != signal.SIG_IGN}
         for one in before:
             signal.signal(one, serving.interrupted)
         ctrl_c.install()
@@ -160,11 +158,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _is_heeded(number: int) -> bool:
-    """Whether a signal is not ignored, as by `nohup` or of what a shell starts with `&`."""
-    return signal.getsignal(number) is not signal.SIG_IGN
-
-
 def _token(name: str | None) -> str:
     if name is None:
         return ""
@@ -175,7 +168,7 @@ def _token(name: str | None) -> str:
 
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
-    port = _port(arguments.port or ("0" if arguments.command else _USUAL_PORT))
+    port = _port(arguments.port or ("0" if arguments.command else "8080"))
     host = arguments.host
     for option, seconds in (("max-wait", arguments.max_wait), ("timeout", arguments.timeout)):
         if seconds is not None and not seconds > 0:
@@ -358,8 +351,7 @@ class Serving:
         if not command:
             self._wait()
             return 0
-        told = {name: value for own in self._variables for name, value in own.items()}
-        everything = environment(os.environ, told, urlsplit(self._address).hostname or "")
+        everything = environment(os.environ, self._variables, self._arguments.host)
         try:
             self._harness = Harness(command, everything, self._over.set)
         except OSError as error:
@@ -386,7 +378,7 @@ class Serving:
         if self._gateway.n_served:
             write_line("what was sent is answered first; Ctrl-C again ends it")
         drained = self._begin_to_drain()
-        while drained is not None and not drained.done() and not self._over.wait(_LOOK_S):
+        while drained is not None and not drained.done() and not self._over.wait(0.05):
             pass
 
     def _begin_to_drain(self) -> Future[None] | None:
