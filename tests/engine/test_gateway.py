@@ -188,6 +188,24 @@ def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
     play(tmp_path, server, scene)
 
 
+def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
+    server = Server((EVENT_STREAM, event("Hel"), ...))
+
+    async def scene(told):
+        async with Outside(told).stream() as answer:
+            came = answer.aiter_raw()
+            assert await anext(came) == event("Hel")
+            await told.llm.close()
+            said = b""
+            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+                while True:
+                    said += await anext(came)
+        error = json.loads(said.removeprefix(b"data: "))["error"]
+        assert error["message"] == "the gateway, or the case that asks, has ended"
+
+    play(tmp_path, server, scene)
+
+
 def test_key_that_comes_in_pieces_is_masked_and_no_event_waits_for_the_next(tmp_path):
     first, echo = event("Hel"), event(f"your key is {TOKEN}")
     pieces = [echo[at : at + 7] for at in range(0, len(echo), 7)]

@@ -99,7 +99,7 @@ def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("script", "code"), [("kill -9 $$", 128 + signal.SIGKILL), ("kill $$", 128 + signal.SIGTERM)]
+    ("script", "code"), [("kill -9 $$", 128 + signal.SIGKILL), ("kill -2 $$", 128 + signal.SIGINT)]
 )
 def test_command_that_a_signal_ends_has_a_shells_code_and_silence_is_said(tmp_path, script, code):
     write_pool(tmp_path)

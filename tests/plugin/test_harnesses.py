@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -38,6 +39,10 @@ latency = { kind = "fixed", median_s = 0.2 }
 name = "m"
 instances = ["m"]
 persona = "echo"
+[[provider.model]]
+name = "gpt-4o"
+instances = ["gpt-4o"]
+persona = "echo"
 """
 STORM = """
 [[fault]]
@@ -58,6 +63,11 @@ per_key = { workers = 3 }
 [[provider.model]]
 name = "m"
 instances = ["m"]
+price_per_mtok_in = 1.0
+price_per_mtok_out = 2.0
+[[provider.model]]
+name = "gpt-4o"
+instances = ["gpt-4o"]
 price_per_mtok_in = 1.0
 price_per_mtok_out = 2.0
 """
@@ -115,10 +125,30 @@ class TestTheirs(ChatModelIntegrationTests):
     @property
     def chat_model_params(self): return {"model": "m"}
 """
+DEEPEVAL = """
+import json
+from deepeval import evaluate
+from deepeval.evaluate import AsyncConfig, DisplayConfig
+from deepeval.metrics import AnswerRelevancyMetric
+from deepeval.test_case import LLMTestCase
+
+cases = [LLMTestCase(input=f"word {n}", actual_output=f"said {n}") for n in range(20)]
+found = evaluate(
+    cases,
+    [AnswerRelevancyMetric(model="gpt-4o")],
+    async_config=AsyncConfig(max_concurrent=20),
+    display_config=DisplayConfig(show_indicator=False, print_results=False),
+)
+print(json.dumps(sorted(
+    [one.input, one.success, one.metrics_data[0].score, one.metrics_data[0].error]
+    for one in found.test_results
+)))
+"""
 LANGCHAIN_RUN = ("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "harness.py")
 PYTHONS = {
     "pydantic-ai": (("pydantic-ai-slim[openai]",), PYDANTIC_AI, ("harness.py",)),
     "inspect_ai": (("inspect_ai", "openai"), INSPECT, ("harness.py",)),
+    "deepeval": (("deepeval",), DEEPEVAL, ("harness.py",)),
     "langchain-tests": (("langchain-tests", "langchain-openai"), LANGCHAIN, LANGCHAIN_RUN),
 }
 
@@ -126,6 +156,8 @@ PYTHONS = {
 def prepared(folder: Path, name: str) -> list[str]:
     """The command of a harness, in an environment that is made for it below a folder."""
     if name == "openai for Node":
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed")
         folder.joinpath("harness.mjs").write_text(NODE, encoding="utf-8")
         install = ["npm", "install", "--no-audit", "--no-fund", "openai"]
         subprocess.run(install, cwd=folder, check=True, capture_output=True)
@@ -167,9 +199,14 @@ def figures(out: str) -> object:
 
 def asked(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     # Of pip's packages some warn at import.
-    own = {"PYTHONWARNINGS": "", "PYTEST_ADDOPTS": "", **variables}
+    own = {"PYTHONWARNINGS": "", "PYTEST_ADDOPTS": "", "DEEPEVAL_TELEMETRY_OPT_OUT": "YES"}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, **own}
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **own, **variables},
     )
 
 
