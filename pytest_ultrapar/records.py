@@ -46,6 +46,8 @@ LABEL, META = "label.", "meta."
 """How names of columns begin that `grade` and marks give."""
 ASYNC_TEST = "async test"
 """Tag of what an async test said, which stands where other episodes have a value."""
+ASKED_FOR = "label"
+"""The parameter of a gateway's cases that has what their client called them."""
 _REPETITION = re.compile(r"-r\d+-$")
 
 

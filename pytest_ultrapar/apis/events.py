@@ -35,6 +35,10 @@ _BEGINNING_BYTES = 96
 """Kept of a text: longer than the beginning by which a secret is known, in any spelling."""
 _SECRET_BYTES = 4096
 """Kept of a text with a secret in it, which may go on: longer than all of it."""
+_EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
+# In a text, a quote has a backslash before it.
+_NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')
+_TOOK = re.compile(rb'(?<!\\)"usage"\s*:\s*\{')
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 
@@ -198,6 +202,16 @@ class MaskedEvents:
         shown = self._masked(stem + _CUT).removesuffix(_CUT)
         is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
         return shown if is_secret else shown + text[len(stem) :]
+
+
+def without_usage(events: bytes) -> bytes:
+    """Whole events of a chat without that which says only what it took.
+
+    Args:
+        events: One after the other, as they came.
+    """
+    each = _EVENT.findall(events)
+    return b"".join(one for one in each if not (_NO_CHOICE.search(one) and _TOOK.search(one)))
 
 
 def _without_half(text: bytes) -> bytes:

@@ -161,12 +161,16 @@ class Handed:
 
 @dataclass(eq=False, repr=False)
 class Pump:
-    """A stream that the engine reads; whoever asked for it takes from here what has come."""
+    """A stream that the engine reads; whoever asked for it takes from here what has come.
+
+    The last argument takes out of whole events those that its reader did not ask for.
+    """
 
     _pieces: Pieces
     _task: asyncio.Task[Any]
     _events: MaskedEvents
     _shown: Callable[[str], str]
+    _wanted: Callable[[bytes], bytes] = bytes
 
     def __post_init__(self) -> None:
         self._task.add_done_callback(self._pieces.wake)
@@ -178,11 +182,11 @@ class Pump:
             InfraError: The stream broke.
         """
         while True:
-            if events := self._events.feed(self._pieces.take()):
+            if events := self._wanted(self._events.feed(self._pieces.take())):
                 return events
             if self._task.done():
                 self._task.result()
-                return self._events.end()
+                return self._wanted(self._events.end())
             await self._pieces.news()
 
     @property

@@ -3,7 +3,7 @@
 It asks as an SDK of the episode does, by `native`, so that limits, retries and attempts are the
 same. What is different here is who waits: a client with a time-out of its own, which knows nothing
 of the pool's line. So a stream gets comments while it waits, and who waits for a whole answer is
-sent away in time and keeps its place.
+sent away just before it would leave, and keeps its place.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pytest_ultrapar.engine import native_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
 from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
+from pytest_ultrapar.engine.patience import patience_s
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -37,11 +38,14 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 HOST = "127.0.0.1"
-MAX_WAIT_S = 60.0
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
-_BACK_S = 1.0
+_HELD = 0.98
+"""Of the time that a client waits: then it is sent away, before it would leave."""
+_BACK_S = 1
 """Who was sent away is told to come back so soon: what it waits for goes on meanwhile."""
+_LATER_S = 5
+"""When who asks a gateway that is ending is to try again: there may be another one then."""
 _LEFT_S = 10.0
 """For so long a client that has left may come back to its place, as SDKs do after a time-out. What
 has nobody when its turn comes is not sent."""
@@ -50,6 +54,11 @@ _IDLE_S = 30.0
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
+_KEPT = (
+    "the limits let this request wait; its place is kept for the same request and token",
+    {"retry-after": str(_BACK_S), "x-should-retry": "true"},
+)
+_ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})
 # An SDK may put its API's version behind an address that ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
@@ -109,7 +118,7 @@ class Door:
         self.name = name
         self.guest = guest
         self.fault: PromptRefused | BadRequestError | None = None
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], NativeRequest] = {}
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
@@ -130,7 +139,7 @@ class Door:
             self.fault = error
             raise
         task = asyncio.ensure_future(self.guest.answer(asked))
-        self.tasks.add(task)
+        self.tasks[task] = asked
         task.add_done_callback(self._over)
         return _Place(asked, task, key)
 
@@ -156,10 +165,16 @@ class Door:
         give_up(place)
 
     def _over(self, task: asyncio.Task[Handed]) -> None:
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         if not task.cancelled():
             # Its client may be gone for good.
             task.exception()
+
+    def turn_away(self) -> None:
+        """End what was not sent yet."""
+        for task, asked in self.tasks.items():
+            if not asked.progress.is_sent:
+                task.cancel()
 
     def close(self) -> None:
         """End what is under way."""
@@ -211,13 +226,19 @@ class Gateway:
 
     Args:
         listening: The socket that it serves; None takes any free port of the loopback.
-        max_wait_s: How long a client waits at most for its request to be sent, seconds; a stream
-            waits as long as it takes.
+        max_wait_s: After how many seconds a client whose request is not sent yet is sent away with
+            429; None: shortly before it would leave (`patience`), with 503. A stream waits as long
+            as it takes.
+
+    Attributes:
+        n_heard: Requests that came, whatever became of them.
+        n_served: Those of them whose answers are not there, or not whole.
     """
 
     def __init__(
-        self, listening: socket.socket | None = None, max_wait_s: float = MAX_WAIT_S
+        self, listening: socket.socket | None = None, max_wait_s: float | None = None
     ) -> None:
+        self.n_heard = self.n_served = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
@@ -225,6 +246,8 @@ class Gateway:
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
         self._server: web.Server | None = None
+        self._is_ending = False
+        self._idle = asyncio.Event()
 
     def open(self) -> str:
         """Listen, unless it does; returns the address, `http://HOST:PORT`.
@@ -284,8 +307,20 @@ class Gateway:
         if self._doors.pop(door.token, None) is not None:
             door.close()
 
+    async def drain(self) -> None:
+        """Send nothing more, and wait until what was sent is answered.
+
+        Who waits for its turn, and who comes, gets 503 or, as a stream, an event that says it.
+        """
+        self._is_ending = True
+        for door in self._doors.values():
+            door.turn_away()
+        if self.n_served:
+            await self._idle.wait()
+
     async def close(self) -> None:
         """End all requests and listen no more."""
+        self._is_ending = True
         if self._starting is None:
             return
         # Whatever kept it from serving: the rest is to be ended all the same.
@@ -305,6 +340,8 @@ class Gateway:
     # -- one request -------------------------------------------------------------------------------
 
     async def _handled(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.n_heard += 1
+        self.n_served += 1
         try:
             return await self._served(request)
         except Exception as error:  # a fault of ours is one sentence to who asked
@@ -312,6 +349,10 @@ class Gateway:
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
             return _said(path, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+        finally:
+            self.n_served -= 1
+            if self._is_ending and not self.n_served:
+                self._idle.set()
 
     async def _served(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {
@@ -326,12 +367,15 @@ class Gateway:
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
                 return _models(door)
             body = await _body(request)
+            if self._is_ending:
+                return _said(urlsplit(url).path, *_ENDING)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
-        return await self._answered(request, door, place, urlsplit(url).path)
+        hold_s = self._max_wait_s or _HELD * patience_s(headers)
+        return await self._answered(request, door, place, urlsplit(url).path, hold_s)
 
     def _door(self, url: str, headers: Mapping[str, str]) -> Door:
         """Whose request it is.
@@ -349,20 +393,14 @@ class Gateway:
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
     async def _answered(
-        self, request: web.BaseRequest, door: Door, place: _Place, path: str
+        self, request: web.BaseRequest, door: Door, place: _Place, path: str, hold_s: float
     ) -> web.StreamResponse:
         begun: web.StreamResponse | None = None
         try:
             if place.asked.pieces is None:
-                if not await self._waited(place):
-                    door.leave(place, for_s=self._max_wait_s + _LEFT_S, wanted=True)
-                    return _said(
-                        path,
-                        HTTPStatus.TOO_MANY_REQUESTS,
-                        "the pool's limits let this request wait; its place is kept for the same "
-                        "request with the same token",
-                        {"retry-after": f"{_BACK_S:.0f}", "x-should-retry": "true"},
-                    )
+                if not await _waited(place, hold_s):
+                    door.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
+                    return _said(path, 429 if self._max_wait_s else 503, *_KEPT)
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
@@ -375,24 +413,30 @@ class Gateway:
         try:
             handed = place.task.result()
         except asyncio.CancelledError:
+            if self._is_ending:
+                return await _failed(begun, path, *_ENDING)
             said = f"{door.name} has ended, and its requests with it"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
         except (UltraparError, RuntimeError, NobodyWaitsError) as error:
-            is_late = isinstance(error, InfraError) and error.kind == "timeout"
-            status = HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY
-            return await _failed(begun, path, status, str(error))
+            return await _failed(begun, path, _status(error), str(error))
         door.fault = handed.fault
         return await _handed_over(request, begun, path, handed)
 
-    async def _waited(self, place: _Place) -> bool:
-        """Wait for an answer; False: its request has waited too long for its turn."""
-        await asyncio.wait({place.task}, timeout=self._max_wait_s)
-        if not place.task.done() and not place.asked.progress.is_sent:
-            return False
-        await asyncio.wait({place.task})
-        return True
+
+async def _waited(place: _Place, hold_s: float) -> bool:
+    """Wait for an answer; False: its request has waited too long for its turn."""
+    await asyncio.wait({place.task}, timeout=hold_s)
+    if not place.task.done() and not place.asked.progress.is_sent:
+        return False
+    await asyncio.wait({place.task})
+    return True
+
+
+def _status(error: BaseException) -> HTTPStatus:
+    is_late = isinstance(error, InfraError) and error.kind == "timeout"
+    return HTTPStatus.GATEWAY_TIMEOUT if is_late else HTTPStatus.BAD_GATEWAY
 
 
 class _RefusedError(Exception):
@@ -452,12 +496,10 @@ async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamRespo
         await begun.write(_COMMENT)
 
 
-async def _failed(
-    begun: web.StreamResponse | None, path: str, status: int, message: str
-) -> web.StreamResponse:
+async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> web.StreamResponse:  # noqa: ANN401 - as of `_said`
     if begun is None:
-        return _said(path, status, message)
-    return await _broken_off(begun, path, refusal(path, status, message))
+        return _said(path, *said)
+    return await _broken_off(begun, path, refusal(path, *said[:2]))
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
@@ -484,10 +526,16 @@ async def _handed_over(
         while piece := await body.next():
             await response.write(piece)
         await response.write_eof()
-    except InfraError:
-        # Cut off as it was: a stream that ended in order would be taken for whole.
+    except (InfraError, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if response is None or (task is not None and task.cancelling()):
+            raise
+        said = str(error) or "the gateway, or the case that asks, has ended"
+        with suppress(ConnectionError):
+            await response.write(refusal_event(path, refusal(path, _status(error), said)))
+        # And cut off as it was: a stream that ended in order would be taken for whole.
         if request.transport is not None:
-            request.transport.abort()
+            request.transport.close()
     finally:
         body.close()
     assert response is not None

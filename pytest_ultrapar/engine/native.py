@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.apis.events import MaskedEvents
+from pytest_ultrapar.apis.events import MaskedEvents, without_usage
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.native_request import (
@@ -135,7 +135,8 @@ class NativeClient:
         task.add_done_callback(_over)
         if asked.pieces is not None:
             shown = self._sender.parts.shown
-            pump = Pump(asked.pieces, task, MaskedEvents(self._masked), shown)
+            wanted = without_usage if asked.asks_usage else bytes
+            pump = Pump(asked.pieces, task, MaskedEvents(self._masked), shown, wanted)
             try:
                 if await pump.begin():
                     headers = self._handed_on(asked.pieces.headers or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -40,8 +40,11 @@ _NOT_SENT = re.compile(
     # Who asks, whose account pays, and what is a connection's own business.
     r"authorization|cookie|(x-|x-goog-)?api-key|openai-(organization|project)|x-stainless-.*"
     r"|x-goog-(api-client|user-project)|user-agent|host|connection|keep-alive|te|trailer|upgrade"
-    r"|proxy-.*|transfer-encoding|content-length|accept-encoding"
+    r"|proxy-.*|transfer-encoding|content-length|accept-encoding|x-ultrapar-.*"
 )
+_OPTIONS, _USAGE = "stream_options", "include_usage"
+_LEAVES_USAGE = frozenset({"/chat/completions", "/completions"})
+"""Resources whose streams say what they took only to those who ask."""
 
 
 class Progress:
@@ -70,6 +73,8 @@ class NativeRequest:
         fields: Of the body, undecoded.
         asked: What it asks for.
         progress: How far it is, for whoever waits for its answer.
+        asks_usage: Whether we ask for what its stream took, which its client did not.
+        asker: What is known of who asks, where that is no episode's own client.
     """
 
     model: str
@@ -82,6 +87,8 @@ class NativeRequest:
     most: Most | None
     pieces: Pieces | None
     progress: Progress
+    asks_usage: bool = False
+    asker: dict[str, str] = field(default_factory=dict)
 
     @property
     def messages(self) -> Messages:
@@ -101,9 +108,13 @@ class NativeRequest:
         query = urlencode(self.query)
         if query:
             url += ("&" if "?" in url else "?") + query
-        fields = self.fields
+        fields = dict(self.fields)
         if "model" in fields:
-            fields = {**fields, "model": msgspec.Raw(msgspec.json.encode(endpoint.api_name))}
+            fields["model"] = msgspec.Raw(msgspec.json.encode(endpoint.api_name))
+        # Not of servers that do not know it, as the pool says.
+        if self.asks_usage and endpoint.parameters.get(_OPTIONS, _OPTIONS) is not None:
+            own = msgspec.json.decode(fields.get(_OPTIONS, b"null")) or {}
+            fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**own, _USAGE: True}))
         there = replace(
             endpoint,
             url=url,
@@ -200,6 +211,8 @@ def read_request(
         )
         raise BadRequestError(msg)
     is_stream = plain.get("stream") is True or ":stream" in path
+    options = plain.get(_OPTIONS) or {}
+    asks_usage = is_stream and path in _LEAVES_USAGE and isinstance(options, dict)
     asked = asked_of(plain)
     if path == "/embeddings":
         asked = msgspec.structs.replace(asked, bound=1)
@@ -222,6 +235,7 @@ def read_request(
         most,
         Pieces() if is_stream else None,
         Progress(),
+        asks_usage and not options.get(_USAGE),
     )
 
 

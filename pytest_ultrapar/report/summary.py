@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 MOST_LANES = 24
 """Lines of their own; the manifest has all lanes."""
 _MOST_NAMES = 5
+_MOST_LABELS = 10
 _LONGEST = 200
 _OUT = ": removed for the rest of the run"
 _LEFT = " is left: "
@@ -681,6 +682,10 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
         f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, by prices of "
         f"{visible(', '.join(cost.origins))}"
     )
+    if cost.by_label:
+        labels = sorted(cost.by_label.items(), key=lambda both: -both[1])
+        each = [f"{visible(label)} {money(amount, cost.currency)}" for label, amount in labels]
+        yield f"cost by label: {listed(each, _MOST_LABELS)}"
     if cost.n_unknown:
         named = ", ".join(map(visible, filter(None, cost.unpriced)))
         why = f"no price is known of {named}" if named else "their answers do not say all tokens"

@@ -168,10 +168,10 @@ class Prefetched:
             )
         if self.is_test:
             return None
-        if "self" in self.arguments or "cls" in self.arguments:
+        if "cls" in self.arguments:
             return (
-                f"{self.place}: argument 'self' of prefetched {self.name!r} is not allowed; "
-                "a prefetched function runs outside its item: define it at module level"
+                f"{self.place}: argument 'cls' of prefetched {self.name!r} is not allowed: let it "
+                "take `self`, an instance of the test's class that is the episode's own"
             )
         if self.across not in get_args(Across) or (self.after is None) is (
             ANSWERS in self.arguments
@@ -228,8 +228,9 @@ def prefetch(
     """Make a pytest fixture out of an async function that is prefetched, hundreds at once.
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
-    unparametrised, synchronous fixtures. Its return annotation says how the episode is stored.
-    Faults are reported when tests are collected, never when the module is imported.
+    unparametrised, synchronous fixtures; in a test class, `self`: an instance of its own. Its
+    return annotation says how the episode is stored. Faults are reported when tests are collected,
+    never when the module is imported.
 
     Args:
         function: What runs ahead.
@@ -270,8 +271,7 @@ def prefetch(
     )
     if "llm" in names:
         wanted["model"] = None
-    # In a class it is a method, which is refused at collection; until then pytest must be able to
-    # read its signature.
+    # In a class it is a method, whose signature pytest reads without its first parameter.
     itself = [name for name in names[:1] if name in {"self", "cls"}]
     take.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]

@@ -117,8 +117,8 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
     """Why a function that runs ahead cannot have this argument, and what to do."""
     if name in {"llm", "case", ANSWERS}:
         return None
-    if name == "self":
-        setup = getattr(getattr(item, "cls", None), "setup_method", None)
+    if name == "self" and (own := getattr(item, "cls", None)) is not None:
+        setup = getattr(own, "setup_method", None)
         why = "its class has setup_method, which pytest calls for one test at a time"
         return f"{why}: make in the test what that makes" if setup else None
     parameters = internals.parameters(item)

@@ -10,7 +10,7 @@ from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.store.timing import total_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.pool.money import ModelPrice
     from pytest_ultrapar.records import Attempt
@@ -28,6 +28,8 @@ class RunCost(msgspec.Struct, frozen=True):
             say how many tokens it took.
         unpriced: The models without a price among them.
         origins: Who says what the prices are.
+        by_label: The same for each label that clients of a gateway gave their requests; without
+            those that had none.
     """
 
     currency: str
@@ -36,6 +38,7 @@ class RunCost(msgspec.Struct, frozen=True):
     n_unknown: int
     unpriced: list[str]
     origins: list[str]
+    by_label: dict[str, float] = {}
 
 
 class Prices:
@@ -55,6 +58,7 @@ class Prices:
         self._listed = {(one.provider, one.model): one for one in manifest.prices}
         self._model_of = {(one.provider, one.instance): one.model for one in manifest.pool_lanes}
         self._units: dict[str, int] = {}
+        self._of_label: dict[str, int] = {}
         self._unknown: dict[str, int] = {}
         self._unpriced: dict[str, None] = {}
 
@@ -85,8 +89,8 @@ class Prices:
             whole += units or 0
         return whole
 
-    def add(self, attempts: Iterable[Attempt]) -> None:
-        """Count requests."""
+    def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
+        """Count requests, with the label that their client gave them, if any."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue
@@ -94,6 +98,8 @@ class Prices:
             units = self.of(attempt)
             if units is not None:
                 self._units[model] = self._units.get(model, 0) + units
+                if label:
+                    self._of_label[label] = self._of_label.get(label, 0) + units
             elif _may_cost(attempt) and not attempt.maybe_billed:
                 self._unknown[model] = self._unknown.get(model, 0) + 1
                 if self._price(attempt) is None:
@@ -106,10 +112,11 @@ class Prices:
         return RunCost(
             currency=self._currency,
             total=amount_of(sum(self._units.values())),
-            by_model={model: amount_of(units) for model, units in sorted(self._units.items())},
+            by_model=_amounts(self._units),
             n_unknown=sum(self._unknown.values()),
             unpriced=sorted(self._unpriced),
             origins=list(dict.fromkeys(one.origin for one in self._listed.values())),
+            by_label=_amounts(self._of_label),
         )
 
     def _model(self, attempt: Attempt) -> str:
@@ -118,6 +125,10 @@ class Prices:
 
     def _price(self, attempt: Attempt) -> ModelPrice | None:
         return self._listed.get((attempt.provider, self._model(attempt)))
+
+
+def _amounts(units: Mapping[str, int]) -> dict[str, float]:
+    return {name: amount_of(own) for name, own in sorted(units.items())}
 
 
 def _may_cost(attempt: Attempt) -> bool:

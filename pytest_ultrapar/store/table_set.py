@@ -21,6 +21,7 @@ from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.history import read_history
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
+    ASKED_FOR,
     NO_VALUE,
     Attempt,
     Case,
@@ -192,7 +193,8 @@ class TableSet:
                 self.replayed[each.replayed] += 1
             self.n_maybe_billed += each.maybe_billed
         self._n_attempts += len(attempts)
-        prices.add(attempts)
+        asked = case.params if case is not None and manifest.asked_by_others else {}
+        prices.add(attempts, str(asked.get(ASKED_FOR, "")))
         self.roles.add(attempts, prices)
         messages = self._messages(episode)
         n_characters = sum([len(text) for each in messages for text in _texts_of(each) if text])

@@ -175,9 +175,33 @@ def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
         async with client.stream() as answer:
             assert answer.headers["content-type"] == "text/event-stream"
             assert await read(answer) == event("Hel") + event("lo") + LAST
-        with pytest.raises(httpx.RemoteProtocolError):
-            async with client.stream() as answer:
-                await read(answer)
+        async with client.stream() as answer:
+            came = answer.aiter_raw()
+            said = b""
+            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+                while True:
+                    said += await anext(came)
+        *_, last = said.strip().split(b"\n\n")
+        error = json.loads(last.removeprefix(b"data: "))["error"]
+        assert error["message"] == "the stream ended before its end"
+
+    play(tmp_path, server, scene)
+
+
+def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
+    server = Server((EVENT_STREAM, event("Hel"), ...))
+
+    async def scene(told):
+        async with Outside(told).stream() as answer:
+            came = answer.aiter_raw()
+            assert await anext(came) == event("Hel")
+            await told.llm.close()
+            said = b""
+            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+                while True:
+                    said += await anext(came)
+        error = json.loads(said.removeprefix(b"data: "))["error"]
+        assert error["message"] == "the gateway, or the case that asks, has ended"
 
     play(tmp_path, server, scene)
 
@@ -293,6 +317,64 @@ def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
         assert users == ["first", "second", "third"]
 
     play(tmp_path, answer, scene, gateway=Gateway(max_wait_s=0.1))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-stainless-read-timeout": "0.2"},
+        {"X-Stainless-Timeout": "0.2", "user-agent": "OpenAI/JS"},
+    ],
+)
+def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
+    answer, may = hold()
+
+    async def scene(told):
+        client = Outside(told)
+        first = asyncio.create_task(client.ask(user="first"))
+        await until(lambda: told.server.requests)
+        client.headers |= headers
+        away = await client.ask(user="second")
+        assert (away.status_code, away.headers["retry-after"]) == (503, "1")
+        assert "its place is kept" in said(away)
+        may.set()
+        assert (await first).status_code == 200
+        await until(lambda: len(told.server.requests) > 1)
+        assert (await client.ask(user="second")).json()["id"] == "c-2"
+
+    play(tmp_path, answer, scene)
+
+
+def test_gateway_that_is_drained_ends_what_was_sent_and_sends_who_waits_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "_COMMENT_S", 0.05)
+    answer, may = hold()
+
+    async def last_of(client):
+        async with client.stream() as answer:
+            return json.loads((await read(answer)).strip().split(b"\n\ndata: ")[-1])
+
+    async def scene(told):
+        client = Outside(told)
+        gateway = told.llm._sender.parts.gateway
+        first = asyncio.create_task(client.ask(user="first"))
+        await until(lambda: told.server.requests)
+        waits = asyncio.create_task(client.ask(user="second"))
+        stream = asyncio.create_task(last_of(client))
+        await until(lambda: gateway.n_served == 3)
+        await asyncio.sleep(0.1)
+        drained = asyncio.create_task(gateway.drain())
+        away = await waits
+        assert (away.status_code, away.headers["retry-after"]) == (503, "5")
+        assert said(away) == (await stream)["error"]["message"] == "the gateway is ending"
+        late = await client.ask(user="third")
+        assert (late.status_code, said(late)) == (503, "the gateway is ending")
+        assert not drained.done()
+        may.set()
+        assert (await first).json()["id"] == "c-1"
+        await drained
+        assert len(told.server.requests) == 1
+
+    play(tmp_path, answer, scene)
 
 
 def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):

@@ -314,3 +314,47 @@ def test_fault_of_the_request_inside_of_a_stream_is_behind_what_an_sdk_raises(
         assert TOKEN not in str(found)
 
     play(tmp_path, server, scene)
+
+
+USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("asked", [{}, {"stream_options": {"include_usage": False, "x": 1}}])
+def test_what_a_stream_took_is_asked_for_and_kept_from_who_did_not_ask(tmp_path, asked):
+    first, last = event("Hello"), event(finish_reason="stop")
+    empty = b'data: {"choices": [], "prompt_filter_results": [], "usage": null}\n\n'
+    # As one piece, and with the last two events without the empty line that ends them.
+    server = Server((EVENT_STREAM, empty + first + last + USAGE + DONE[:-1]))
+
+    async def scene(told):
+        async with told.stream(**asked) as answer:
+            assert await read(answer) == empty + first + last + DONE[:-1]
+        (attempt,) = told.llm.conversation.attempts
+        assert (attempt.tokens_in, attempt.tokens_out) == (5, 2)
+        sent = json.loads(told.server.requests[0].body)["stream_options"]
+        assert sent == {**asked.get("stream_options", {}), "include_usage": True}
+
+    play(tmp_path, server, scene)
+
+
+def test_what_a_stream_took_is_handed_to_who_asked_for_it(tmp_path):
+    whole = event("Hello") + event(finish_reason="stop") + USAGE + DONE
+    server = Server((EVENT_STREAM, whole))
+
+    async def scene(told):
+        async with told.stream(stream_options={"include_usage": True}) as answer:
+            assert await read(answer) == whole
+
+    play(tmp_path, server, scene)
+
+
+def test_server_that_does_not_know_the_option_is_not_asked_what_a_stream_took(tmp_path):
+    server = Server((EVENT_STREAM, event("Hello"), LAST))
+
+    async def scene(told):
+        async with told.stream() as answer:
+            await read(answer)
+        assert "stream_options" not in json.loads(told.server.requests[0].body)
+
+    play(tmp_path, server, scene, provider="parameters = { stream_options = false }")

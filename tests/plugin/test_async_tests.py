@@ -231,6 +231,40 @@ async def test_both(llm):
         assert "AssertionError: assert 'yes' == 'no'" in result.stdout.str()
 
 
+METHODS = """
+import pytest
+from pytest_ultrapar import prefetch
+
+class Shared:
+    word = "one"
+
+    @prefetch
+    async def answer(self, llm, prompt) -> str:
+        return (await llm.chat(f"say {self.word} {prompt}")).text
+
+    @pytest.mark.parametrize("prompt", ["x", "y"])
+    def test_long(self, answer, prompt):
+        assert answer == f"{self.word} {prompt}"
+
+    async def test_short(self, llm, grade):
+        grade((await llm.chat(f"say {self.word}")).text == self.word)
+
+class TestFirst(Shared): pass
+
+class TestSecond(Shared):
+    word = "two"
+"""
+
+
+def test_methods_are_cases_in_both_forms_and_of_each_class_that_has_them(project):
+    write(project, METHODS)
+    said_by(project.run("-n0"), 0)
+    words = ("one", "two")
+    asked = [f"say {word}{more}" for word in words for more in ("", " x", " y")]
+    assert sorted(project.server.prompts) == sorted(asked)
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 6
+
+
 SCOPE = ("-oasyncio_default_fixture_loop_scope=function",)
 """Which pytest-asyncio warns without."""
 OTHERS = """

@@ -148,11 +148,23 @@ OTHER_FAULTS = {
         """
 class TestGroup:
     @prefetch
+    async def made(cls, llm) -> str: ...
+
+    def test_it(self, made): pass
+""",
+        "argument 'cls' of prefetched 'made' is not allowed: let it take `self`",
+    ),
+    "method of a class that is set up for each": (
+        """
+class TestGroup:
+    def setup_method(self): ...
+
+    @prefetch
     async def made(self, llm) -> str: ...
 
     def test_it(self, made): pass
 """,
-        "argument 'self' of prefetched 'made' is not allowed",
+        "argument 'self' of prefetched 'made' is not allowed: its class has setup_method, which ",
     ),
     "indirect": (
         """

@@ -23,13 +23,17 @@ request down as a case of a run, with tables and summary at its end.
     export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
     export OPENAI_API_KEY=...            # the token that the gateway prints at its start
 
-Who waits longer than --max-wait for a request to be sent gets a 429 with Retry-After, and keeps its
-place for the same request; streams wait as long as it takes.
+Or have it run a command with these variables, and what else clients read, and end with it:
 
-Exit code 0 at its end; 4 when the pool or an option cannot be used, a key is not set, or the port
-is in use.
+    ultrapar gateway --pool pool.toml -- inspect eval task.py --model openai/m
+
+A request waits for the limits as long as its client does. The first Ctrl-C ends what was sent, and
+answers what waits with 503.
+
+Exit code 0 at its end, or that of the command (127: it was not found, 126: it cannot be run, 128
+and its number where a signal ended it); 4 when the pool or an option cannot be used, a key is not
+set, or the port is in use.
 """
-_PORT = "8080"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
     parser.add_argument(
         "--port",
-        default=_PORT,
-        help="port to listen on (default: %(default)s); 0 takes any free one",
+        help="port to listen on (default: 8080, with a COMMAND any free one); 0 takes any free one",
     )
     parser.add_argument(
         "--host",
@@ -55,10 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-wait",
         type=float,
-        default=60.0,
         metavar="SECONDS",
-        help="how long a request may wait to be sent before its client is told to come back; less "
-        "than the clients' time-out (default: %(default)s)",
+        help="answer 429 to who has waited so long for a request to be sent, and keep its place "
+        "(default: hold it as long as its client waits)",
     )
     parser.add_argument(
         "--timeout",
@@ -93,10 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share the limits of the pool and of its providers, too, with the hosts of this run",
     )
     add_key_lock(parser)
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="what to run, behind --")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, then write tables and summary.
+    """Serve until Ctrl-C or the command's end, then write tables and summary.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.

@@ -7,13 +7,14 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from pytest_ultrapar.apis.failure import beginning
 from pytest_ultrapar.apis.sanitise import UNREADABLE
 from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
 from pytest_ultrapar.engine.endpoints import Endpoint, resource_asked
@@ -22,18 +23,22 @@ from pytest_ultrapar.engine.native import KEPT_TOKENS
 from pytest_ultrapar.engine.native_request import not_served, read_request
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError
-from pytest_ultrapar.records import Case, EpisodeEnded, Grade, by_key
+from pytest_ultrapar.records import ASKED_FOR, Case, EpisodeEnded, Grade, Scalar, by_key
+from pytest_ultrapar.store.journal import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.answers import Handed
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.native_request import NativeRequest
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "its client left before its answer was there"
+_LEFT = "its client left, or was sent away, before its answer was there"
+_MOST = 80
+"""Characters kept of what a client says of itself."""
 
 
 class _Model(msgspec.Struct):
@@ -50,6 +55,7 @@ class Everyone:
         run_id: Makes the ids of cases those of this run.
         plan: Takes each case, one per request that was let in, before it is submitted.
         submit: Has the engine run a case.
+        shown: Makes one line, without secrets, of what clients say.
         models: The pool's names of its models.
     """
 
@@ -58,6 +64,7 @@ class Everyone:
     run_id: str
     plan: Callable[[Case], object]
     submit: Callable[[list[Work]], object]
+    shown: Callable[[str], str]
 
     def __post_init__(self) -> None:
         """Let nobody in yet."""
@@ -77,7 +84,7 @@ class Everyone:
             # Before anything is said of a body, which belongs to another resource or is none.
             raise not_served(method, path, {one for lane in lanes for one in lane.api.serves})
         model = self._model(path, body)
-        return read_request(
+        request = read_request(
             method,
             url,
             headers,
@@ -87,6 +94,16 @@ class Everyone:
             tokens=self.tokens,
             kept=lambda _: KEPT_TOKENS,
         )
+        said = {
+            ASKED_FOR: headers.get("x-ultrapar-label", ""),
+            "client": headers.get("user-agent", ""),
+            "path": request.path,
+            "prompt": _prompt(request.messages),
+        }
+        return replace(request, asker={name: self._line(text) for name, text in said.items()})
+
+    def _line(self, text: str) -> str:
+        return self.shown(without_surrogates(beginning(text)))[:_MOST]
 
     def _model(self, path: str, body: bytes) -> str:
         named = _NAMED.search(path)
@@ -119,10 +136,21 @@ class Everyone:
         n = next(self._numbers)
         model = asked.model
         digest = hashlib.sha256(f"{self.run_id} {n}".encode()).hexdigest()
-        nodeid = f"{SUITE}::request[{model}-{n}]"
-        case = Case(n, digest[:16], nodeid, SUITE, model, 0, {"request": n}, int(digest[16:31], 16))
+        names = filter(None, (model, asked.asker.get(ASKED_FOR), str(n)))
+        nodeid = f"{SUITE}::request[{'-'.join(names)}]"
+        params: dict[str, Scalar] = {"request": n, **asked.asker}
+        case = Case(n, digest[:16], nodeid, SUITE, model, 0, params, int(digest[16:31], 16))
         self.plan(case)
         return case
+
+
+def _prompt(messages: Messages) -> str:
+    """The words of the first message that is no instruction."""
+    said = next((one for one in messages if one.get("role") not in {"system", "developer"}), {})
+    content = said.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return " ".join(text for text in texts if isinstance(text, str))
 
 
 async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,10 +22,18 @@ from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
+from pytest_ultrapar.coordinator.gateway.harness import (
+    Harness,
+    code_of,
+    environment,
+    look_up,
+    variables,
+)
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
+from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
@@ -60,6 +69,8 @@ if TYPE_CHECKING:
     import argparse
     import socket
     from collections.abc import Sequence
+    from concurrent.futures import Future
+    from types import FrameType
 
     from pytest_ultrapar.broker.port import BrokerPort
     from pytest_ultrapar.broker.protocol import BrokerStatus
@@ -72,6 +83,7 @@ if TYPE_CHECKING:
 _WORKER = "main"
 _MOST_CLIENTS = 20_000
 _INTERRUPTED = 2
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_PORT = 65_535
 _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
@@ -80,12 +92,31 @@ _SAID_S = 3
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM; a second Ctrl-C, while tables are made, ends it at once.
+    """Serve until Ctrl-C, SIGTERM, SIGHUP or the end of the command, which gets these signals.
+
+    A second Ctrl-C ends what was sent, one while tables are made everything at once.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
         ResultsError: The run cannot be written.
     """
+    if not arguments.command:
+        return _serve(arguments)
+    # Stdout is the command's.
+    with redirect_stdout(sys.stderr):
+        try:
+            look_up(arguments.command[0])
+        except OSError as error:
+            return _not_run(arguments.command, error)
+        return _serve(arguments)
+
+
+def _not_run(command: Sequence[str], error: OSError) -> int:
+    write_line(f"ultrapar gateway: error: {command[0]}: {error.strerror}")
+    return code_of(error)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
     pool = load_pool(Path(arguments.pool), environ=os.environ, overrides=Overrides())
     if pool.price_book is not None or pool.has_budget:
         pool = with_book_prices(pool)
@@ -100,15 +131,20 @@ def serve(arguments: argparse.Namespace) -> int:
             arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
         )
         serving = Serving(pool, directory, listening, arguments, sharing)
+        # Ignored by `nohup`, and in what a shell starts with `&`.
+        before = {one: was for one in _ENDS if (was := signal.getsignal(one)) != signal.SIG_IGN}
+        for one in before:
+            signal.signal(one, serving.interrupted)
         ctrl_c.install()
-        # A service manager's word for the same.
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        code = 0
         try:
             serving.begin(token)
             try:
-                serving.wait()
+                code = serving.run()
             except KeyboardInterrupt:
                 write_line("\nultrapar gateway: ending")
+                with suppress(KeyboardInterrupt):
+                    serving.drain()
             ctrl_c.note_ending()
             serving.end()
         except KeyboardInterrupt:
@@ -117,8 +153,9 @@ def serve(arguments: argparse.Namespace) -> int:
             ctrl_c.note_ending()
             serving.close()
             ctrl_c.remove()
-            signal.signal(signal.SIGTERM, before)
-    return 0
+            for one, handler in before.items():
+                signal.signal(one, handler)
+    return code
 
 
 def _token(name: str | None) -> str:
@@ -131,9 +168,10 @@ def _token(name: str | None) -> str:
 
 
 def _listening(arguments: argparse.Namespace) -> socket.socket:
-    host, port = arguments.host, _port(arguments.port)
+    port = _port(arguments.port or ("0" if arguments.command else "8080"))
+    host = arguments.host
     for option, seconds in (("max-wait", arguments.max_wait), ("timeout", arguments.timeout)):
-        if not seconds > 0:
+        if seconds is not None and not seconds > 0:
             refuse(f"--{option} must be above 0 (got {seconds:g})")
     if not host.strip():
         refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
@@ -200,8 +238,11 @@ class Serving:
         self._port: LocalBroker | None = None
         self._lost: BaseException | None = None
         self._over = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._token = self._address = ""
         self._is_token_new = False
+        self._harness: Harness | None = None
+        self._variables: list[dict[str, str]] = []
 
     def begin(self, token: str) -> None:
         """Take the keys and start to serve.
@@ -259,6 +300,7 @@ class Serving:
             self._directory.run_id,
             self._cases.add,
             engine.submit,
+            settings.shown,
         )
         self._token = self._gateway.admit(everyone, "the gateway", token).token
         self._write_plan([])
@@ -268,12 +310,14 @@ class Serving:
         # Requests of clients wait in the socket until the broker is there.
         engine.submit([])
         self._is_token_new = not token
+        paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
+        self._variables = variables(paths, self._address, self._token)
 
     async def _connect(self) -> BrokerPort:
         settings = self._services.broker_settings(
             self._arguments.timeout, Options.wait_for_servers_s.default
         )
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._port = LocalBroker(settings, MonotonicClock(), loop, worker=_WORKER)
         await self._port.assign(Assignment())
         self._address = self._gateway.open()
@@ -287,15 +331,63 @@ class Serving:
             write_line(line)
         if self._sharing is not None:
             write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
-        write_line(f"OPENAI_BASE_URL={self._address}/v1")
-        if self._is_token_new:
-            write_line(f"OPENAI_API_KEY={self._token}")
+        if self._arguments.command:
+            return
+        for own in self._variables:
+            (name, address), *_, (key, token) = own.items()
+            write_line(f"{name}={address}")
+            if self._is_token_new:
+                write_line(f"{key}={token}")
         write_line("Ctrl-C ends it and writes the tables")
 
-    def wait(self) -> None:
-        """Say where, and serve until the engine ends, which it does only if something is wrong."""
+    def run(self) -> int:
+        """Say where, and serve until the command ends; without one, until the engine does.
+
+        Which it does only if something is wrong. Returns the exit code of the command.
+        """
         if self._lost is None:
             self._announce()
+        command = self._arguments.command
+        if not command:
+            self._wait()
+            return 0
+        everything = environment(os.environ, self._variables, self._arguments.host)
+        try:
+            self._harness = Harness(command, everything, self._over.set)
+        except OSError as error:
+            return _not_run(command, error)
+        self._wait()
+        code = self._harness.end()
+        if not self._gateway.n_heard:
+            names = " and ".join(next(iter(own)) for own in self._variables)
+            write_line(
+                f"no request came to the gateway: {command[0]} and what it started do not read "
+                f"{names}; tell its clients the address and the key in their own way"
+            )
+        return code
+
+    def interrupted(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal that ends it: the command's business while there is one."""
+        if self._harness is None:
+            signal.default_int_handler(number, frame)
+        self._harness.pass_on(number)
+        self._begin_to_drain()
+
+    def drain(self) -> None:
+        """Send nothing more, and wait until what was sent is answered."""
+        if self._gateway.n_served:
+            write_line("what was sent is answered first; Ctrl-C again ends it")
+        drained = self._begin_to_drain()
+        while drained is not None and not drained.done() and not self._over.wait(0.05):
+            pass
+
+    def _begin_to_drain(self) -> Future[None] | None:
+        if self._loop is None or self._loop.is_closed():
+            return None
+        drain = self._gateway.drain()
+        return engine_context().run(asyncio.run_coroutine_threadsafe, drain, self._loop)
+
+    def _wait(self) -> None:
         troubled_s = 0
         noted: set[str] = set()
         while not self._over.wait(1.0):

@@ -1,0 +1,34 @@
+"""How long a client waits for its answer: as it says, or as clients of its kind do."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USUAL_S = 600.0
+"""What SDKs of OpenAI and Anthropic wait; most others wait longer, or for ever."""
+_FETCH_S = 300.0
+_TOLD = ("x-stainless-read-timeout", "x-stainless-timeout", "x-server-timeout")
+"""Where SDKs of OpenAI and Anthropic (for Python, for others) and of Google say it, in seconds."""
+_ENDS_SOONER = re.compile(r"aiohttp/|\b(?:node|undici|ai-sdk|promptfoo)\b|/JS\b", re.IGNORECASE)
+"""Those whose HTTP library ends a request after `_FETCH_S`, whatever they wish: aiohttp, and
+`fetch` of Node, which waits no longer for the headers of an answer."""
+
+
+def patience_s(headers: Mapping[str, str]) -> float:
+    """Seconds that a client waits for an answer, > 0.
+
+    Args:
+        headers: Of its request, with lower-case names.
+    """
+    least = _FETCH_S if _ENDS_SOONER.search(headers.get("user-agent", "")) else USUAL_S
+    for name in _TOLD:
+        with suppress(ValueError):
+            told_s = float(headers.get(name, ""))
+            if 0 < told_s < float("inf"):
+                return min(told_s, _FETCH_S) if least == _FETCH_S else told_s
+    return least

@@ -1,0 +1,291 @@
+"""`ultrapar gateway -- COMMAND`: what the command is told, and how both end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pytest_ultrapar.cli import main
+from pytest_ultrapar.coordinator.gateway import serving
+from tests.engine.test_gateway_command import POOL, body, serve, session
+
+PRICES = "price_per_mtok_in = 10.0\nprice_per_mtok_out = 20.0\n"
+PRICED = POOL.replace('persona = "echo"\n', f'persona = "echo"\n{PRICES}')
+ASKS = """
+import json, os, sys, urllib.request
+base, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+for n, label in enumerate(["first", "second", "second"]):
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"word {n}"}]
+    headers = {"authorization": f"Bearer {key}", "x-ultrapar-label": label, "user-agent": "Own/1"}
+    body = {"model": "other", "messages": said, "stream": n == 2}
+    request = urllib.request.Request(f"{base}/chat/completions", json.dumps(body).encode(), headers)
+    print(urllib.request.urlopen(request).read().decode())
+sys.exit(7)
+"""
+
+
+def write_pool(folder: Path, pool: str = POOL) -> None:
+    folder.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+
+
+def command(*words: str) -> list[str]:
+    start = [sys.executable, "-m", "pytest_ultrapar.cli", "gateway", "--pool", "pool.toml"]
+    return [*start, "--", *words]
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), cwd=folder, capture_output=True, text=True, check=False)
+
+
+def results(folder: Path) -> list[dict[str, object]]:
+    return pq.read_table(folder / ".ultrapar" / "latest" / "results.parquet").to_pylist()
+
+
+@pytest.mark.slow
+def test_command_asks_and_its_code_and_who_asked_are_told(tmp_path):
+    write_pool(tmp_path, PRICED)
+    done = run(tmp_path, sys.executable, "-c", ASKS)
+    assert done.returncode == 7
+    assert "echo: word 0" in done.stdout
+    # The client did not ask for the stream's usage, and it is in the tables.
+    assert '"usage":{' not in done.stdout.split("data: ", 1)[1]
+    assert "ultrapar" not in done.stdout
+    assert "3 cases: 3 solved" in done.stderr
+    assert "cost by label: second 0.000" in done.stderr
+    rows = results(tmp_path)
+    assert [row["param.label"] for row in rows] == ["first", "second", "second"]
+    assert {(row["param.client"], row["param.path"]) for row in rows} == {
+        ("Own/1", "/chat/completions")
+    }
+    assert [row["param.prompt"] for row in rows] == ["word 0", "word 1", "word 2"]
+    assert rows[2]["cost"] == rows[1]["cost"] > 0
+    shown = [sys.executable, "-m", "pytest_ultrapar.cli", "show", "latest", "m-second"]
+    assert (
+        b"other-second-1"
+        in subprocess.run(shown[:-1], cwd=tmp_path, capture_output=True, check=True).stdout
+    )
+
+
+@pytest.mark.slow
+def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
+    """What no answer says would be counted at its most, and few would be let through."""
+    write_pool(tmp_path, PRICED.replace("[[provider]]", "[pool]\nbudget = 0.05\n[[provider]]", 1))
+
+    async def harness(url):
+        async with session(url) as client:
+            asked = [
+                client.post("/chat/completions", json=body(n, model="other", stream=True))
+                for n in range(40)
+            ]
+            return await asyncio.gather(*asked)
+
+    with serve(tmp_path, pool=(tmp_path / "pool.toml").read_text(encoding="utf-8")) as served:
+        answers = asyncio.run(harness(served.url))
+        said = served.end()
+    assert {one.status_code for one in answers} == {200}
+    assert "40 cases: 40 solved" in said
+    assert "is not known" not in said
+    # Words count as tokens, and each is streamed and billed.
+    assert sum(row["cost"] for row in results(tmp_path)) == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "code"), [("kill -9 $$", 128 + signal.SIGKILL), ("kill -2 $$", 128 + signal.SIGINT)]
+)
+def test_command_that_a_signal_ends_has_a_shells_code_and_silence_is_said(tmp_path, script, code):
+    write_pool(tmp_path)
+    done = run(tmp_path, "sh", "-c", script)
+    assert done.returncode == code
+    assert "no request came to the gateway: sh and what it started do not read" in done.stderr
+    assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
+
+
+@pytest.mark.slow
+def test_file_that_is_no_program_is_126_and_tables_are_written(tmp_path):
+    write_pool(tmp_path)
+    tool = tmp_path / "tool"
+    tool.write_bytes(b"\x7f no program")
+    tool.chmod(0o755)
+    done = run(tmp_path, str(tool))
+    assert done.returncode == 126
+    assert f"ultrapar gateway: error: {tool}: Exec format error" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("no-such-command", 127), ("./pool.toml", 126)])
+def test_command_that_cannot_be_run_begins_nothing(tmp_path, monkeypatch, capsys, name, code):
+    monkeypatch.chdir(tmp_path)
+    write_pool(tmp_path)
+    assert main(["gateway", "--pool", "pool.toml", "--", name, "--model", "m"]) == code
+    said = capsys.readouterr()
+    assert said.err.startswith(f"ultrapar gateway: error: {name}: ")
+    assert (len(said.err.splitlines()), said.out) == (1, "")
+    assert not tmp_path.joinpath(".ultrapar").exists()
+
+
+def test_port_in_use_is_4_and_the_command_is_not_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_pool(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = ["--port", str(taken.getsockname()[1])]
+        assert main(["gateway", "--pool", "pool.toml", *port, "--", "touch", "run"]) == 4
+    assert "Address already in use" in capsys.readouterr().err
+    assert not tmp_path.joinpath("run").exists()
+
+
+HEEDS = """
+import signal, sys, time
+def end(number, _):
+    print(signal.Signals(number).name, flush=True)
+    sys.exit(3)
+for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(one, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_the_commands(tmp_path, number):
+    write_pool(tmp_path)
+    with subprocess.Popen(
+        command(sys.executable, "-c", HEEDS),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Else a terminal of the tests might be its own.
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, said = process.communicate(timeout=60)
+    assert (out, process.returncode) == (f"{number.name}\n", 3)
+    assert "results in " in said
+
+
+@pytest.mark.slow
+def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path):
+    """The terminal sends it to both; passed on, it would interrupt how the command ends."""
+    write_pool(tmp_path)
+    script = HEEDS.replace("sys.exit(3)", "seen.append(number)").replace(
+        "time.sleep(60)", "time.sleep(1.5)\nprint(len(seen))\nsys.exit(3)"
+    )
+    script = "seen = []\n" + script
+    parent, child = os.openpty()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.close(parent)
+        for stream in range(3):
+            os.dup2(child, stream)
+        terminal = os.open(os.ttyname(child), os.O_RDWR)
+        os.close(terminal)
+        os.chdir(tmp_path)
+        os.execv(sys.executable, command(sys.executable, "-c", script))
+    os.close(child)
+    said = b""
+    while b"ready" not in said:
+        said += os.read(parent, 1000)
+    os.write(parent, b"\x03")
+    with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012 - after some of it
+        while True:
+            said += os.read(parent, 1000)
+    os.close(parent)
+    _, status = os.waitpid(pid, 0)
+    assert b"SIGINT\r\n" in said
+    assert b"\r\n1\r\n" in said
+    assert os.waitstatus_to_exitcode(status) == 3
+
+
+SLOW = POOL.replace("workers = 5, qps = 20", "workers = 1").replace("0.05", "2.0")
+
+
+@pytest.mark.slow
+def test_ctrl_c_lets_what_was_sent_end_and_sends_away_what_waits(tmp_path):
+    async def harness(served):
+        async with session(served.url) as client:
+            asked = [
+                asyncio.create_task(client.post("/chat/completions", json=body(n, **more)))
+                for n, more in enumerate([{}, {}, {"stream": True}])
+            ]
+            directory = tmp_path / ".ultrapar" / "latest"
+            while b'"type":"started"' not in b"".join(  # noqa: ASYNC110 - it is a process's
+                one.read_bytes() for one in directory.glob("journal/*")
+            ):
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
+            served.process.send_signal(signal.SIGINT)
+            return await asyncio.gather(*asked)
+
+    with serve(tmp_path, pool=SLOW) as served:
+        answers = asyncio.run(harness(served))
+        said, _ = served.process.communicate(timeout=60)
+    answers.sort(key=lambda one: one.status_code)
+    assert [one.status_code for one in answers] == [200, 503, 503], [one.text for one in answers]
+    assert answers[1].headers["retry-after"] == "5"
+    assert answers[1].json()["error"]["message"] == "the gateway is ending"
+    assert "what was sent is answered first; Ctrl-C again ends it" in said
+    assert served.process.returncode == 0
+    assert "1 solved" in said
+
+
+@pytest.mark.slow  # a Ctrl-C is a second one after a second
+def test_second_ctrl_c_ends_what_was_sent(tmp_path):
+    async def harness(served):
+        async with session(served.url) as client:
+            asked = asyncio.create_task(client.post("/chat/completions", json=body(0)))
+            await asyncio.sleep(0.5)
+            served.process.send_signal(signal.SIGINT)
+            await asyncio.sleep(1.3)
+            served.process.send_signal(signal.SIGINT)
+            return await asked
+
+    with serve(tmp_path, pool=SLOW.replace("2.0", "600.0")) as served:
+        answer = asyncio.run(harness(served))
+        served.process.communicate(timeout=60)
+    assert answer.status_code in {502, 503}
+    assert served.process.returncode == 0
+
+
+ANTHROPIC = """
+schema = 1
+[[provider]]
+name = "claude"
+api = "anthropic"
+base_url = "http://127.0.0.1:9"
+keys = [{ name = "key0", env = "OWN_KEY" }]
+per_key = { workers = 1 }
+[[provider.model]]
+name = "m"
+instances = ["m-1"]
+"""
+
+
+def test_pool_of_anthropics_says_its_own_variables(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OWN_KEY", "sk-own-canary-1234")
+    write_pool(tmp_path, ANTHROPIC)
+    said = []
+
+    def say(line):
+        said.append(line)
+        if line.startswith("Ctrl-C"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "write_line", say)
+    assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
+    names = [line.partition("=")[0] for line in said if "=" in line and " " not in line]
+    assert names == ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"]
+    (address,) = [line for line in said if line.startswith("ANTHROPIC_BASE_URL=")]
+    assert not address.endswith("/v1")

@@ -1,0 +1,57 @@
+"""What a command of `ultrapar gateway` is told, and what is said of one that cannot be run."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ultrapar.coordinator.gateway.harness import (
+    code_of,
+    environment,
+    look_up,
+    variables,
+)
+
+ADDRESS = "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "key"),
+    [
+        ("/chat/completions", ("OPENAI_BASE_URL", f"{ADDRESS}/v1"), "OPENAI_API_KEY"),
+        ("/v1/messages", ("ANTHROPIC_BASE_URL", ADDRESS), "ANTHROPIC_API_KEY"),
+        (
+            "/v1beta/models/{model}:generateContent",
+            ("GOOGLE_GEMINI_BASE_URL", ADDRESS),
+            "GEMINI_API_KEY",
+        ),
+    ],
+)
+def test_clients_of_what_the_pool_serves_are_told_and_no_others(path, first, key):
+    (own,) = variables([path], ADDRESS, "token")
+    pairs = [*own.items()]
+    assert (pairs[0], pairs[-1]) == (first, (key, "token"))
+    assert set(own.values()) <= {ADDRESS, f"{ADDRESS}/v1", "token"}
+
+
+def test_command_has_the_variables_of_this_process_but_none_that_lead_elsewhere():
+    own = {"PATH": "/bin", "OPENAI_API_KEY": "sk-own", "OPENAI_API_HOST": "x", "NO_PROXY": "a.b"}
+    assert environment(own, [{"OPENAI_API_KEY": "token"}], "127.0.0.1") == {
+        "PATH": "/bin",
+        "OPENAI_API_KEY": "token",
+        "NO_PROXY": "a.b,127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+
+
+def test_command_that_cannot_be_run_has_a_shells_code(tmp_path):
+    look_up("sh")
+    plain = tmp_path / "plain"
+    plain.touch()
+    for name, code, says in (
+        ("no-such-command", 127, "command not found"),
+        (str(plain), 126, "Permission denied"),
+        (str(tmp_path), 126, "Permission denied"),
+    ):
+        with pytest.raises(OSError, match=says) as raised:
+            look_up(name)
+        assert code_of(raised.value) == code
