@@ -54,7 +54,7 @@ class HeadOfLine:
             # Its time may have come, and the limit wait for another request since.
             if limit.head_of_line is self:
                 limit.free()
-                self._changed.update(dict.fromkeys(limit.lanes))
+            self._changed.update(dict.fromkeys(limit.lanes))
         self._limits.clear()
 
 
@@ -84,6 +84,19 @@ def keeps_limits(
             waiting.head_of_line.keep(limit, ready_s)
             late = True
     return late
+
+
+def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]) -> None:
+    """Free lanes have no money for the next request, which waits for another: they serve others.
+
+    They are looked at again when they have more money, and when it waits no longer.
+    """
+    for lane in lanes:
+        for limit in lane.metered if lane in waiting.lane_set.members else ():
+            if limit.purse is not None and lane.units(waiting.request) > limit.purse.left:
+                if waiting.head_of_line is None:
+                    waiting.head_of_line = HeadOfLine(changed)
+                waiting.head_of_line.keep(limit, -math.inf)
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
