@@ -57,7 +57,7 @@ class Scheduler:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
         if waiting.opens:
-            free = self._table.that_may_begin(free)
+            free = self._table.that_may_begin(free, now_s)
         while (lane := best_lane(waiting, free)) is not None:
             if lane.metered and keeps_limits(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
@@ -111,13 +111,11 @@ class Scheduler:
                 by_model.setdefault(lane.model, []).append(lane)
             waiting = next_follow_up(by_model, passed)
             if waiting is None or waiting.request.is_again:
-                may_begin = by_model
-                if self._table.budgets is not None:
-                    may_begin = {
-                        model: self._table.that_may_begin(lanes)
-                        for model, lanes in by_model.items()
-                        if model.n_waiting > model.n_follow_ups
-                    }
+                may_begin = {
+                    model: self._table.that_may_begin(lanes, now_s)
+                    for model, lanes in by_model.items()
+                    if model.n_waiting > model.n_follow_ups
+                }
                 opening = next_opening(self._rotation.values(), may_begin)
                 if waiting is None or (opening is not None and opening.order < waiting.order):
                     waiting, by_model = opening, may_begin
