@@ -63,7 +63,7 @@ from pytest_ultrapar import prefetch
 @prefetch
 async def ask(llm, number) -> str:
     await asyncio.sleep({before})
-    said = await llm.chat(f"slow 0.5 {{number}} last")
+    said = await llm.chat(f"slow 0.2 {{number}} last")
     await asyncio.sleep({after})
     return said.text
 
@@ -135,6 +135,14 @@ def conversations(checkout: Path, seed: int, given: argparse.Namespace) -> tuple
     return seconds(log), share_at_half(log)
 
 
+def set_up(checkout: Path, given: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of 16 cases on 4 seats that pause for 2 s before their one request, and behind it."""
+    both = ((2, 0), (0, 2))
+    suites = [SET_UP.format(n=16, before=before, after=after) for before, after in both]
+    before, after = (2 + seconds(run(checkout, suite, 4, *given.option)) for suite in suites)
+    return before, after
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,19 +154,21 @@ def main() -> None:
     parser.add_argument("--answers", type=float, nargs=2, default=(0.5, 0.5))
     parser.add_argument("--pause", type=float, default=0.2)
     parser.add_argument("--option", action="append", default=[], help="of pytest, such as -n2")
+    parser.add_argument("--set-up", action="store_true", help="measure that instead")
     given = parser.parse_args()
     here = Path(__file__).parents[1]
     found: dict[Path, list[tuple[float, ...]]] = {one: [] for one in (*given.before, here)}
+    words = "{:.2f} s, half ended at {:.0%}"
+    if given.set_up:
+        words = "set-up before {:.2f} s, behind {:.2f} s"
     for seed in range(given.rounds):
         for checkout, rows in found.items():
-            row = conversations(checkout, seed, given)
+            row = set_up(checkout, given) if given.set_up else conversations(checkout, seed, given)
             rows.append(row)
-            print(
-                f"{checkout} round {seed}: {row[0]:.2f} s, half ended at {row[1]:.0%}", flush=True
-            )
+            print(f"{checkout} round {seed}:", words.format(*row), flush=True)
     for checkout, rows in found.items():
-        took, half = (mean(column) for column in zip(*rows, strict=True))
-        print(f"{checkout}: n = {len(rows)}, mean {took:.2f} s, half ended at {half:.0%}")
+        means = [mean(column) for column in zip(*rows, strict=True)]
+        print(f"{checkout}: n = {len(rows)}, mean", words.format(*means))
 
 
 if __name__ == "__main__":
