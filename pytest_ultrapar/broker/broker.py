@@ -223,6 +223,7 @@ class LaneBroker:
             msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
             raise ValueError(msg)
         state.trying.discard(request.case_id)
+        self._table.thinks_no_more(request.case_id, now_s)
         if not state.has_spoken:
             state.has_spoken = True
             self._homes.arrived(worker, now_s)
@@ -279,7 +280,8 @@ class LaneBroker:
         if feedback.is_cut:
             lane.cut = (lane.cut[0] + 1, max(lane.cut[1], feedback.tokens_out or 0))
         if outcome in ANSWERED:
-            lane.answered(held.granted_s, now_s)
+            is_open = held.request.case_id in state.open_cases
+            self._table.answered(held, now_s, is_open=is_open)
         self._table.progress.came_back(held, outcome, now_s)
         if feedback.late_s is not None:
             for headroom in lane.headrooms:

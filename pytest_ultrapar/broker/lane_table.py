@@ -186,6 +186,8 @@ class LaneTable:
         # By lane, since when nothing could be sent on it for want of a share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
+        # By case that thinks, the limits whose seats it had.
+        self._thinking: dict[str, list[LimitState]] = {}
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
         self.lanes: dict[LaneId, LaneState] = {}
@@ -336,8 +338,38 @@ class LaneTable:
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
+    def answered(self, held: HeldLease, now_s: float, *, is_open: bool) -> None:
+        """The provider answered; the case may ask again, if it is open."""
+        lane, case_id = held.lane, held.request.case_id
+        lane.answered(held.granted_s, now_s)
+        if is_open:
+            limits = [limit for limit in lane.path if limit.seats.cap < math.inf]
+            for limit in limits:
+                limit.thinkers.answered(case_id, now_s - held.granted_s, now_s)
+            self._thinking[case_id] = limits
+
+    def thinks_no_more(self, case_id: str, back_s: float | None = None) -> None:
+        """A case asks again at that time, or None: it is over."""
+        for limit in self._thinking.pop(case_id, ()):
+            limit.thinkers.over(case_id, back_s)
+            if limit.thinkers.keep:
+                limit.thinkers.keep = False
+                self.look_at(limit.lanes)
+
+    def _is_kept(self, lane: LaneState, now_s: float) -> bool:
+        """Whether cases that have begun will want the free seats of a lane at once."""
+        for limit in lane.path:
+            until_s = limit.thinkers.keep_until_s(limit.seats, now_s)
+            if until_s > now_s:
+                limit.thinkers.keep = True
+                self._wakes.ensure(limit, until_s)
+                lane.rate_label = limit.seat_label
+                return True
+        return False
+
     def case_ended(self, case_id: str) -> None:
         """An episode is over, and needs no more."""
+        self.thinks_no_more(case_id)
         self.progress.ended(case_id)
         if self.budgets is not None:
             self.budgets.cases.ended(case_id)
@@ -345,6 +377,8 @@ class LaneTable:
 
     def cases_lost(self, case_ids: Collection[str]) -> None:
         """Episodes are gone with their worker."""
+        for case_id in case_ids:
+            self.thinks_no_more(case_id)
         self.progress.lost(case_ids)
         if self.budgets is not None:
             self.budgets.cases.lost(case_ids)
@@ -357,8 +391,10 @@ class LaneTable:
             self.look_at(self.lanes.values())
             self.money_is_shut()
 
-    def that_may_begin(self, lanes: list[LaneState]) -> list[LaneState]:
-        """Those of some lanes on which a case may begin, as far as money goes."""
+    def that_may_begin(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
+        """Those of some lanes on which a case may begin, as far as money and open cases go."""
+        if self._thinking:
+            lanes = [lane for lane in lanes if not self._is_kept(lane, now_s)]
         if self.budgets is None:
             return lanes
         found: list[LaneState] = []

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
-from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits
+from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits, passes_by
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from pytest_ultrapar.broker.groups import GroupBook
     from pytest_ultrapar.broker.lane_table import LaneTable
@@ -57,7 +57,7 @@ class Scheduler:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
         if waiting.opens:
-            free = self._table.that_may_begin(free)
+            free = self._table.that_may_begin(free, now_s)
         while (lane := best_lane(waiting, free)) is not None:
             if lane.metered and keeps_limits(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
@@ -65,6 +65,8 @@ class Scheduler:
             waiting.free_limits()
             self._grant(waiting, lane, now_s)
             return True
+        if waiting.lane_set.is_priced:
+            passes_by(waiting, free, self._table.changed)
         return False
 
     def enqueue(self, waiting: Waiting) -> None:
@@ -100,35 +102,34 @@ class Scheduler:
         # `LaneBroker._finish` loops until that is empty.
         self._table.changed.clear()
         free = looked_at
+        passed: set[Line] = set()
         # One grant per round. Lanes share limits, so each grant may take the last seat of others,
         # and it changes which worker is next.
         while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
                 by_model.setdefault(lane.model, []).append(lane)
-            waiting = next_follow_up(by_model)
+            waiting = next_follow_up(by_model, passed)
             if waiting is None or waiting.request.is_again:
-                may_begin = by_model
-                if self._table.budgets is not None:
-                    may_begin = {
-                        model: self._table.that_may_begin(lanes)
-                        for model, lanes in by_model.items()
-                        if model.n_waiting > model.n_follow_ups
-                    }
+                may_begin = {
+                    model: self._table.that_may_begin(lanes, now_s)
+                    for model, lanes in by_model.items()
+                    if model.n_waiting > model.n_follow_ups
+                }
                 opening = next_opening(self._rotation.values(), may_begin)
                 if waiting is None or (opening is not None and opening.order < waiting.order):
                     waiting, by_model = opening, may_begin
             if waiting is None:
                 break
+            assert waiting.line is not None
             served_by = best_lane(waiting, by_model[waiting.model])
             if served_by is None:
-                # It has no money for these lanes, but for one that is not free now.
-                free = [lane for lane in free if lane not in waiting.lane_set.members]
+                passes_by(waiting, by_model[waiting.model], self._table.changed)
+                passed.add(waiting.line)
                 continue
             if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
                 # The lane is reserved for this request now, so it is not free in the next round.
                 continue
-            assert waiting.line is not None
             waiting.line.leave(waiting)
             self._grant(waiting, served_by, now_s)
         for lane in looked_at:
@@ -292,11 +293,13 @@ class Scheduler:
                 self._groups.refresh(waiting.group, now_s)
 
 
-def next_follow_up(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
+def next_follow_up(
+    free: dict[ModelState, list[LaneState]], passed: Container[Line] = ()
+) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
     A follow-up keeps to its lane while that is up; with its lane paused or removed any other of its
-    lane set serves it.
+    lane set serves it. Lines that are `passed` wait for lanes that are not free.
     """
     # Only heads of lines are compared: a look at each of some thousand that wait would cost many
     # times the grant.
@@ -311,7 +314,9 @@ def next_follow_up(free: dict[ModelState, list[LaneState]]) -> Waiting | None:
                     continue
                 for prefers in (lane, None, *model.down):
                     line = lines.get(prefers)
-                    if line is not None and (best is None or line.first.order < best.order):
+                    if line is None or line in passed:
+                        continue
+                    if best is None or line.first.order < best.order:
                         best = line.first
     return best
 

@@ -54,7 +54,7 @@ class HeadOfLine:
             # Its time may have come, and the limit wait for another request since.
             if limit.head_of_line is self:
                 limit.free()
-                self._changed.update(dict.fromkeys(limit.lanes))
+            self._changed.update(dict.fromkeys(limit.lanes))
         self._limits.clear()
 
 
@@ -79,11 +79,20 @@ def keeps_limits(
                 default=now_s,
             )
         if ready_s > now_s:
-            if waiting.head_of_line is None:
-                waiting.head_of_line = HeadOfLine(changed)
-            waiting.head_of_line.keep(limit, ready_s)
+            waiting.keep(limit, ready_s, changed)
             late = True
     return late
+
+
+def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]) -> None:
+    """Free lanes have no money for the next request, which waits for another: they serve others.
+
+    They are looked at again when they have more money, and when it waits no longer.
+    """
+    for lane in lanes:
+        for limit in lane.metered if lane in waiting.lane_set.members else ():
+            if limit.purse is not None and lane.units(waiting.request) > limit.purse.left:
+                waiting.keep(limit, -math.inf, changed)
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
@@ -132,6 +141,12 @@ class Waiting:
     probes: RetryBudget | None = None
     line: Line | None = None
     head_of_line: HeadOfLine | None = None
+
+    def keep(self, limit: LimitState, until_s: float, changed: dict[LaneState, None]) -> None:
+        """As `HeadOfLine.keep`, which says what `changed` is."""
+        if self.head_of_line is None:
+            self.head_of_line = HeadOfLine(changed)
+        self.head_of_line.keep(limit, until_s)
 
     def free_limits(self) -> None:
         """Let nobody wait until its tokens fit."""

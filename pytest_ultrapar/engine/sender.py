@@ -59,6 +59,8 @@ from pytest_ultrapar.records import Attempt
 from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
+_HOLD_SEAT_S = 0.05
+"""Where only a seat is held, an episode has so long to come to its first request."""
 _CLOSE_S = 1.0
 """A send that is cancelled ends at once; should one ever not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
@@ -187,10 +189,23 @@ class Sender:
         if first is not None:
             self._lane = first.lane
             # A seat is scarce: an episode that prepares for long before its first request gives it
-            # back.
-            self._first_timer = asyncio.get_running_loop().call_later(
-                _HOLD_FIRST_LEASE_S, self.return_unused
-            )
+            # back. A send that was counted comes back no more.
+            is_paced = first.late_after_s < math.inf
+            self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
+
+    def _hold_first(self, hold_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        # Where the loop is that busy, the request may be on its way.
+        busy_s = loop.time() + 2 * hold_s
+
+        def look() -> None:
+            held_s = self.parts.clock.now_s() - self.since_s
+            if loop.time() > busy_s and held_s < _HOLD_FIRST_LEASE_S:
+                self._hold_first(hold_s)
+            else:
+                self.return_unused()
+
+        self._first_timer = loop.call_later(hold_s, look)
 
     @cached_property
     def _rng(self) -> random.Random:

@@ -94,3 +94,28 @@ def pytest_runtest_setup(item):
     project.suite(cases(6, 'grade("solved" if answer == prompt.split()[1] else "unsolved")'))
     project.run("-n0", "--ultrapar-coverage=0.5")
     assert list(project.outcomes().values()) == ["solved"] * 5
+
+
+def test_code_before_the_first_request_holds_no_seat(project):
+    """All of them are set up at once, although there are seats for two."""
+    project.write_pool(seats=2)
+    project.suite("""
+import asyncio
+begun, all_begun = [], asyncio.Event()
+
+@prefetch
+async def prepared(llm, number) -> str:
+    begun.append(number)
+    if len(begun) == 20:
+        all_begun.set()
+    await all_begun.wait()
+    return (await llm.chat(f"say {number}")).text
+
+@pytest.mark.parametrize("number", range(20))
+def test_it(prepared, number):
+    assert prepared == str(number)
+""")
+    # With a second for each two of them it took 9 s.
+    assert project.run("-n0", "--ultrapar-episode-timeout=6").ret == 0
+    assert list(project.outcomes().values()) == ["solved"] * 20
+    assert project.server.work.most <= 2

@@ -376,6 +376,52 @@ def test_request_that_its_own_lane_cannot_pay_waits_for_another_that_pauses():
     assert play.lane(late) == "q/b/k"
 
 
+def few_at_a_time(n: int) -> Play:
+    """One request at a time on the dear lane, so many on the cheap one, whose key has 0.0003."""
+    what = priced_pool(None, of_key=0.0003)
+    limits = {
+        **what.limits,
+        "p": Limit("p", "provider", workers=1),
+        "q/k": replace(what.limits["q/k"], workers=n),
+    }
+    return play_on(replace(what, limits=limits))
+
+
+def test_request_that_waits_for_the_lane_with_money_keeps_no_other_lane():
+    """Found by hypothesis: the cheap lane was free, and nobody looked at it again."""
+    play = few_at_a_time(1)
+    dear, cheap = first(play, lane="p/a/k"), first(play, lane="q/b/k", most_out=1)
+    waits = first(play, opens=False, most_out=300)
+    behind = first(play, opens=False, most_out=1)
+    other = first(play, lane="q/b/k", most_out=1)
+    play.answer(cheap, "ok", Feedback(tokens=1, tokens_out=1))
+    assert (play.lane(other), play.waiting) == ("q/b/k", {waits, behind})
+    play.answer(other, "ok", Feedback(tokens=1, tokens_out=1))
+    assert play.waiting == {waits, behind}
+    play.answer(dear, "ok", Feedback(tokens=1, tokens_out=1))
+    assert (play.lane(waits), play.lane(behind)) == ("p/a/k", "q/b/k")
+
+
+def test_case_begins_on_a_lane_that_has_no_money_for_a_request_that_waits():
+    play = few_at_a_time(1)
+    first(play, lane="p/a/k")
+    cheap = first(play, lane="q/b/k", most_out=1)
+    waits, case = first(play, opens=False, most_out=300), opening(play, "a")
+    play.answer(cheap, "ok", Feedback(tokens=1, tokens_out=1))
+    assert (play.lane(case), play.waiting) == ("q/b/k", {waits})
+
+
+def test_request_that_waits_for_the_lane_with_money_gets_what_another_has_back():
+    play = few_at_a_time(3)
+    first(play, lane="p/a/k")
+    large, small = (first(play, lane="q/b/k", most_out=n) for n in (150, 1))
+    waits = first(play, opens=False, most_out=150)
+    play.answer(small, "ok", Feedback(tokens=1, tokens_out=1))
+    assert play.waiting == {waits}
+    play.answer(large, "ok", Feedback(tokens=9, tokens_out=9))
+    assert play.lane(waits) == "q/b/k"
+
+
 def test_line_of_a_lane_without_money_moves_on():
     play = play_on(priced_pool(None, of_p=0.001, of_key=0.0003))
     dear = first(play, opens=False, lane="p/a/k")

@@ -277,6 +277,7 @@ def test_requests_of_cases_that_others_have_are_refused_until_they_are_ours_agai
     held(play, 167.5, taken=["gone", "new"])
     assert (set(play.refused), play.kinds) == ({waiting}, {"taken"})
     play.back(flight)
+    play.end("gone")
     assert play.lane(other)
     # The next request of a conversation, and a case that had not begun.
     turns = [play.ask(lane="p/a/k0", case_id="gone"), play.ask(case_id="new")]
