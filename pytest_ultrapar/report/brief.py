@@ -21,6 +21,7 @@ from pytest_ultrapar.report.summary import (
     pace,
     performance_lines,
     replay_line,
+    resumed_lines,
     speedup_line,
     trouble_lines,
     verdict,
@@ -167,6 +168,7 @@ def _first(sentences: Iterable[str]) -> list[str]:
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
     yield from filter(None, [pace(summary), speedup_line(summary)])
     yield from performance_lines(summary, lanes)
+    yield from resumed_lines(summary)
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:

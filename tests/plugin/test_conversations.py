@@ -1,0 +1,216 @@
+"""A conversation that a crash cuts off: it goes on from the answers that it had, whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from pytest_ultrapar.broker.spending_file import read_spending
+from pytest_ultrapar.pool.money import UNITS
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
+from pytest_ultrapar.store.run_directory import SPENDING_FILE
+from tests.journals import scan_journal
+from tests.plugin.conftest import Project
+from tests.raw_server import Peer, Request, json_response
+from tests.running import Running, run_pytest
+from tests.scripted_server import ScriptedServer
+
+SEATS = 4
+N_CASES, N_TURNS = 10, 6
+PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
+BUDGET = ("--ultrapar-budget=1",)
+ONE = (3 * 3 + 5 * 11) / 1e6
+"""What a request costs."""
+ASKS = {
+    "chat": """
+async def ask(llm, messages):
+    return (await llm.chat(messages)).text
+""",
+    "role": """
+async def ask(llm, messages):
+    asked = llm.role("judge") if len(messages) % 4 == 3 else llm
+    return (await asked.chat(messages)).text
+""",
+    "openai": """
+async def ask(llm, messages):
+    answers = llm.openai().chat.completions
+    return (await answers.create(model="m", messages=messages)).choices[0].message.content
+""",
+    "anthropic": """
+async def ask(llm, messages):
+    client = llm.anthropic()
+    answer = await client.messages.create(model="m", max_tokens=20, messages=messages)
+    return answer.content[0].text
+""",
+    "base_url": """
+import asyncio, json, sys
+
+CODE = "import json, sys, urllib.request as u\\n" \\
+    "asked = u.Request(sys.argv[1] + '/v1/chat/completions', sys.argv[3].encode(), " \\
+    "{'authorization': 'Bearer ' + sys.argv[2], 'content-type': 'application/json'})\\n" \\
+    "print(json.load(u.urlopen(asked))['choices'][0]['message']['content'])"
+
+async def ask(llm, messages):
+    body = json.dumps({"model": "m", "messages": messages})
+    command = [sys.executable, "-S", "-c", CODE, llm.base_url, llm.api_key, body]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    said, _ = await child.communicate()
+    return said.decode().strip()
+""",
+}
+SUITE = """
+import pytest
+from pytest_ultrapar import prefetch
+{ask}
+@prefetch
+async def talk(llm, number) -> list:
+    messages = []
+    for turn in range({n_turns}):
+        messages.append({{"role": "user", "content": f"slow 0.02 {{number}}-{{turn}}{extra}"}})
+        said = await ask(llm, messages)
+        messages.append({{"role": "assistant", "content": said}})
+    return [one["content"] for one in messages]
+
+@pytest.mark.parametrize("number", range({n_cases}))
+def test_it(talk, number, grade):
+    grade(len(talk) == 2 * {n_turns}, length=len(talk))
+"""
+ROLE = '\n[role.judge]\nmodel = "m"\n'
+
+
+class MessagesServer(ScriptedServer):
+    """The same in Anthropic's words; every prompt is answered after 20 ms with its last word."""
+
+    async def _answered(self, peer: Peer, request: Request) -> None:
+        if request.method == "GET":
+            await peer.send(json_response({"data": []}))
+            return
+        body = request.json()
+        prompt = body["messages"][-1]["content"]
+        seen = self.log.arrived(peer.number, prompt, request.headers["x-api-key"], body["model"])
+        await asyncio.sleep(0.02)
+        content = [{"type": "text", "text": prompt.split()[-1]}]
+        usage = {"input_tokens": 3, "output_tokens": 5}
+        answer = {"id": "x", "type": "message", "role": "assistant", "model": "m"}
+        answer |= {"content": content, "stop_reason": "end_turn", "usage": usage}
+        await peer.send(json_response(answer))
+        self.log.ended(seen, status=peer.status, left=False)
+        self.log.work.now -= 1
+
+
+class Talks:
+    """A suite of conversations, killed at some of their requests and resumed."""
+
+    def __init__(self, project: Project, server: ScriptedServer, way: str) -> None:
+        self.project = project
+        self.server = server
+        self.way = way
+        provider = "anthropic" if way == "anthropic" else "openai"
+        url = server.base_url.removesuffix("/v1" if way == "anthropic" else "")
+        more = PRICES + ("subject = true\n" if way == "role" else "")
+        project.write_pool(seats=SEATS, base_url=url, api=provider, model=more)
+        pool = project.pytester.path / "pool.toml"
+        pool.write_text(pool.read_text() + (ROLE if way == "role" else ""))
+        self.write()
+
+    def write(self, extra: str = "") -> None:
+        text = SUITE.format(ask=ASKS[self.way], n_turns=N_TURNS, n_cases=N_CASES, extra=extra)
+        self.project.pytester.path.joinpath("test_suite.py").write_text(text)
+
+    def kill_at(self, n: int, *options: str) -> int:
+        """Kill the run when so many requests have come; returns how many had by then."""
+        with Running(self.project.pytester.path, *BUDGET, *options) as running:
+            assert self.server.wait_for(lambda prompts: len(prompts) >= n, 40), running.output
+            running.kill()
+        return len(self.server.prompts)
+
+    def resume(self, *options: str) -> str:
+        """Resume it to its end; returns what it said."""
+        resumed = (*BUDGET, "--ultrapar-resume=latest", *options)
+        return run_pytest(self.project.pytester.path, *resumed).stdout
+
+    def twice(self) -> int:
+        """Requests that came more than once, each time after the first."""
+        return sum(n - 1 for n in Counter(self.server.prompts).values())
+
+    def figures(self) -> dict[str, tuple]:
+        """What the results say of each case, but for times and places."""
+        same = (
+            "outcome",
+            "score.length",
+            "n_attempts",
+            "n_turns",
+            "tokens_in",
+            "tokens_out",
+            "cost",
+        )
+        return {row["nodeid"]: tuple(row[name] for name in same) for row in self.project.rows()}
+
+    def n_open(self) -> int:
+        """How many conversations the killed run had begun and not ended."""
+        records = [record for _, record in scan_journal(self.project.directory / "journal")]
+        begun = {one.case_id for one in records if isinstance(one, EpisodeStarted)}
+        return len(begun - {one.case_id for one in records if isinstance(one, EpisodeEnded)})
+
+
+@pytest.fixture
+def talks(project, server):
+    """Makes the suite of a way of asking."""
+    with ExitStack() as stack:
+
+        def of(way: str) -> Talks:
+            own = stack.enter_context(MessagesServer()) if way == "anthropic" else server
+            return Talks(project, own, way)
+
+        yield of
+
+
+def spent(talks: Talks) -> int:
+    return sum(read_spending(talks.project.directory / SPENDING_FILE).values())
+
+
+def asked_once(talks: Talks, n_open: int) -> None:
+    """Nothing but what was under way was sent twice, and each request has one row and one cost."""
+    asked = {f"slow 0.02 {case}-{turn}" for case in range(N_CASES) for turn in range(N_TURNS)}
+    assert set(talks.server.prompts) == asked
+    assert talks.twice() <= SEATS + n_open
+    sent = [row for row in talks.project.rows("attempts") if row["replayed"] is None]
+    # What was in flight when it was killed has no row.
+    assert 0 <= len(talks.server.prompts) - len(sent) <= talks.twice()
+    summary = json.loads((talks.project.directory / "summary.json").read_text())
+    assert summary["n_requests"] == len(sent)
+    assert summary["cost"]["total"] == pytest.approx(ONE * len(sent))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("way", ASKS)
+def test_killed_conversations_go_on_from_their_answers(talks, workers, way, share):
+    talks = talks(way)
+    n_before = talks.kill_at(round(share * N_CASES * N_TURNS), workers)
+    n_open, spent_before = talks.n_open(), spent(talks)
+    assert n_open > 0
+    said = talks.resume(workers)
+    asked_once(talks, n_open)
+    n_own = N_TURNS if way != "role" else N_TURNS // 2
+    whole = (
+        "solved",
+        2.0 * N_TURNS,
+        n_own,
+        n_own,
+        3 * n_own,
+        5 * n_own,
+        pytest.approx(ONE * n_own),
+    )
+    assert list(talks.figures().values()) == [whole] * N_CASES
+    assert spent(talks) - spent_before == round(ONE * UNITS) * (
+        len(talks.server.prompts) - n_before
+    )
+    if share > 0.1:
+        assert re.search(r"[1-9]\d* conversations? went on from recorded answers", said), said
+    assert "asked something else" not in said
