@@ -14,6 +14,7 @@ from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
+from tests.family import workers_of
 from tests.journals import scan_journal
 from tests.plugin.conftest import Project
 from tests.raw_server import Peer, Request, json_response
@@ -132,7 +133,7 @@ class Talks:
     def resume(self, *options: str) -> str:
         """Resume it to its end; returns what it said."""
         resumed = (*BUDGET, "--ultrapar-resume=latest", *options)
-        return run_pytest(self.project.pytester.path, *resumed).stdout
+        return " ".join(run_pytest(self.project.pytester.path, *resumed).stdout.split())
 
     def twice(self) -> int:
         """Requests that came more than once, each time after the first."""
@@ -184,7 +185,8 @@ def asked_once(talks: Talks, n_open: int) -> None:
     assert 0 <= len(talks.server.prompts) - len(sent) <= talks.twice()
     summary = json.loads((talks.project.directory / "summary.json").read_text())
     assert summary["n_requests"] == len(sent)
-    assert summary["cost"]["total"] == pytest.approx(ONE * len(sent))
+    n_answered = sum(row["outcome"] == "ok" for row in sent)
+    assert summary["cost"]["total"] == pytest.approx(ONE * n_answered)
 
 
 @pytest.mark.slow
@@ -214,3 +216,82 @@ def test_killed_conversations_go_on_from_their_answers(talks, workers, way, shar
     if share > 0.1:
         assert re.search(r"[1-9]\d* conversations? went on from recorded answers", said), said
     assert "asked something else" not in said
+
+
+def summary(talks: Talks) -> dict:
+    return json.loads((talks.project.directory / "summary.json").read_text())
+
+
+@pytest.mark.slow
+def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks):
+    talks = talks("chat")
+    talks.write(" {__import__('os').getpid() if turn > 1 else ''}")
+    talks.kill_at(30, "-n0")
+    n_open = talks.n_open()
+    said = talks.resume("-n0")
+    found = summary(talks)
+    assert found["n_resumed"] + found["n_strayed"] <= n_open
+    assert found["n_strayed"] > 0
+    assert f"{found['n_strayed']} asked something else and went on live from there" in said
+    # The first two requests are the same each time; of these as many as ever are sent twice.
+    same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
+    assert sum(n - 1 for n in same.values()) <= SEATS
+    assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
+    sent = [row for row in talks.project.rows("attempts") if row["replayed"] is None]
+    assert found["n_requests"] == len(sent)
+    assert found["cost"]["total"] == pytest.approx(ONE * len(sent))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record", ["none", "text"])
+def test_run_that_keeps_no_answers_begins_its_conversations_anew_and_says_so(talks, record):
+    talks = talks("chat")
+    talks.kill_at(30, "-n0", f"--ultrapar-record={record}")
+    n_open = talks.n_open()
+    said = talks.resume("-n0", f"--ultrapar-record={record}")
+    assert f"{n_open} cases that broke off: all of it is asked anew" in said
+    assert f"--ultrapar-record {record} keeps no answers" in said
+    assert talks.twice() > SEATS
+    assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
+
+
+@pytest.mark.slow
+def test_conversations_survive_a_crash_in_the_session_that_resumes(talks):
+    talks = talks("chat")
+    talks.kill_at(15, "-n0")
+    n_open = talks.n_open()
+    for n in (30, 45):
+        talks.kill_at(n, "-n0", "--ultrapar-resume=latest")
+        n_open += talks.n_open()
+    talks.resume("-n0")
+    sent = [row for row in talks.project.rows("attempts") if row["replayed"] is None]
+    assert summary(talks)["n_requests"] == len(sent)
+    assert talks.twice() <= 3 * SEATS + n_open
+    assert {(row["outcome"], row["n_attempts"]) for row in talks.project.rows()} == {
+        ("solved", N_TURNS)
+    }
+
+
+@pytest.mark.slow
+def test_interrupted_conversations_go_on_too(talks):
+    talks = talks("chat")
+    with Running(talks.project.pytester.path, *BUDGET, "-n0") as running:
+        assert talks.server.wait_for(lambda prompts: len(prompts) >= 30, 40), running.output
+        running.interrupt()
+        running.wait()
+    said = talks.resume("-n0")
+    assert re.search(r"[1-9]\d* conversations? that broke off: recorded answers come first", said)
+    asked_once(talks, 0)
+    assert {row["n_attempts"] for row in talks.project.rows()} == {N_TURNS}
+
+
+@pytest.mark.slow
+def test_conversations_of_a_worker_that_died_go_on_at_another(talks):
+    talks = talks("chat")
+    with Running(talks.project.pytester.path, *BUDGET, "-n2") as running:
+        assert talks.server.wait_for(lambda prompts: len(prompts) >= 20, 40), running.output
+        workers_of(running.process.pid)[0].kill()
+        code, output = running.wait()
+    assert code == 0, output
+    asked_once(talks, SEATS)
+    assert summary(talks)["n_resumed"] > 0

@@ -268,9 +268,9 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder):
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:
-    from pytest_ultrapar.store.recovered import find_finished
+    from pytest_ultrapar.store.recovered import find_finished, read_history
 
-    return set(find_finished(run_dir / "journal"))
+    return set(find_finished(read_history(run_dir / "journal")))
 
 
 HOSTILE_SUITE = """

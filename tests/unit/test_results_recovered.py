@@ -15,6 +15,7 @@ from pytest_ultrapar.store.recovered import (
     RecoveredIndex,
     find_finished,
     find_started_not_ended,
+    read_history,
 )
 
 
@@ -76,7 +77,7 @@ def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
 )
 def test_find_finished_takes_endings_that_stand(tmp_path, ending, stands):
     (position,) = journal(tmp_path, "gw0", ended("a", ending))
-    assert find_finished(tmp_path) == ({"a": position} if stands else {})
+    assert find_finished(read_history(tmp_path)) == ({"a": position} if stands else {})
 
 
 def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
@@ -89,7 +90,7 @@ def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
         ended("a", "interrupted", 30),
         Grade("a", "gw0", "solved", "passed", 31),
     )
-    found = find_finished(tmp_path)
+    found = find_finished(read_history(tmp_path))
     assert found["a"] == second[1]
     assert found["b"].segment.startswith("w-gw1-")
 
