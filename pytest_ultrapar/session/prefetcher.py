@@ -117,7 +117,8 @@ def make_prefetcher(
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
         replay=_replay(collected, runtime, source),
-        begun=partial(_begun, runtime),
+        # An answer of the run that is replayed is given once, so all of them come from there.
+        begun=partial(_begun, runtime) if source.sends else lambda _: None,
         roles=pool.roles,
         unheard_s=_unheard_s(options),
     )

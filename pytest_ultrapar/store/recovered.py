@@ -342,7 +342,7 @@ def cut_off_episodes(
             ended = {(one.worker, one.started_at_us) for one in own}
             if worker not in {"", who} or (who, began_us) in ended:
                 continue
-            whole = EpisodeEnded(case_id, who, "interrupted", began_us, began_us, 0.0, kind=CUT_OFF)
+            whole = EpisodeEnded(case_id, who, "interrupted", began_us, began_us, 0.0)
             for position in positions:
                 with suppress(ResultsError, msgspec.DecodeError):
                     whole = _with_more(whole, _decode_went_on(reader.payload(position)))
@@ -350,7 +350,6 @@ def cut_off_episodes(
     return found
 
 
-CUT_OFF = "cut_off"
 _decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode
 
 

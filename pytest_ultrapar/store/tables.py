@@ -117,7 +117,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         n_attempts: Requests sent to the case's own model, those that failed included and replayed
-            ones not.
+            ones not. Of one that was cut off also those before whose answers it went on from.
         n_turns: Calls of `llm.chat`, or what SDKs asked in its place.
         tokens_in: Tokens of all prompts; null where the provider does not say.
         tokens_out: Tokens of all answers; null where the provider does not say.
@@ -136,7 +136,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
         first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
-        sent_in: Of `tokens_in` those of what was sent, without answers of an earlier run.
+        sent_in: Of `tokens_in` those of `n_attempts`.
     """
 
     n_attempts: int | None = 0

@@ -7,12 +7,14 @@ import json
 import re
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
+from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.family import workers_of
 from tests.journals import scan_journal
@@ -119,8 +121,8 @@ class Talks:
         pool.write_text(pool.read_text() + (ROLE if way == "role" else ""))
         self.write()
 
-    def write(self, extra: str = "") -> None:
-        text = SUITE.format(ask=ASKS[self.way], n_turns=N_TURNS, n_cases=N_CASES, extra=extra)
+    def write(self, extra: str = "", n_cases: int = N_CASES) -> None:
+        text = SUITE.format(ask=ASKS[self.way], n_turns=N_TURNS, n_cases=n_cases, extra=extra)
         self.project.pytester.path.joinpath("test_suite.py").write_text(text)
 
     def kill_at(self, n: int, *options: str) -> int:
@@ -295,3 +297,37 @@ def test_conversations_of_a_worker_that_died_go_on_at_another(talks):
     assert code == 0, output
     asked_once(talks, SEATS)
     assert summary(talks)["n_resumed"] > 0
+
+
+def cut(journal: Path, of_case: str) -> int:
+    """Leave out how an episode ended, as if a kill had come before; returns how many records."""
+    n_left_out = 0
+    for path in segments(journal):
+        lines = path.read_bytes().splitlines(keepends=True)
+        ends = (b'"type":"ended","case_id":"%b"', b'"type":"grade","case_id":"%b"')
+        gone = [one for one in lines if any(end % of_case.encode() in one for end in ends)]
+        n_left_out += len(gone)
+        path.write_bytes(b"".join(one for one in lines if one not in gone))
+    return n_left_out
+
+
+def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
+    talks = talks("chat")
+    talks.write(n_cases=2)
+    assert talks.project.run("-n0").ret == 0
+    first, asked = talks.project.rows(), list(talks.server.prompts)
+    assert cut(talks.project.directory / "journal", first[0]["case_id"]) == 2
+    talks.server.reset()
+    result = talks.project.run("-n0", "--ultrapar-resume=latest")
+    assert result.ret == 0
+    said = " ".join(result.stdout.str().split())
+    assert "1 finished episode resumed; 1 conversation that broke off" in said
+    assert "1 conversation went on from recorded answers" in said
+    assert talks.server.prompts == ["slow 0.02 0-5"]
+    figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")
+    assert [[row.get(name) for name in figures] for row in talks.project.rows()] == [
+        [row.get(name) for name in figures] for row in first
+    ]
+    found = Counter(row["replayed"] for row in talks.project.rows("attempts"))
+    # Of the last request there is no record but that of the end.
+    assert found == {None: len(asked), "resumed": N_TURNS - 1}
