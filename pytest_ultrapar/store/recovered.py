@@ -347,7 +347,7 @@ def cut_off_episodes(
                 with suppress(ResultsError, msgspec.DecodeError):
                     whole = _with_more(whole, _decode_went_on(reader.payload(position)))
             found.append(whole)
-    return found
+    return sorted(found, key=attrgetter("ended_at_us"))
 
 
 _decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode

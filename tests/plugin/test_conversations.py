@@ -117,6 +117,7 @@ class Talks:
         url = server.base_url.removesuffix("/v1" if way == "anthropic" else "")
         more = PRICES + ("subject = true\n" if way == "role" else "")
         project.write_pool(seats=SEATS, base_url=url, api=provider, model=more)
+        project.pytester.makeini("[pytest]")
         pool = project.pytester.path / "pool.toml"
         pool.write_text(pool.read_text() + (ROLE if way == "role" else ""))
         self.write()
@@ -128,7 +129,7 @@ class Talks:
     def kill_at(self, n: int, *options: str) -> int:
         """Kill the run when so many requests have come; returns how many had by then."""
         with Running(self.project.pytester.path, *BUDGET, *options) as running:
-            assert self.server.wait_for(lambda prompts: len(prompts) >= n, 40), running.output
+            assert self.server.wait_for(lambda prompts: len(prompts) >= n), running.output
             running.kill()
         return len(self.server.prompts)
 
@@ -278,7 +279,7 @@ def test_conversations_survive_a_crash_in_the_session_that_resumes(talks):
 def test_interrupted_conversations_go_on_too(talks):
     talks = talks("chat")
     with Running(talks.project.pytester.path, *BUDGET, "-n0") as running:
-        assert talks.server.wait_for(lambda prompts: len(prompts) >= 30, 40), running.output
+        assert talks.server.wait_for(lambda prompts: len(prompts) >= 30), running.output
         running.interrupt()
         running.wait()
     said = talks.resume("-n0")
@@ -291,7 +292,7 @@ def test_interrupted_conversations_go_on_too(talks):
 def test_conversations_of_a_worker_that_died_go_on_at_another(talks):
     talks = talks("chat")
     with Running(talks.project.pytester.path, *BUDGET, "-n2") as running:
-        assert talks.server.wait_for(lambda prompts: len(prompts) >= 20, 40), running.output
+        assert talks.server.wait_for(lambda prompts: len(prompts) >= 20), running.output
         workers_of(running.process.pid)[0].kill()
         code, output = running.wait()
     assert code == 0, output
