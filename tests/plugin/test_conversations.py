@@ -15,12 +15,13 @@ from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.recovered import cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.family import workers_of
 from tests.journals import scan_journal
 from tests.plugin.conftest import Project
 from tests.raw_server import Peer, Request, json_response
-from tests.running import Running, run_pytest
+from tests.running import Running, run_pytest, wait_until
 from tests.scripted_server import ScriptedServer
 
 SEATS = 4
@@ -332,3 +333,31 @@ def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
     found = Counter(row["replayed"] for row in talks.project.rows("attempts"))
     # Of the last request there is no record but that of the end.
     assert found == {None: len(asked), "resumed": N_TURNS - 1}
+
+
+@pytest.mark.slow
+def test_answers_of_requests_beside_one_under_way_are_kept_at_once(talks):
+    talks = talks("chat")
+    talks.project.suite("""
+import asyncio
+
+@prefetch
+async def three(llm) -> list:
+    asked = [[{"role": "user", "content": one}] for one in ("say a", "later b", "say c")]
+    return [one.text for one in await asyncio.gather(*(llm.chat(one) for one in asked))]
+
+def test_it(three):
+    assert three == ["a", "b", "c"]
+""")
+    with Running(talks.project.pytester.path, *BUDGET, "-n0") as running:
+        assert talks.server.wait_for(lambda prompts: len(prompts) == 3), running.output
+        wait_until(lambda: n_exchanges(talks.project.directory / "journal") == 2)
+        running.kill()
+    assert "1 conversation went on from recorded answers" in talks.resume("-n0")
+    assert Counter(talks.server.prompts) == {"say a": 1, "say c": 1, "later b": 2}
+
+
+def n_exchanges(journal: Path) -> int:
+    """How many exchanges there are of episodes that have not ended."""
+    cut_off = cut_off_episodes(journal, read_history(journal))
+    return sum(len(one.exchanges) for one in cut_off)
