@@ -32,9 +32,9 @@ GRADED: frozenset[Outcome] = RATED | {"scored"}
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""
 
-Replayed = Literal["match", "ambiguous"]
+Replayed = Literal["match", "ambiguous", "resumed"]
 """How an answer of an earlier run was found: as the only one that fits, or as the first of several
-that differ."""
+that differ. `resumed`: it is one of this run, from before the episode was cut off."""
 
 Scalar = str | int | float | bool | None
 
@@ -178,7 +178,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cache_write_tokens: Of the prompt's tokens, those that the provider wrote to its cache.
         replayed: Nothing was sent, the answer is one of an earlier run: `match`, the only one that
             fits, or `ambiguous`, the first of several that differ. Provider, instance, key, status
-            and tokens are those of then, times those of now. None where it was sent.
+            and tokens are those of then, times those of now. None where it was sent. `resumed`: the
+            answer is one of this run, given again after a crash; the request that was sent for it
+            has a row of its own, and the cost is there.
         role: Which role of the pool was asked, such as `judge`; empty: the case's own model.
     """
 
@@ -300,6 +302,38 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
     at_us: int
 
 
+class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
+    """Of an `EpisodeWentOn`: what was said is passed over undecoded.
+
+    Attributes:
+        case_id: The case.
+        worker: As of `EpisodeEnded`; with the case and the next one it names the episode.
+        started_at_us: As of `EpisodeEnded`.
+    """
+
+    case_id: str
+    worker: str
+    started_at_us: int
+
+
+class EpisodeWentOn(WentOnHead, frozen=True, tag="went_on", omit_defaults=True):
+    """An episode asks on: what came since its record before; of no use once it has ended.
+
+    Attributes:
+        at_us: When it was written, microseconds since the epoch (UTC).
+        n_before: Exchanges in the records before.
+        attempts: Further requests that were answered or failed.
+        exchanges: Further ones that are over. Their `base` counts those before, too.
+        began_us: As of `EpisodeEnded`.
+    """
+
+    at_us: int
+    n_before: int = 0
+    attempts: list[Attempt] = []
+    exchanges: list[Exchange] = []
+    began_us: int = 0
+
+
 class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True):
     """An episode is over; this is all that grading, replay and the tables will ever know of it.
 
@@ -318,6 +352,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
         messages: What was said, where exchanges are not kept.
         exchanges: What was sent and what came, where that is kept.
         host: In a run that was merged of several: which host ran it, where it has a name.
+        began_us: First lease of the try that was cut off, whose answers it was given; 0: none was.
+        n_unused: Answers of that try that it did not ask for, as it asked something else.
     """
 
     case_id: str
@@ -337,6 +373,8 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     log: str = ""
     exchanges: list[Exchange] = []
     host: str | None = None
+    began_us: int = 0
+    n_unused: int = 0
 
     @classmethod
     def unasked(
@@ -347,7 +385,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
 
     @property
     def sent(self) -> list[Attempt]:
-        """Its requests without those that got an answer of an earlier run."""
+        """Its requests without those that got a stored answer."""
         return [one for one in self.attempts if one.replayed is None]
 
     @property
@@ -357,8 +395,9 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
 
     @property
     def own_sent(self) -> list[Attempt]:
-        """Of `own_attempts` those that were sent, and got no answer of an earlier run."""
-        return [one for one in self.attempts if not one.role and one.replayed is None]
+        """Of `own_attempts` those that were sent, now or before the episode was cut off."""
+        sent = {None, "resumed"}
+        return [one for one in self.attempts if not one.role and one.replayed in sent]
 
 
 class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
@@ -417,4 +456,4 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     stalls: dict[str, float] = {}
 
 
-JournalRecord = EpisodeStarted | EpisodeEnded | Grade | EngineSpent
+JournalRecord = EpisodeStarted | EpisodeWentOn | EpisodeEnded | Grade | EngineSpent

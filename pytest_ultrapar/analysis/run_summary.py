@@ -136,6 +136,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         replayed: Id of the run whose answers were given again; speed is then unknown.
         n_replayed: Answers of that run that were given, those of ungraded episodes among them.
         n_ambiguous: Those of them that were the first of several that fit and differ.
+        n_resumed: Conversations that were cut off and went on from the answers that they had.
+        n_strayed: Those that asked something else then and went on live.
         n_requests: All requests of the run, those of episodes that were not graded among them.
         n_without_request: Graded cases whose episode sent nothing through `llm`. What it sent by
             other means, if anything, nobody knows.
@@ -180,6 +182,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     replayed: str | None = None
     n_replayed: int = 0
     n_ambiguous: int = 0
+    n_resumed: int = 0
+    n_strayed: int = 0
     n_maybe_billed: int = 0
     n_without_request: int = 0
     n_ungraded: int = 0

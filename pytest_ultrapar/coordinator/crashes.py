@@ -17,10 +17,13 @@ from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import (
-    ANSWERED_FILE,
+    CutOff,
     RecoveredIndex,
+    cut_off_episodes,
     find_finished,
     find_started_not_ended,
+    read_history,
+    take_up,
 )
 from pytest_ultrapar.system.clock import utc_now_us
 
@@ -75,14 +78,18 @@ class Crashes:
         # here in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
+        history = read_history(journal)
         finished = {
             case_id: position
-            for case_id, position in find_finished(journal).items()
+            for case_id, position in find_finished(history).items()
             if case_id in wanted
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
+        # So are the answers of those that it left in the middle.
+        left = CutOff(cut_off_episodes(journal, history, worker), {}, 0)
+        take_up(self._run.directory.path, left, self._run.redactor.bytes)
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )
@@ -98,8 +105,8 @@ class Crashes:
         """
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         now_us, own = utc_now_us(), "controller"
-        with closing(RecoveredIndex(self._run.directory.path, ANSWERED_FILE)) as answered:
-            answered.add({case_id: None})  # who waits for it waits no longer
+        with closing(RecoveredIndex(self._run.directory.path)) as recovered:
+            recovered.add({case_id: None}, "awaited")  # who waits for it waits no longer
         self.note(
             EpisodeEnded.unasked(now_us, case_id, own, "infra", kind=KIND, detail=detail),
             Grade(case_id, own, "infra", "skipped", now_us, KIND, {}, detail),

@@ -62,12 +62,27 @@ def lines(run: Run) -> Iterator[str]:
     if run.options.resume is not None:
         finished = counted(len(run.recovered), "finished episode")
         lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
-        yield f"resuming {run.directory.run_id}: {finished} resumed{lost}"
+        yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
                 f"of conversations '{run.resumed.record}' was kept so far; from now on it is "
                 f"'{run.options.record}'"
             )
+
+
+def _begun(run: Run) -> str:
+    """What becomes of conversations that were cut off; empty where none was."""
+    cut_off, earlier = run.cut_off, run.resumed
+    if cut_off is None or earlier is None or not run.source.sends:
+        return ""
+    if n_begun := cut_off.n_begun:
+        return f"; {counted(n_begun, 'conversation')} that broke off: recorded answers come first"
+    if cut_off.n_cases and earlier.record != "full":
+        return (
+            f"; {counted(cut_off.n_cases, 'case')} that broke off: all of it is asked anew, "
+            f"--ultrapar-record {earlier.record} keeps no answers"
+        )
+    return ""
 
 
 def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Iterator[str]:

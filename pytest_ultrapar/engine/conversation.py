@@ -42,6 +42,7 @@ class Conversation(msgspec.Struct):
     _roles: dict[int, str] = {}
     _unsent: dict[int, Messages] = {}
     _unanswered: dict[int, tuple[Endpoint, bytes, Answer | Failure | None]] = {}
+    _n_told: tuple[int, int] = (0, 0)
 
     def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
         """The episode ends with this, unless it failed before: of several requests the first."""
@@ -138,6 +139,23 @@ class Conversation(msgspec.Struct):
             headers=endpoint.headers,
             role=self._roles.get(turn, ""),
         )
+
+    def is_wrong(self, turn: int) -> None:
+        """A request is over, and what is wrong with it was the answer."""
+        if turn in self._unanswered:
+            self._exchanged(turn)
+
+    def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
+        """Requests and exchanges that are over since the last call, and how many exchanges before.
+
+        None where there is no further exchange, or exchanges are not kept.
+        """
+        n_attempts, n_before = self._n_told
+        noted = [] if self.exchanges is None else self.exchanges.noted
+        if len(noted) == n_before:
+            return None
+        self._n_told = len(self.attempts), len(noted)
+        return n_before, self.attempts[n_attempts:], noted[n_before:]
 
     def noted(self) -> list[Exchange]:
         """The exchanges of an episode that has ended, those without an answer among them."""

@@ -168,7 +168,7 @@ class Engine:
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, partial(cpu_use, os.getpid()))
         self._beats = False
-        self._unwritten: list[tuple[EpisodeStarted | EpisodeEnded, Work]] = []
+        self._unwritten: list[tuple[JournalRecord, Work | None]] = []
         self._admission: Admission[Work] = Admission(settings.most_open)
         self._asking: set[asyncio.Future[Lease]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -256,6 +256,7 @@ class Engine:
             port=self._port,
             exchange=self._http,
             next_request_id=self._request_ids.__next__,
+            record=self._note,
             **{name: getattr(settings, name) for name in ClientSettings.__struct_fields__},
         )
         self._connected.set()
@@ -371,7 +372,7 @@ class Engine:
 
     def _open(self, work: Work, line: Line, lease: Lease | None) -> None:
         self._admission.opened(line)
-        self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()), work)
+        self._note(EpisodeStarted(work.case_id, self._settings.worker, utc_now_us()))
         task = EngineTask(self._run(work, lease), loop=asyncio.get_running_loop())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -423,7 +424,7 @@ class Engine:
             self._fault = error
             self._stop.set()
 
-    def _note(self, record: EpisodeStarted | EpisodeEnded, work: Work) -> None:
+    def _note(self, record: JournalRecord, work: Work | None = None) -> None:
         """Have a record written in the next round of the loop, with all others of this one.
 
         A system call gives the interpreter's lock away, and a busy main thread gives it back 0.5 ms
@@ -442,7 +443,7 @@ class Engine:
             ends = [
                 (record, work, position)
                 for (record, work), position in zip(noted, positions, strict=True)
-                if isinstance(record, EpisodeEnded)
+                if isinstance(record, EpisodeEnded) and work is not None
             ]
             # Nothing waits for what this engine interrupts.
             told = [

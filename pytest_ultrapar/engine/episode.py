@@ -18,7 +18,7 @@ from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
-from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded
+from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded, EpisodeWentOn
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
@@ -86,6 +86,15 @@ async def run_episode(
     output = EpisodeOutput()
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
+
+    def keep() -> None:
+        if (news := sender.conversation.news()) is not None:
+            own = (work.case_id, worker, started_at_us, utc_now_us())
+            parts.record(EpisodeWentOn(*own, *news, began_us))
+
+    begun = parts.begun(work.case_id)
+    before = None if begun is None else begun.case(work.case_id).episode
+    began_us = 0 if before is None else before.began_us or before.started_at_us
     sender = Sender(
         parts,
         model=work.model,
@@ -94,6 +103,8 @@ async def run_episode(
         seed=work.seed,
         first=lease,
         until_s=started_s + timeout_s,
+        begun=begun,
+        keep=keep,
     )
     llm = Llm(sender)
     try:
@@ -119,6 +130,8 @@ async def run_episode(
         stdout=output.stdout,
         log=output.log,
         exchanges=conversation.noted(),
+        began_us=began_us,
+        n_unused=sum(one.n_unused for one in sender.sends.replays),
         **msgspec.structs.asdict(end),
     )
 

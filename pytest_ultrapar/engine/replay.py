@@ -32,7 +32,7 @@ from pytest_ultrapar.errors import (
 )
 from pytest_ultrapar.exchanges import canonical, matters, said
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.records import Attempt, EpisodeEnded
+from pytest_ultrapar.records import Attempt, EpisodeEnded, Replayed
 
 if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply
@@ -144,6 +144,11 @@ class StoredAnswers:
         answers = {(one.status, one.came) for one in fitting}
         return Match(stored, ways.index(stored.asked), len(answers) > 1)
 
+    @property
+    def n_left(self) -> int:
+        """How many answers nobody has taken."""
+        return sum(one.is_answered for one in self._left)
+
     def difference(self, ways: Sequence[Wording]) -> str | None:
         """A diff from the stored request with most lines in common, of those not taken if any.
 
@@ -204,12 +209,14 @@ class ReplaySettings(msgspec.Struct, frozen=True):
         case: What that run has for a case, by the case's id in this one. Called on the engine's
             thread, once per episode and role; must not raise.
         redact: Takes out of a request what was taken out of the stored ones.
+        is_own: Whether it is this very run, and the case was cut off in it.
     """
 
     run: str
     asks: bool
     case: Callable[[str], StoredCase]
     redact: Callable[[bytes], bytes]
+    is_own: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -246,6 +253,11 @@ class EpisodeReplay:
                 self._missing = f"its requests cannot be read: {error}"
         self._unsent = {one.asked.body for one in stored if not one.api}
         self._answers = StoredAnswers([one for one in stored if one.api])
+
+    @property
+    def n_unused(self) -> int:
+        """As of `EpisodeEnded`."""
+        return self._answers.n_left if self.settings.is_own else 0
 
     async def answer(
         self, turn: int, request: Request, conversation: Conversation
@@ -310,6 +322,7 @@ class EpisodeReplay:
         """A stored answer as if it came now, noted as replayed."""
         stored = match.stored
         then, now_s = stored.attempt, self.now_s()
+        word: Replayed = "ambiguous" if match.is_ambiguous else "match"
         assert then is not None
         assert stored.status is not None
         lane = LaneId(f"{then.provider}/{then.instance}/{then.key}")
@@ -339,7 +352,7 @@ class EpisodeReplay:
                 maybe_billed=False,
                 seat_wait_s=0.0,
                 rate_wait_s=0.0,
-                replayed="ambiguous" if match.is_ambiguous else "match",
+                replayed=then.replayed or "resumed" if self.settings.is_own else word,
             )
         )
         note.tried(turn, there, body, answer, result)

@@ -55,7 +55,7 @@ from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
 from pytest_ultrapar.pool.fields import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
-from pytest_ultrapar.records import Attempt
+from pytest_ultrapar.records import Attempt, JournalRecord
 from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
@@ -81,6 +81,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         replay: Where requests get their answers from before they are sent; None: all are sent.
         roles: The model of each role of the pool.
         gateway: Where others than this process ask, once an episode tells them its address.
+        begun: By case id, what an episode that was cut off had been answered; None for one that
+            was not. Called on the engine's thread; must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -93,6 +95,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplaySettings | None = None
     roles: Mapping[str, str] = {}
     gateway: Gateway = msgspec.field(default_factory=Gateway)
+    begun: Callable[[str], ReplaySettings | None] = lambda _: None
 
 
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
@@ -101,13 +104,19 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
     port: BrokerPort
     exchange: HttpClient
     next_request_id: Callable[[], int]
+    record: Callable[[JournalRecord], None] = lambda _: None
 
 
 class Sends:
-    """What an episode is sending, whoever is asked; its end ends all of it."""
+    """What an episode is sending, whoever is asked; its end ends all of it.
+
+    Attributes:
+        replays: What answers its requests before they are sent.
+    """
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.replays: list[EpisodeReplay] = []
         self._under_way: dict[asyncio.Task[Any], Request] = {}
         self._idle = asyncio.Event()
 
@@ -120,6 +129,9 @@ class Sends:
         del self._under_way[task]
         if not self._under_way:
             self._idle.set()
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
 
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them.
@@ -152,6 +164,8 @@ class Sender:
         until_s: The episode's deadline, monotonic seconds.
         role: Which role of the pool that model has here; empty: it is the case's own.
         case: The sender of the episode's own model, where this is not it.
+        begun: What it was answered before it was cut off, if it was.
+        keep: Has the journal keep what the conversation has so far.
         conversation: What becomes of requests is noted there.
         sends: What the episode is sending.
         since_s: When the episode began, monotonic seconds.
@@ -167,6 +181,8 @@ class Sender:
     until_s: float = math.inf
     role: str = ""
     case: Sender | None = None
+    begun: ReplaySettings | None = None
+    keep: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         """Hold the episode's first lease for its first request."""
@@ -177,13 +193,17 @@ class Sender:
         self.sends: Sends = Sends() if case is None else case.sends
         self.since_s: float = parts.clock.now_s() if case is None else case.since_s
         self._lane: LaneId | None = None
-        self._replay: EpisodeReplay | None = None
-        if parts.replay is not None:
-            lanes = [one for one in parts.endpoints.values() if one.model == self.model]
-            now_s, shown = parts.clock.now_s, parts.shown
-            self._replay = EpisodeReplay(
-                parts.replay, self.case_id, lanes, role=self.role, now_s=now_s, shown=shown
-            )
+        self._replays: list[EpisodeReplay] = []
+        for source in (self.begun, parts.replay):
+            if source is not None:
+                lanes = [one for one in parts.endpoints.values() if one.model == self.model]
+                now_s, shown = parts.clock.now_s, parts.shown
+                self._replays.append(
+                    EpisodeReplay(
+                        source, self.case_id, lanes, role=self.role, now_s=now_s, shown=shown
+                    )
+                )
+        self.sends.replays += self._replays
         self._made: dict[str, LaneId] = {}
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
@@ -239,6 +259,8 @@ class Sender:
             until_s=self.until_s,
             role=role,
             case=self,
+            begun=self.begun,
+            keep=self.keep,
         )
 
     def next_turn(self, messages: Messages) -> int:
@@ -280,24 +302,32 @@ class Sender:
         self.sends.begin(task, request)
         try:
             stored = await self._stored(turn, request)
-            return stored if stored is not None else await self._asked(turn, request)
+            if stored is None:
+                self.keep()
+            found = stored or await self._asked(turn, request)
+            if not isinstance(found[0], Reply):
+                self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
+        # What is asked beside it may take long.
+        if self.sends:
+            self.keep()
+        return found
 
     async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
         """What a replay has for a request, in the place of a lease and of all that follows."""
-        if self._replay is None:
-            return None
-        try:
-            found = await self._replay.answer(turn, request, self.conversation)
-        except InfraError as error:
-            self._fail(error, None)
-        except PromptRefused as refused:
-            wrong = self._wrong(refused)
-            self.conversation.fail(wrong)
-            raise wrong from None
+        found = None
+        for replay in self._replays:
+            try:
+                found = found or await replay.answer(turn, request, self.conversation)
+            except InfraError as error:
+                self._fail(error, None)
+            except PromptRefused as refused:
+                wrong = self._wrong(refused)
+                self.conversation.fail(wrong)
+                raise wrong from None
         if found is None:
             return None
         result, answer, lane = found

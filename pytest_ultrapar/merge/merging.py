@@ -30,7 +30,7 @@ from pytest_ultrapar.merge import joining
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standings
 from pytest_ultrapar.merge.suite_figures import add_suite_figures
-from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade
+from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, WentOnHead
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.store import cases_file
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
+    from pytest_ultrapar.store.journal import Record
     from pytest_ultrapar.store.manifest import Manifest
 
 OPTION = "ultrapar merge"
@@ -391,10 +391,8 @@ class _PartWriter:
                 n_bytes += file.write(line)
         return n_bytes
 
-    def _changed(
-        self, record: JournalRecord, shift: Callable[[float], float]
-    ) -> JournalRecord | None:
-        """The record as it stands in the whole; None for a grade that does not count there."""
+    def _changed(self, record: Record, shift: Callable[[float], float]) -> Record | None:
+        """The record as it stands in the whole; None for one that does not count there."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
             if self._counts_elsewhere(record.case_id):
@@ -402,6 +400,8 @@ class _PartWriter:
             if record.case_id not in self.best:
                 self._alone.add(record.case_id)
             return _on_host(record, host)
+        if isinstance(record, WentOnHead):
+            return None
         if not isinstance(record, EpisodeEnded):
             return record
         if self.source.part.manifest.rate_mode == "fixed":

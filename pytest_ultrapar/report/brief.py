@@ -25,6 +25,7 @@ from pytest_ultrapar.report.summary import (
     pace,
     performance_lines,
     replay_line,
+    resumed_lines,
     speedup_line,
     trouble_lines,
     verdict,
@@ -182,6 +183,7 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         yield "; ".join(map(figure_line, summary.figures))
     yield from filter(None, [pace(summary), speedup_line(summary)])
     yield from performance_lines(summary, lanes)
+    yield from resumed_lines(summary)
     if summary.replayed is not None:
         yield replay_line(summary)
     elif summary.n_requests:

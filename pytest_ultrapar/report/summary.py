@@ -620,6 +620,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
     yield from filter(None, [pace(summary), speedup_line(summary)])
     if summary.replayed is not None:
         yield replay_line(summary)
+    yield from resumed_lines(summary)
     if summary.n_requests:
         yield _took(statistics) + (", roles not counted" if summary.roles else "")
         for role, use in summary.roles.items():
@@ -642,6 +643,19 @@ def _speed(summary: RunSummary) -> Iterator[str]:
                 f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
                 "billed"
             )
+
+
+def resumed_lines(summary: RunSummary) -> Iterator[str]:
+    """How many conversations that were cut off went on, and how many of them asked something else.
+
+    Nothing where none was.
+    """
+    if summary.n_resumed or summary.n_strayed:
+        strayed = f"; {summary.n_strayed:,} asked something else and went on live from there"
+        yield (
+            f"{counted(summary.n_resumed, 'conversation')} went on from recorded answers"
+            f"{strayed if summary.n_strayed else ''}"
+        )
 
 
 def replay_line(summary: RunSummary) -> str:

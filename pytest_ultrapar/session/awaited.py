@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.session.prefetch import decoded
-from pytest_ultrapar.store.recovered import ANSWERED_FILE, RecoveredIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from pytest_ultrapar.records import Case, EpisodeEnded
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.recovered import RecoveredIndex
 
     Peers = dict[Any, str]
 
@@ -82,20 +81,20 @@ class Awaited:
     """What waits in one process, and what has ended in any; for the main thread.
 
     Args:
-        run_dir: The run's directory; a file there tells the other processes.
+        ended: Tells the other processes of the run.
         peers: By position, as of `find_peers`.
     """
 
-    def __init__(self, run_dir: Path, peers: Mapping[int, Peers]) -> None:
+    def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
         self._peers = peers
         self._ids = {case_id for own in peers.values() for case_id in own.values()}
-        self._ended = RecoveredIndex(run_dir, ANSWERED_FILE) if peers else None
+        self._ended = ended
         self.waiting: dict[int, None] = {}
 
     def note(self, case_id: str, stored: Position | None) -> None:
         """A case has ended; None: without an episode in the journal."""
-        if self._ended is not None and case_id in self._ids:
-            self._ended.add({case_id: stored})
+        if case_id in self._ids:
+            self._ended.add({case_id: stored}, "awaited")
 
     def has_ready(self) -> bool:
         """Whether a case waits no longer."""
@@ -109,8 +108,7 @@ class Awaited:
         return ready
 
     def _is_ready(self, index: int) -> bool:
-        assert self._ended is not None
-        return all(map(self._ended.has, self._peers[index].values()))
+        return all(self._ended.has(one, "awaited") for one in self._peers[index].values())
 
     def answers(
         self, index: int, after: Prefetched, read: Callable[[Position], EpisodeEnded]
@@ -121,17 +119,10 @@ class Awaited:
             EpisodeError: A value does not fit its annotation.
             ResultsError: The journal cannot be read.
         """
-        assert self._ended is not None
         found = {}
         for key, case_id in self._peers[index].items():
-            position = self._ended.lookup(case_id)
+            position = self._ended.lookup(case_id, "awaited")
             ended = None if position is None else read(position)
             if ended is not None and ended.ending == "returned":
                 found[key] = decoded(after, ended)
         return found
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            ended.close()

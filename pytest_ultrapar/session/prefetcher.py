@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections import Counter, deque
+from contextlib import closing, suppress
 from functools import partial
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,10 @@ from pytest_ultrapar.session.grading import Grader
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoints
 from pytest_ultrapar.session.prefetch import ANSWERS, CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
+from pytest_ultrapar.store.journal import JournalReader
 from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
+from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
@@ -123,6 +126,8 @@ def make_prefetcher(
         endpoints=found,
         episode_timeout_s=options.episode_timeout_s,
         replay=_replay(collected, runtime, source),
+        # An answer of the run that is replayed is given once, so all of them come from there.
+        begun=partial(_begun, runtime) if source.sends else lambda _: None,
         roles=pool.roles,
         unheard_s=_unheard_s(options),
     )
@@ -160,6 +165,20 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
         return StoredCase(found, part)
 
     return ReplaySettings(run.run_id, source.sends, case, runtime.redactor.bytes)
+
+
+def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
+    """What an episode of this run had been answered before it was cut off, if one was."""
+    position = runtime.recovered.lookup(case_id, "cut off")
+    if position is None:
+        return None
+    with suppress(ResultsError), closing(JournalReader(runtime.directory / JOURNAL_NAME)) as reader:
+        record = reader.read(position)
+        assert isinstance(record, EpisodeEnded)
+        stored = StoredCase(record, partial(read_part, runtime.directory))
+        redact = runtime.redactor.bytes
+        return ReplaySettings(runtime.directory.name, True, lambda _: stored, redact, is_own=True)
+    return None
 
 
 class Prefetcher:
@@ -210,7 +229,7 @@ class Prefetcher:
         # Main thread only.
         self._engine_error: BaseException | None = None
         self._backlog: deque[int] = deque()
-        self._awaited = Awaited(runtime.directory, collected.peers)
+        self._awaited = Awaited(runtime.recovered, collected.peers)
         self._ready = ReadyQueue()
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()
@@ -416,7 +435,6 @@ class Prefetcher:
         if self._surroundings is not None:
             self._surroundings.leave()
             self._surroundings = None
-        self._awaited.close()
         try:
             self.runtime.close()
         except ResultsError as error:

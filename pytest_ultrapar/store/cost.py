@@ -67,8 +67,9 @@ class Prices:
 
         What was refused or replayed costs nothing; what brought no answer may have cost something.
         """
-        if attempt.replayed is not None:
-            return 0
+        return 0 if attempt.replayed is not None else self._sent(attempt)
+
+    def _sent(self, attempt: Attempt) -> int | None:
         price = self._price(attempt)
         if price is None:
             return None
@@ -78,12 +79,15 @@ class Prices:
         return price.cost(attempt.tokens_in, attempt.tokens_out, cached, written)
 
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
-        """Units of the requests of an episode that were answered; None where one is not known."""
+        """Units of the requests of an episode that were answered; None where one is not known.
+
+        Those before it was cut off are the case's, too.
+        """
         if not self._listed:
             return None
         whole = 0
         for attempt in attempts:
-            units = self.of(attempt)
+            units = self._sent(attempt) if attempt.replayed == "resumed" else self.of(attempt)
             if units is None and not (attempt.maybe_billed and self._price(attempt)):
                 return None
             whole += units or 0

@@ -27,7 +27,17 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, Exchange, JournalRecord
+from pytest_ultrapar.records import (
+    NO_VALUE,
+    EngineSpent,
+    EpisodeEnded,
+    EpisodeStarted,
+    EpisodeWentOn,
+    Exchange,
+    Grade,
+    JournalRecord,
+    WentOnHead,
+)
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
@@ -247,7 +257,7 @@ class JournalReader:
         self._directory = directory
         self._fds: dict[str, int] = {}
 
-    def read(self, position: Position) -> JournalRecord:
+    def read(self, position: Position) -> Record:
         """The record at `position`, after its checksum was found right.
 
         Raises:
@@ -297,9 +307,10 @@ class JournalReader:
         return fd
 
 
-_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
-decode_record = _decoder.decode
-"""The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
+Record = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
+decode_record = msgspec.json.Decoder(Record).decode
+"""The record of one line's JSON, of an `EpisodeWentOn` its head; what is none, or of another
+version, is a `DecodeError`."""
 
 
 class _Segment(msgspec.Struct, frozen=True, tag="run"):
@@ -490,6 +501,9 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
     if isinstance(record, EpisodeEnded):
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
+    elif isinstance(record, EpisodeWentOn):
+        # They are parts of bodies that other records have: the episode's last record will do.
+        changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)
 
 

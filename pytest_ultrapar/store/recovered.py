@@ -14,16 +14,25 @@ import threading
 from bisect import insort
 from contextlib import closing, suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import GRADED, EngineSpent, EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.records import (
+    GRADED,
+    EngineSpent,
+    EpisodeEnded,
+    EpisodeStarted,
+    EpisodeWentOn,
+    Grade,
+    WentOnHead,
+)
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
     Damage,
     JournalReader,
+    JournalWriter,
     Position,
     cut_off,
     decode_record,
@@ -36,10 +45,10 @@ from pytest_ultrapar.store.journal import (
 from pytest_ultrapar.system.files import cannot, read_file, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.records import JournalRecord
+    from pytest_ultrapar.store.journal import Record
 
 
 class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
@@ -52,7 +61,7 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     ended_at_us: int
 
 
-Head = EpisodeStarted | EpisodeHead | Grade | EngineSpent
+Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
 decode_head = msgspec.json.Decoder(Head).decode
 """A record of one line's JSON, of an ended episode its head; else as `decode_record`."""
 
@@ -111,6 +120,13 @@ class CaseHistory(msgspec.Struct):
         """Its episodes that ended so that they need no further request, the last one last."""
         return [entry for entry in self.episodes if entry.ending in FINISHED_ENDINGS]
 
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether its last episode did not come to its end."""
+        if not self.episodes:
+            return self.has_started
+        return self.episodes[-1].ending == "interrupted" and not self.finished
+
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
         if self.grade is None or _rank(self.grade) <= _rank(grade):
@@ -151,9 +167,12 @@ class JournalHistory:
         cases: What each case id left behind: some 500 bytes, episodes in the order of their ends.
         damage: What could not be read.
         engines: How busy each engine was that came to its end.
+        went_on: Where the records of an episode stand that asked on, by case, worker and begin;
+            without those of most episodes that ended.
     """
 
     def __init__(self) -> None:
+        self.went_on: dict[tuple[str, str, int], list[Position]] = {}
         self.cases: dict[str, CaseHistory] = {}
         self.damage: list[Damage] = []
         self.engines: list[EngineSpent] = []
@@ -169,7 +188,10 @@ class JournalHistory:
         elif isinstance(record, EngineSpent):
             if record not in self.engines:
                 self.engines.append(record)
+        elif isinstance(record, WentOnHead):
+            self.went_on.setdefault(_episode_of(record), []).append(position)
         else:
+            self.went_on.pop(_episode_of(record), None)
             entry = EpisodeEntry(
                 record.ended_at_us, position, record.ending, record.worker, record.started_at_us
             )
@@ -185,6 +207,10 @@ class JournalHistory:
         if case is None:
             case = self.cases[case_id] = CaseHistory()
         return case
+
+
+def _episode_of(record: WentOnHead | EpisodeHead | EpisodeEnded) -> tuple[str, str, int]:
+    return record.case_id, record.worker, record.started_at_us
 
 
 def read_history(journal: Path) -> JournalHistory:
@@ -214,7 +240,7 @@ class GrowingJournal:
         self._directory = directory
         self._read: dict[str, int] = {}
 
-    def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
+    def new(self) -> Iterator[tuple[Position, Record | UnreadableEpisode | Damage]]:
         """What was appended since; may be left at any record, and goes on there the next time.
 
         The line that is being written is left for the next time.
@@ -240,7 +266,7 @@ class GrowingJournal:
         return bool(cut_off(self._directory, self._read))
 
 
-def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
+def decode_whole(payload: bytes) -> Record | UnreadableEpisode:
     """A record of one line's JSON, or as much of an episode of another version as is known.
 
     Raises:
@@ -259,12 +285,96 @@ def _rank(grade: Grade) -> tuple[bool, int]:
     return (grade.outcome != "infra", grade.at_us)
 
 
+class CutOff(NamedTuple):
+    """Episodes that were cut off.
+
+    Attributes:
+        killed: Those of which no record says that they ended, as `cut_off_episodes` found them.
+        interrupted: By case id, where the last one stands in the journal; those with answers.
+        n_cases: Whose last episodes were cut off, those without any answer among them.
+    """
+
+    killed: list[EpisodeEnded]
+    interrupted: Mapping[str, Position]
+    n_cases: int
+
+    @property
+    def n_begun(self) -> int:
+        """How many cases have answers to go on from."""
+        return len({*self.interrupted, *(one.case_id for one in self.killed if one.exchanges)})
+
+
+def take_up(directory: Path, cut_off: CutOff, redact: Callable[[bytes], bytes]) -> None:
+    """Leave what they had been answered where workers find it, before any of these cases runs.
+
+    Args:
+        directory: The run directory.
+        cut_off: The episodes.
+        redact: Takes known secrets out of UTF-8 text.
+
+    Raises:
+        ResultsError: The journal or the index cannot be written.
+    """
+    begun = dict(cut_off.interrupted)
+    if cut_off.killed:
+        with closing(JournalWriter(directory / "journal", "controller", redact)) as writer:
+            positions = writer.append_all(cut_off.killed)
+        for one, position in zip(cut_off.killed, positions, strict=True):
+            begun[one.case_id] = position
+    with closing(RecoveredIndex(directory)) as index:
+        index.add(begun, "cut off")
+
+
+def cut_off_episodes(
+    journal: Path, history: JournalHistory, worker: str = ""
+) -> list[EpisodeEnded]:
+    """Episodes that were cut off, as interrupted ones with all that they had been answered by then.
+
+    Args:
+        journal: The run's `journal/` directory.
+        history: What it says.
+        worker: Whose; empty: of all, none of which runs any more.
+    """
+    found = []
+    with closing(JournalReader(journal)) as reader:
+        for (case_id, who, began_us), positions in history.went_on.items():
+            own = history.cases.get(case_id, CaseHistory()).episodes
+            ended = {(one.worker, one.started_at_us) for one in own}
+            if worker not in {"", who} or (who, began_us) in ended:
+                continue
+            whole = EpisodeEnded(case_id, who, "interrupted", began_us, began_us, 0.0)
+            for position in positions:
+                with suppress(ResultsError, msgspec.DecodeError):
+                    whole = _with_more(whole, _decode_went_on(reader.payload(position)))
+            found.append(whole)
+    return sorted(found, key=attrgetter("ended_at_us"))
+
+
+_decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode
+
+
+def _with_more(whole: EpisodeEnded, more: EpisodeWentOn) -> EpisodeEnded:
+    # Bodies are told by those before: after one that cannot be read none can.
+    follows = more.n_before == len(whole.exchanges)
+    return msgspec.structs.replace(
+        whole,
+        ended_at_us=more.at_us,
+        duration_s=(more.at_us - whole.started_at_us) / 1e6,
+        attempts=[*whole.attempts, *more.attempts],
+        exchanges=[*whole.exchanges, *(more.exchanges if follows else ())],
+        n_turns=len({one.turn for one in [*whole.attempts, *more.attempts]}),
+        began_us=more.began_us,
+    )
+
+
 FILE_NAME = "recovered.jsonl"
-ANSWERED_FILE = "answered.jsonl"
-"""Cases for which others wait, once they have ended."""
+Said = Literal["finished", "cut off", "awaited"]
+"""What the index says of a case: its episode finished, was cut off, or ended and is waited for."""
 
 
-def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage]]:
+def recover(
+    directory: Path,
+) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
     What an earlier session wrote there may have been damaged or removed since. Only the
@@ -275,7 +385,8 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
 
     Returns:
         Where the finished episode of a case stands, by case id; the cases that had finished and
-        whose episodes cannot be read any more; and what of the journal is left out.
+        whose episodes cannot be read any more; what of the journal is left out; and which episodes
+        were cut off.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -285,18 +396,31 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
         finished = {
             case_id: position
             for case_id, case in history.cases.items()
-            if (position := _last_readable(reader, case)) is not None
+            if (position := _last_readable(reader, case.finished)) is not None
+        }
+        interrupted = {
+            case_id: case.episodes[-1].position
+            for case_id, case in history.cases.items()
+            if case.episodes and case.was_cut_off and _has_answers(reader, case)
         }
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
-    once.update(entry.case_id for entry in _earlier_entries(directory))
+    once.update(entry.case_id for entry in _earlier_entries(directory) if entry.said == "finished")
     write_whole(directory / FILE_NAME, _lines(finished))
-    with cannot(f"remove {ANSWERED_FILE} of an earlier session"):
-        (directory / ANSWERED_FILE).unlink(missing_ok=True)
-    return finished, frozenset(once - finished.keys()), history.damage
+    n_cut_off = sum(case.was_cut_off for case in history.cases.values())
+    killed = cut_off_episodes(directory / "journal", history)
+    cut_off = CutOff(killed, interrupted, n_cut_off)
+    return finished, frozenset(once - finished.keys()), history.damage, cut_off
 
 
-def _last_readable(reader: JournalReader, case: CaseHistory) -> Position | None:
-    for entry in reversed(case.finished):
+def _has_answers(reader: JournalReader, case: CaseHistory) -> bool:
+    with suppress(ResultsError):
+        record = reader.read(case.episodes[-1].position)
+        return isinstance(record, EpisodeEnded) and bool(record.exchanges)
+    return False
+
+
+def _last_readable(reader: JournalReader, finished: list[EpisodeEntry]) -> Position | None:
+    for entry in reversed(finished):
         with suppress(ResultsError):
             reader.read(entry.position)
             return entry.position
@@ -314,18 +438,18 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
         return []
 
 
-def find_finished(directory: Path) -> dict[str, Position]:
+def find_finished(history: JournalHistory) -> dict[str, Position]:
     """The last finished episode of each case in a journal; damaged records name none.
 
     Args:
-        directory: The run's `journal/` directory.
+        history: What the journal says.
 
     Returns:
         By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
     """
     return {
         case_id: case.finished[-1].position
-        for case_id, case in read_history(directory).cases.items()
+        for case_id, case in history.cases.items()
         if case.finished
     }
 
@@ -363,44 +487,47 @@ class RecoveredIndex:
 
     Args:
         directory: The run directory.
-        name: Of the file.
 
     Raises:
         ResultsError: The file cannot be opened.
     """
 
-    def __init__(self, directory: Path, name: str = FILE_NAME) -> None:
+    def __init__(self, directory: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._path = directory / name
-        with cannot(f"open {self._path}"):
-            self._fd = os.open(self._path, flags, 0o600)
+        with cannot(f"open {directory / FILE_NAME}"):
+            self._fd = os.open(directory / FILE_NAME, flags, 0o600)
         self._read_offset = 0
-        self._positions: dict[str, Position | None] = {}
+        self._positions: dict[Said, dict[str, Position | None]]
+        self._positions = {said: {} for said in get_args(Said)}
         self._lock = threading.Lock()
 
-    def add(self, positions: Mapping[str, Position | None]) -> None:
-        """Say where in the journal the episodes of these cases stand (None: nowhere), in one write.
+    def add(self, positions: Mapping[str, Position | None], said: Said = "finished") -> None:
+        """Say something of these cases, in one write.
+
+        Args:
+            positions: By case id, where their episodes stand in the journal; None: nowhere.
+            said: What it is.
 
         Raises:
             ResultsError: It cannot be written; those cases would only run again.
         """
-        lines = _lines(positions)
-        with cannot(f"write {self._path.name} in the run directory"):
+        lines = _lines(positions, said)
+        with cannot(f"write {FILE_NAME} in the run directory"):
             while lines:
                 lines = lines[os.write(self._fd, lines) :]
 
-    def lookup(self, case_id: str) -> Position | None:
-        """Where the finished episode of `case_id` stands; None while it has none.
+    def lookup(self, case_id: str, said: Said = "finished") -> Position | None:
+        """Where the episode stands of which this was said; None without one.
 
         Costs one `fstat` when nothing was added since the last call.
         """
-        return self._positions.get(case_id) if self.has(case_id) else None
+        return self._positions[said][case_id] if self.has(case_id, said) else None
 
-    def has(self, case_id: str) -> bool:
-        """Whether anything was said of `case_id`, at the cost of `lookup`."""
+    def has(self, case_id: str, said: Said) -> bool:
+        """Whether this was said of a case, at the cost of `lookup`."""
         if os.fstat(self._fd).st_size > self._read_offset:
             self._read_new_lines()
-        return case_id in self._positions
+        return case_id in self._positions[said]
 
     def close(self) -> None:
         """Close the file."""
@@ -412,21 +539,23 @@ class RecoveredIndex:
             data = os.pread(self._fd, size - self._read_offset, self._read_offset)
             # A line may be seen half written: what follows the last line feed is read next time.
             whole = data[: data.rfind(b"\n") + 1]
-            self._positions.update((entry.case_id, entry.position) for entry in _entries(whole))
+            for entry in _entries(whole):
+                self._positions[entry.said][entry.case_id] = entry.position
             self._read_offset += len(whole)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     case_id: str
     position: Position | None
+    said: Said = "finished"
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(_Entry).decode
 
 
-def _lines(positions: Mapping[str, Position | None]) -> bytes:
-    return b"".join(frame(_encode(_Entry(*item))) for item in positions.items())
+def _lines(positions: Mapping[str, Position | None], said: Said = "finished") -> bytes:
+    return b"".join(frame(_encode(_Entry(*item, said))) for item in positions.items())
 
 
 def _entries(lines: bytes) -> list[_Entry]:

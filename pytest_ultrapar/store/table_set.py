@@ -133,7 +133,9 @@ class TableSet:
         params: As given.
         n_maybe_billed: Requests so far that brought no answer and may have been billed.
         prices: What its requests cost so far.
-        replayed: How often answers of an earlier run were given so far, by `Attempt.replayed`.
+        replayed: How often stored answers were given so far, by `Attempt.replayed`.
+        n_resumed: Conversations so far that were cut off and went on from their answers.
+        n_strayed: Those that were cut off and asked something else then.
         roles: What was asked of roles so far.
     """
 
@@ -151,6 +153,7 @@ class TableSet:
         self.roles = RoleUses()
         self.n_maybe_billed = 0
         self.replayed: Counter[str] = Counter()
+        self.n_resumed = self.n_strayed = 0
         self.clear()
 
     def clear(self) -> None:
@@ -192,6 +195,9 @@ class TableSet:
             if each.replayed is not None:
                 self.replayed[each.replayed] += 1
             self.n_maybe_billed += each.maybe_billed
+        if episode.began_us and episode.ending != "interrupted":
+            self.n_strayed += episode.n_unused > 0
+            self.n_resumed += episode.n_unused == 0
         self._n_attempts += len(attempts)
         asked = case.params if case is not None and manifest.asked_by_others else {}
         prices.add(attempts, str(asked.get(ASKED_FOR, "")))

@@ -119,7 +119,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         n_attempts: Requests sent to the case's own model, those that failed included and replayed
-            ones not.
+            ones not. Of one that was cut off also those before whose answers it went on from.
         n_turns: Calls of `llm.chat`, or what SDKs asked in its place.
         tokens_in: Tokens of all prompts; null where the provider does not say.
         tokens_out: Tokens of all answers; null where the provider does not say.
@@ -129,15 +129,16 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         backoff_s: All waiting before further attempts.
         service_s: What is left of `duration_s` without waiting, back-off and refused requests: what
             the episode would take alone.
-        duration_s: From the episode's first lease to its end; the summary's latencies are those of
-            it.
-        started_at_us: The first lease, UTC; without one, when the case was given up or skipped.
+        duration_s: From the episode's first lease to its end, of one that was cut off from where it
+            went on; the summary's latencies are those of it.
+        started_at_us: The first lease, UTC, of one that was cut off that of its first try; without
+            one, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
         provider: Of the last request to the case's own model; empty where none was sent.
         instance: Of the last request, likewise.
         key: Name of the last request's key, likewise.
         first_send_s: Monotonic seconds of the host; like its end None if it sent nothing.
-        sent_in: Of `tokens_in` those of what was sent, without answers of an earlier run.
+        sent_in: Of `tokens_in` those of `n_attempts`.
         value: What the episode returned, as JSON, its first 2,000 characters; null where that is
             nothing, as of an async test.
     """
@@ -225,7 +226,7 @@ def spent_by(episode: EpisodeEnded) -> Spent:
         backoff_s=episode.backoff_s,
         service_s=max(0.0, episode.duration_s - waited_s - episode.backoff_s - refused_s),
         duration_s=episode.duration_s,
-        started_at_us=episode.started_at_us,
+        started_at_us=episode.began_us or episode.started_at_us,
         ended_at_us=episode.ended_at_us,
         provider=last.provider if last else "",
         instance=last.instance if last else "",

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.session import internals
-from pytest_ultrapar.store.recovered import find_finished
+from pytest_ultrapar.store.recovered import find_finished, read_history
 from tests.journals import scan_journal
 from tests.plugin.conftest import cases
 from tests.running import Running, wait_until
@@ -128,7 +128,7 @@ def interrupt_again(project, start, workers: str, conftest: str) -> str:
     assert code == 2, output
     assert "Traceback" not in output, output
     assert running.left_behind() == []
-    finished = set(find_finished(project.directory / "journal"))
+    finished = set(find_finished(read_history(project.directory / "journal")))
     assert len(finished) == 3
     project.pytester.path.joinpath("conftest.py").unlink()
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0

@@ -85,7 +85,7 @@ def rows(folder: Path) -> tuple[Row, ...]:
 
 
 def table(folder: Path) -> tuple[Sent, ...]:
-    """The attempts of the last run."""
+    """The attempts of the last run that were sent."""
     path = folder / LATEST / "attempts.parquet"
     if not path.exists():
         return ()
@@ -101,6 +101,7 @@ def table(folder: Path) -> tuple[Sent, ...]:
             status=row["status"],
         )
         for row in pq.read_table(path).to_pylist()
+        if row["replayed"] is None
     )
 
 
@@ -145,7 +146,7 @@ def _of_run(run: Path) -> Iterator[Journaled]:
                 case=case,
                 finished=record.ending in FINISHED_ENDINGS,
                 episode=_episode(record),
-                sent=tuple(_sent(case, attempt) for attempt in record.attempts),
+                sent=tuple(_sent(case, attempt) for attempt in record.sent),
             )
 
 

@@ -6,15 +6,20 @@ import os
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
+from pytest_ultrapar.exchanges import ExchangeLog, said
+from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeStarted, EpisodeWentOn, Grade
 from pytest_ultrapar.store import journal as journal_module
 from pytest_ultrapar.store import recovered
 from pytest_ultrapar.store.journal import JournalWriter, Position, segments
 from pytest_ultrapar.store.recovered import (
     GrowingJournal,
     RecoveredIndex,
+    cut_off_episodes,
     find_finished,
     find_started_not_ended,
+    read_history,
+    recover,
+    take_up,
 )
 
 
@@ -76,7 +81,7 @@ def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
 )
 def test_find_finished_takes_endings_that_stand(tmp_path, ending, stands):
     (position,) = journal(tmp_path, "gw0", ended("a", ending))
-    assert find_finished(tmp_path) == ({"a": position} if stands else {})
+    assert find_finished(read_history(tmp_path)) == ({"a": position} if stands else {})
 
 
 def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
@@ -89,7 +94,7 @@ def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
         ended("a", "interrupted", 30),
         Grade("a", "gw0", "solved", "passed", 31),
     )
-    found = find_finished(tmp_path)
+    found = find_finished(read_history(tmp_path))
     assert found["a"] == second[1]
     assert found["b"].segment.startswith("w-gw1-")
 
@@ -121,3 +126,95 @@ def test_segment_that_goes_while_a_growing_journal_is_read_is_named(tmp_path, mo
         monkeypatch.setattr(module, "segments", listed_and_removed)
     with pytest.raises(ResultsError, match=r"cannot read .*w-gw0-.*\.jsonl: No such file"):
         list(growing.new()) if ask == "new" else growing.lost()
+
+
+BODIES = [f'{{"messages": ["the same beginning, {"a" * 40} {n}"]}}'.encode() for n in range(4)]
+
+
+def went_on(worker="gw0", bodies=BODIES, began_us=10):
+    """The records of an episode that asks on after each answer."""
+    log = ExchangeLog(lambda _: "", bytes)
+    found = []
+    for n, body in enumerate(bodies):
+        log.add(n, api="openai", path="", status=200, sent=body, came=b"{}")
+        found.append(
+            EpisodeWentOn("a", worker, began_us, began_us + n, n, [attempt(n)], log.noted[n:])
+        )
+    return found
+
+
+def attempt(turn):
+    times = dict.fromkeys(("t_ready_s", "t_lease_s", "t_send_s", "t_end_s"), 1.0)
+    lane = {"provider": "p", "instance": "i", "key": "k"}
+    return Attempt(turn=turn, attempt=0, outcome="ok", in_flight_at_send=1, **lane, **times)
+
+
+def bodies(episode):
+    return [one.sent for one in said(episode.exchanges, lambda _: b"")]
+
+
+def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
+    journal(tmp_path, "gw0", EpisodeStarted("a", "gw0", 10), *went_on())
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    assert (one.case_id, one.worker, one.ending, one.started_at_us) == (
+        "a",
+        "gw0",
+        "interrupted",
+        10,
+    )
+    assert (one.n_turns, len(one.attempts), bodies(one)) == (4, 4, BODIES)
+    assert cut_off_episodes(tmp_path, read_history(tmp_path), "gw1") == []
+
+
+@pytest.mark.parametrize("of_it", ["w-controller-1-0.jsonl", "w-x-1-0.jsonl"])
+def test_episode_that_ended_is_not_cut_off_whichever_segment_says_so(tmp_path, of_it):
+    journal(tmp_path, "gw0", *went_on())
+    end = EpisodeEnded("a", "gw0", "interrupted", 10, 13, 0.0)
+    (position,) = journal(tmp_path, "end", end)
+    (tmp_path / position.segment).rename(tmp_path / of_it)
+    assert cut_off_episodes(tmp_path, read_history(tmp_path)) == []
+
+
+def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp_path):
+    positions = journal(tmp_path, "gw0", *went_on())
+    path = tmp_path / positions[1].segment
+    data = bytearray(path.read_bytes())
+    data[positions[1].offset + 30] ^= 1
+    path.write_bytes(data)
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    assert [each.turn for each in one.attempts] == [0, 2, 3]
+    assert bodies(one) == BODIES[:1]
+
+
+def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
+    secret = b"sk-canary-4f9a1c77e2b05d"
+    spoken = [*BODIES[:2], BODIES[2].replace(b"the same", secret), BODIES[3]]
+
+    def redact(data):
+        return data.replace(secret, b"***") if secret in data else data
+
+    writer = JournalWriter(tmp_path, "gw0", redact)
+    writer.append_all(went_on(bodies=spoken))
+    writer.close()
+    assert all(secret not in path.read_bytes() for path in segments(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    assert (len(one.attempts), bodies(one)) == (4, spoken[:2])
+
+
+def test_cut_off_episode_is_taken_up_once_and_the_last_one_counts(tmp_path):
+    run = tmp_path / "run"
+    (run / "journal").mkdir(parents=True)
+    journal(run / "journal", "gw0", EpisodeStarted("a", "gw0", 10), *went_on())
+    cut_off = recover(run)[3]
+    assert (cut_off.n_begun, cut_off.n_cases) == (1, 1)
+    take_up(run, cut_off, bytes)
+    first = RecoveredIndex(run).lookup("a", "cut off")
+    again = recover(run)
+    assert (again[3].killed, again[3].interrupted, again[1]) == ([], {"a": first}, frozenset())
+    journal(run / "journal", "gw0", *went_on(bodies=BODIES[:2], began_us=50))
+    take_up(run, recover(run)[3], bytes)
+    index = RecoveredIndex(run)
+    assert index.lookup("a") is None
+    assert index.lookup("a", "cut off") != first
+    journal(run / "journal", "gw1", ended("a", "returned", 90))
+    assert recover(run)[3].n_begun == 0
