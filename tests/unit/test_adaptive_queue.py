@@ -40,6 +40,23 @@ def test_seats_never_fall_below_one_nor_by_more_than_half_per_report():
     assert search.seats == 1
 
 
+def test_reports_that_come_sooner_than_answers_lower_the_seats_once():
+    # Twelve are under way at a server of eight, whatever the seats are by now.
+    search = QueueSearch()
+    seats = 12.0
+    for _ in range(5):
+        search.reported(8.0, 4.0, seats=int(seats), in_flight=12)
+        seats = search.seats
+        assert seats >= 8
+
+
+def test_server_of_few_seats_has_a_few_requests_wait_at_every_report():
+    for works_on in (1, 2, 4, 8, 16):
+        seats = settle(works_on)[-10:]
+        assert min(seats) == max(seats)
+        assert 1 <= seats[0] - works_on <= 1 + works_on**0.5
+
+
 def test_seats_that_are_not_in_use_do_not_grow():
     search = QueueSearch()
     search.reported(3.0, 0.0, seats=10, in_flight=3)

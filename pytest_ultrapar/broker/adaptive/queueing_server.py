@@ -270,8 +270,6 @@ class PlateauSearch:
         self._trial = _Level(self.seats, seen.now_s)
 
 
-MOST_WAITING = 0.05
-"""Of the running requests so many may wait: enough that the server never lacks work."""
 GROWTH = 1.25
 
 
@@ -295,10 +293,11 @@ class QueueSearch:
             in_flight: How many of them are taken.
         """
         held = float(seats)
-        allowed = max(1.0, MOST_WAITING * running)
-        if waiting > allowed:
-            # What waits is too much; never less than half, for the report may be a second old.
-            held = max(held / 2.0, min(held, in_flight) - (waiting - allowed))
-        elif in_flight >= SATURATED * seats:
+        # So many may wait: a root, as queues are staffed, and the server never lacks work.
+        spare = max(1.0, math.sqrt(running))
+        if waiting > spare:
+            # Never less than half, for the report may be a second old.
+            held = max(held / 2.0, min(held, math.ceil(in_flight - waiting + spare)))
+        elif waiting <= spare / 2.0 and in_flight >= SATURATED * seats:
             held = math.ceil(held * GROWTH)
         self.seats = max(1.0, held)
