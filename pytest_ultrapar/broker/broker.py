@@ -80,8 +80,9 @@ class LaneBroker:
     counts as the last one, so a clock that goes backwards never admits more.
 
     Between two calls this holds: no waiting request could be served by a lane that is free, apart
-    from lanes held for their home workers and while claims hold no more; and every lane that only a
-    rate or a pause keeps from serving one comes up by `next_wake_s()`.
+    from lanes held for their home workers, from new cases where seats are kept for those that have
+    begun (`thinking`), and while claims hold no more; and every lane that only a rate, a pause or
+    such a case keeps from serving one comes up by `next_wake_s()`.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
 """Brings waiting requests and free lanes together.
 
 A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
-Follow-ups go first, since an episode that has begun holds up its test; opening requests are served
-worker by worker in rotation, those with more leases than others last. A worker's *home* are the
-lanes that it prefers (affinity); seats there that its home workers do not need go to others (work
-stealing). What waits, and where, is in `lanes`.
+Follow-ups go first, since an episode that has begun holds up its test, and seats that follow-ups
+will want at once are kept for them (`thinking`); opening requests are served worker by worker in
+rotation, those with more leases than others last. A worker's *home* are the lanes that it prefers
+(affinity); seats there that its home workers do not need go to others (work stealing). What waits,
+and where, is in `lanes`.
 """
 
 from __future__ import annotations
@@ -425,8 +426,8 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
 
     What is left after the time its group let nobody start, the time the lane was held for its home
-    workers, and the time all seats were taken can only have been a rate or a pause: the broker
-    never leaves a free lane and a request for it side by side.
+    workers, and the time all seats were taken can only have been a rate, a pause or a seat that was
+    kept for an open case: else the broker leaves no free lane and a request for it side by side.
     """
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
