@@ -144,11 +144,42 @@ print(json.dumps(sorted(
     for one in found.test_results
 )))
 """
+LM_EVAL = '''
+import json, os
+from pathlib import Path
+import lm_eval
+from lm_eval.tasks import TaskManager
+
+rows = [{"question": f"word {n}", "answer": f"echo: word {n // 2 * 2}"} for n in range(20)]
+Path("words.jsonl").write_text("\\n".join(map(json.dumps, rows)))
+Path("words.yaml").write_text("""
+task: words
+dataset_path: json
+dataset_kwargs: {data_files: {test: words.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: ["END"], max_gen_toks: 64}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+""")
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+found = lm_eval.simple_evaluate(
+    model="local-chat-completions",
+    model_args={"model": "m", "base_url": url, "num_concurrent": 20},
+    tasks=["words"],
+    task_manager=TaskManager(include_path="."),
+    apply_chat_template=True,
+)
+said = sorted(one["filtered_resps"] for one in found["samples"]["words"])
+print(json.dumps([found["results"]["words"], said]))
+'''
 LANGCHAIN_RUN = ("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "harness.py")
 PYTHONS = {
     "pydantic-ai": (("pydantic-ai-slim[openai]",), PYDANTIC_AI, ("harness.py",)),
     "inspect_ai": (("inspect_ai", "openai"), INSPECT, ("harness.py",)),
     "deepeval": (("deepeval",), DEEPEVAL, ("harness.py",)),
+    "lm-eval": (("lm_eval[api]",), LM_EVAL, ("harness.py",)),
     "langchain-tests": (("langchain-tests", "langchain-openai"), LANGCHAIN, LANGCHAIN_RUN),
 }
 
@@ -200,6 +231,7 @@ def figures(out: str) -> object:
 def asked(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     # Of pip's packages some warn at import.
     own = {"PYTHONWARNINGS": "", "PYTEST_ADDOPTS": "", "DEEPEVAL_TELEMETRY_OPT_OUT": "YES"}
+    own["HF_HUB_OFFLINE"] = "1"
     return subprocess.run(
         command,
         cwd=folder,
