@@ -93,8 +93,9 @@ def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
     assert {one.status_code for one in answers} == {200}
     assert "40 cases: 40 solved" in said
     assert "is not known" not in said
-    # Words count as tokens, and each is streamed and billed.
-    assert sum(row["cost"] for row in results(tmp_path)) == pytest.approx(0.0, abs=0.01)
+    costs = [row["cost"] for row in results(tmp_path)]
+    assert all(cost > 0 for cost in costs)
+    assert sum(costs) < 0.05
 
 
 @pytest.mark.slow

@@ -144,24 +144,75 @@ print(json.dumps(sorted(
     for one in found.test_results
 )))
 """
+LM_EVAL = '''
+import json, os
+from pathlib import Path
+import lm_eval
+from lm_eval.tasks import TaskManager
+
+rows = [{"question": f"word {n}", "answer": f"echo: word {n // 2 * 2}"} for n in range(20)]
+Path("words.jsonl").write_text("\\n".join(map(json.dumps, rows)))
+Path("words.yaml").write_text("""
+task: words
+dataset_path: json
+dataset_kwargs: {data_files: {test: words.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: ["END"], max_gen_toks: 64}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+""")
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+found = lm_eval.simple_evaluate(
+    model="local-chat-completions",
+    model_args={"model": "m", "base_url": url, "num_concurrent": 20},
+    tasks=["words"],
+    task_manager=TaskManager(include_path="."),
+    apply_chat_template=True,
+)
+said = sorted(one["filtered_resps"] for one in found["samples"]["words"])
+print(json.dumps([found["results"]["words"], said]))
+'''
+PROMPTFOO = """
+const fs = require("fs"), {spawnSync} = require("child_process");
+const tests = [...Array(20).keys()].map((n) => ({
+  vars: {question: `word ${n}`}, assert: [{type: "contains", value: `word ${n - n % 2}`}],
+}));
+const config = {prompts: ["{{question}}"], providers: ["openai:chat:m"], tests};
+fs.writeFileSync("promptfooconfig.json", JSON.stringify(config));
+const options = "eval -c promptfooconfig.json --no-cache -j 20 -o out.json --no-progress-bar";
+spawnSync("node_modules/.bin/promptfoo", options.split(" "), {stdio: ["ignore", 2, 2]});
+const {results} = JSON.parse(fs.readFileSync("out.json")).results;
+console.log(JSON.stringify(
+  results.map((one) => [one.vars.question, one.success, one.response.output]).sort()));
+"""
 LANGCHAIN_RUN = ("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "harness.py")
 PYTHONS = {
     "pydantic-ai": (("pydantic-ai-slim[openai]",), PYDANTIC_AI, ("harness.py",)),
     "inspect_ai": (("inspect_ai", "openai"), INSPECT, ("harness.py",)),
     "deepeval": (("deepeval",), DEEPEVAL, ("harness.py",)),
+    "lm-eval": (("lm_eval[api]",), LM_EVAL, ("harness.py",)),
     "langchain-tests": (("langchain-tests", "langchain-openai"), LANGCHAIN, LANGCHAIN_RUN),
+}
+
+
+NODES = {
+    "openai for Node": ("openai", NODE, "harness.mjs"),
+    "promptfoo": ("promptfoo", PROMPTFOO, "harness.cjs"),
 }
 
 
 def prepared(folder: Path, name: str) -> list[str]:
     """The command of a harness, in an environment that is made for it below a folder."""
-    if name == "openai for Node":
+    if name in NODES:
         if shutil.which("npm") is None:
             pytest.skip("npm is not installed")
-        folder.joinpath("harness.mjs").write_text(NODE, encoding="utf-8")
-        install = ["npm", "install", "--no-audit", "--no-fund", "openai"]
+        package, script, file = NODES[name]
+        folder.joinpath(file).write_text(script, encoding="utf-8")
+        install = ["npm", "install", "--no-audit", "--no-fund", package]
         subprocess.run(install, cwd=folder, check=True, capture_output=True)
-        return ["node", str(folder / "harness.mjs")]
+        return ["node", str(folder / file)]
     packages, script, run = PYTHONS[name]
     folder.joinpath("harness.py").write_text(script, encoding="utf-8")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
@@ -200,6 +251,8 @@ def figures(out: str) -> object:
 def asked(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     # Of pip's packages some warn at import.
     own = {"PYTHONWARNINGS": "", "PYTEST_ADDOPTS": "", "DEEPEVAL_TELEMETRY_OPT_OUT": "YES"}
+    own |= {"HF_HUB_OFFLINE": "1", "PROMPTFOO_CONFIG_DIR": str(folder / "promptfoo")}
+    own |= {"PROMPTFOO_DISABLE_TELEMETRY": "1", "PROMPTFOO_DISABLE_UPDATE": "1"}
     return subprocess.run(
         command,
         cwd=folder,
@@ -210,7 +263,7 @@ def asked(command: list[str], folder: Path, **variables: str) -> subprocess.Comp
     )
 
 
-@pytest.mark.parametrize("name", ["openai for Node", *PYTHONS])
+@pytest.mark.parametrize("name", [*NODES, *PYTHONS])
 def test_harness_finds_the_same_by_the_gateway_in_a_queue_and_a_storm(tmp_path, name):
     command = prepared(tmp_path, name)
     key = "sim-sim-key0"

@@ -154,7 +154,9 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                signal.signal(one, handler)
+                # Right after a Ctrl-C, that one is left to `CtrlC`.
+                if signal.getsignal(one) == serving.interrupted:
+                    signal.signal(one, handler)
     return code
 
 
