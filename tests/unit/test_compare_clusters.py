@@ -66,6 +66,22 @@ def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
     assert width_of_all == pytest.approx(width_of_one, rel=0.1)
 
 
+@pytest.mark.parametrize("outcome", ["solved", "scored"])
+@pytest.mark.parametrize("summary_by", [("model",), ("suite",)])
+def test_end_table_has_the_mean_of_the_gate(tmp_path, outcome, summary_by):
+    alike = {model: [outcome] * N for model in MODELS}
+    write_run(tmp_path / "run", alike, clustered=True, scores=True, summary_by=summary_by)
+    run = find_measured_run(str(tmp_path / "run"))
+    rule = "score.workflow>=0.5"
+    if summary_by == ("model",):
+        rule = "score.workflow[model=beta]>=0.5"
+    figure = judged(run, rule).figure
+    text = "\n".join(told_of(run.summary))
+    low, high = figure.interval
+    assert f"{figure.value:.3f} ({low:.3f} to {high:.3f})" in text
+    assert ("solved" in text.partition("n: graded")[0]) == (outcome == "solved")
+
+
 def test_interval_of_a_mean_without_clusters_is_the_plain_one():
     values = [0.1 * at**2 for at in range(12)]
     assert clustered_mean_interval(list(enumerate(values))) == mean_interval(values)
