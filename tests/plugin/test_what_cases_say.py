@@ -91,7 +91,7 @@ def gate(capsys, directory, *options):
 def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
     project, run, capsys, workers
 ):
-    directory = run(workers)
+    directory = run(workers, "--ultrapar-gate=score.rank[label.first=late,meta.letters=3]>=2")
     assert what_is_said(directory) == expected()
     names = pq.read_schema(directory / "results.parquet").names
     first = names.index("kind") + 1
@@ -118,6 +118,7 @@ def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
     assert re.search(r"^model +n +rank +early +late$", screen, re.MULTILINE)
     assert re.search(r"^m +6  2\.50 \(0\.5\d to 4\.4\d\) +1\.00 +4\.00$", screen, re.MULTILINE)
     assert "solved" not in screen
+    assert "1 passed" in screen.partition("gate: run")[2]
     page = project.pytester.path / "page.html"
     assert cli.main(("report", str(directory), "--out", str(page))) == 0
     text = page.read_text()
