@@ -285,7 +285,7 @@ def _row(
         return [*head, *means, *(f"{one.mean:.2f}" if one else "-" for one in firsts)]
     means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
     solved, *shares = [f"{_rate(one):.0%}" if one.n_rated else "-" for one in (cell, *others)]
-    solved += f" of {cell.n_rated:,}" if cell.n_rated < cell.n_graded else ""
+    solved += f" of {cell.n_rated:,}" if 0 < cell.n_rated < cell.n_graded else ""
     return [*head, solved, *means, *shares]
 
 

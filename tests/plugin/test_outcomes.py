@@ -244,7 +244,7 @@ def test_grade(fine, grade): grade(3)
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
         "*llm.chat() takes a text, or a list of messages such as*(got int)*",
-        "*grade() got 3; it takes 'solved', 'partial', 'unsolved', True, False, or an object with*",
+        "*grade() got 3; it takes 'solved', 'partial', 'unsolved', 'scored', True, False, None,*",
     ):
         result.stdout.fnmatch_lines([words])
     # Shown is the suite's line, not ours.

@@ -13,8 +13,11 @@ from pytest_ultrapar.analysis.paired import (
     mean_interval,
 )
 from pytest_ultrapar.analysis.statistics import wilson_interval
+from pytest_ultrapar.compare.figures import UNRATED
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
+from pytest_ultrapar.errors import ConfigError
+from pytest_ultrapar.report.brief import brief_lines
 from tests.unit.compared_runs import outcomes_of, write_run
 from tests.unit.test_report_summary import lines as told_of
 
@@ -64,6 +67,40 @@ def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):
     assert of_all.value == pytest.approx(of_one.value)
     width_of_all, width_of_one = (one.interval.high - one.interval.low for one in (of_all, of_one))
     assert width_of_all == pytest.approx(width_of_one, rel=0.1)
+
+
+@pytest.mark.parametrize("outcome", ["solved", "scored"])
+@pytest.mark.parametrize("summary_by", [("model",), ("suite",)])
+def test_end_table_has_the_mean_of_the_gate(tmp_path, outcome, summary_by):
+    alike = {model: [outcome] * N for model in MODELS}
+    write_run(tmp_path / "run", alike, clustered=True, scores=True, summary_by=summary_by)
+    run = find_measured_run(str(tmp_path / "run"))
+    rule = "score.workflow>=0.5"
+    if summary_by == ("model",):
+        rule = "score.workflow[model=beta]>=0.5"
+    figure = judged(run, rule).figure
+    text = "\n".join(told_of(run.summary))
+    low, high = figure.interval
+    assert f"{figure.value:.3f} ({low:.3f} to {high:.3f})" in text
+    assert ("solved" in text.partition("n: graded")[0]) == (outcome == "solved")
+
+
+def test_share_of_the_few_cases_that_have_one_says_of_how_many(tmp_path):
+    """Such as a prompt that was refused in a suite that scores alone grade."""
+    outcomes = {"alpha": ["scored"] * 9 + ["unsolved"], "beta": ["scored"] * 10}
+    write_run(tmp_path / "run", outcomes, scores=True)
+    run = find_measured_run(str(tmp_path / "run"))
+    text = "\n".join(told_of(run.summary))
+    assert "0.0 % of 1" in text
+    screen = brief_lines(run.summary, [], directory="d", width=80)
+    rows = {line.split()[0]: line.split()[1:] for line in screen if line.strip()}
+    assert rows["alpha"][:5] == ["10", "0%", "of", "1", "0.20"]
+    assert rows["beta"][:3] == ["10", "-", "0.20"]
+    with pytest.raises(ConfigError, match="no score quality"):
+        judged(run, "score.quality>=1")
+    figure = judged(run, "solved_rate>=0.5")
+    assert (figure.n, figure.figure.value) == (1, 0.0)
+    assert judged(run, "solved_rate[model=beta]>=0.5").note == UNRATED
 
 
 def test_interval_of_a_mean_without_clusters_is_the_plain_one():

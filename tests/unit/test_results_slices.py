@@ -13,6 +13,7 @@ from pytest_ultrapar.analysis import compaction
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from tests.unit.finished_run import (
     case,
     episode,
@@ -37,8 +38,10 @@ def known(run_dir):
 @pytest.mark.parametrize("make", [run_of_seven, run_of_repetitions])
 @pytest.mark.parametrize("size", [1, 3, 6, 23])
 def test_slices_make_what_one_makes(tmp_path, monkeypatch, make, size):
-    made = make(tmp_path / "a", summary_by=("model", "label.answer"))
+    made = make(tmp_path / "a")
     run = made.path
+    by = msgspec.structs.replace(read_manifest(run), summary_by=("model", "label.answer"))
+    write_manifest(run, by)
     # A case that is not planned any more, damage, and an engine.
     write_journal(
         made,

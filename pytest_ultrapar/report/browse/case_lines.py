@@ -242,8 +242,10 @@ def _episode_facts(
     own = episode.own_attempts
     seats_s = sum(each.seat_wait_s for each in episode.attempts)
     rates_s = sum(each.rate_wait_s for each in episode.attempts)
-    alone_s = spent_by(episode).service_s or 0.0
-    yield "took", f"{duration(episode.duration_s)}, alone {duration(alone_s)}"
+    spent = spent_by(episode)
+    if spent.value is not None:
+        yield "returned", visible(spent.value)
+    yield "took", f"{duration(episode.duration_s)}, alone {duration(spent.service_s or 0.0)}"
     yield (
         "waited",
         f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"
