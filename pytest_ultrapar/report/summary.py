@@ -262,7 +262,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "after the last answer": "tests still ran (more workers, -n, share them) or workers ended",
+    "after the last answer": "tests or graders still ran (more workers, -n, or jobs share them)",
     "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
 }
 """Where the time goes, and what helps, if what comes after the last answer takes long."""

@@ -25,7 +25,7 @@ Result = tuple[str, str | None, Any]
 
 
 class GraderPool:
-    """Hands cases to processes, which are started with the first; a thread for each job waits.
+    """Hands cases to processes; a thread for each job waits for it.
 
     Args:
         grader: What they run.

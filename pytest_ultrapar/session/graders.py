@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.prefetch import Prefetched
 
 _ATTRIBUTE = "__ultrapar_grader__"
+_MOST = 1_000_000
 functions: dict[tuple[str, str], Callable[..., object]] = {}
 """Graders at the top level of the modules that this process has imported, by module and name."""
 
@@ -61,8 +62,9 @@ class GraderFunction:
                 "`def` at module level, with what it needs as its arguments"
             )
         for limit in ("jobs", "timeout_s", "memory_mb"):
-            if (value := getattr(self, limit)) is not None and not value > 0:
-                return f"{whose} has {limit}={value}; it must be above 0"
+            value = getattr(self, limit)
+            if value is not None and not (isinstance(value, int | float) and 0 < value < _MOST):
+                return f"{whose} has {limit}={value!r}; it must be a number above 0"
         for name in self.arguments:
             definition = internals.fixture_definition(item, name)
             is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")

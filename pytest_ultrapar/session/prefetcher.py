@@ -8,6 +8,7 @@ import threading
 from collections import Counter, deque
 from contextlib import closing, suppress
 from functools import partial
+from itertools import chain
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,15 @@ from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Coroutine,
+        Hashable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     from pytest_ultrapar.broker.port import BrokerPort
@@ -237,7 +246,6 @@ class Prefetcher:
         self._ungraded: deque[int] = deque()
         self._grading: dict[int, int] = {}  # how many graders of each case have to tell yet
         self._results: dict[int, dict[str, Result]] = {}
-        self._graders: dict[GraderFunction, GraderPool] = {}
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
         self._thrown: dict[int, BaseException] = {}
@@ -245,6 +253,9 @@ class Prefetcher:
         self._surroundings: internals.EpisodeSurroundings | None = None
         self._engine: Engine | None = None
         self._has_asked = False
+        self._graders: dict[GraderFunction, GraderPool] = (
+            dict(self._pools()) if collected.graders else {}
+        )
 
     # -- any thread --------------------------------------------------------------------------------
 
@@ -520,20 +531,23 @@ class Prefetcher:
             self._grading[index] = len(graders)
             for one in graders:
                 arguments = {name: given[name] for name in one.arguments}
-                self._pool_of(one).submit(index, arguments)
+                self._graders[one].submit(index, arguments)
 
-    def _pool_of(self, grader: GraderFunction) -> GraderPool:
-        if grader not in self._graders:
+    def _pools(self) -> Iterator[tuple[GraderFunction, GraderPool]]:
+        """The processes of all graders, which import their modules while the run begins."""
+        hides, environ = self.runtime.redactor.text, os.environ.items()
+        for grader in dict.fromkeys(chain.from_iterable(self._collected.graders.values())):
             from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
 
-            hides, environ = self.runtime.redactor.text, os.environ.items()
-            self._graders[grader] = GraderPool(
+            yield (
                 grader,
-                run=self.runtime.directory.name,
-                environ={name: value for name, value in environ if hides(value) == value},
-                graded=self._on_graded,
+                GraderPool(
+                    grader,
+                    run=self.runtime.directory.name,
+                    environ={name: value for name, value in environ if hides(value) == value},
+                    graded=self._on_graded,
+                ),
             )
-        return self._graders[grader]
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:

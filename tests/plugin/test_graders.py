@@ -133,8 +133,15 @@ def test_jobs_that_a_program_kills_lose_no_other_case(project):
             "grader 'passes' cannot be pickled, and it runs in another process: make it a plain",
         ),
         ("@grader\nasync def passes(answer): pass", "grader 'passes' cannot be pickled"),
-        ("@grader(jobs=0)\ndef passes(answer): pass", "grader 'passes' has jobs=0; it must be"),
-        ("@grader(timeout_s=-1)\ndef passes(answer): pass", "has timeout_s=-1; it must be above 0"),
+        (
+            "@grader(jobs=0)\ndef passes(answer): pass",
+            "grader 'passes' has jobs=0; it must be a number",
+        ),
+        ("@grader(memory_mb='1 GB')\ndef passes(answer): pass", "has memory_mb='1 GB'; it must be"),
+        (
+            "@grader(timeout_s=-1)\ndef passes(answer): pass",
+            "has timeout_s=-1; it must be a number above 0",
+        ),
         (
             "@grader\ndef passes(answer, tmp_path): pass",
             "grader 'passes' has an argument 'tmp_path'; allowed are the prefetched fixture of "
