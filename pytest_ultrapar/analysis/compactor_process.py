@@ -58,7 +58,7 @@ class CompactionProcess:
             run_dir: The run directory.
             cwd: Where the suite stands, since the benchmark JSON names the commit found there.
             afterwards: Full names of modules whose `at_end(run_dir)` it calls when the tables are
-                made and `go_on` says so; `rest` waits for them.
+                made and `go_on` or `rest` says so; `rest` waits for them.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
@@ -152,10 +152,11 @@ class CompactionProcess:
     def rest(self) -> str | None:
         """Wait for what comes after the tables; a sentence that says why it failed, else None.
 
-        Only after `go_on`, and once.
+        Only after `compact`, and once.
         """
         if not self._afterwards:
             return None
+        self.go_on()
         try:
             code = self._child.wait()
         finally:

@@ -159,16 +159,16 @@ class Services:
     def begin_page(self) -> None:
         """Have the run's page written; after `compact`, when the summary is final."""
         assert self.compaction is not None
-        self._is_writing_page = True
         self.compaction.go_on()
 
     def wait_for_page(self, said: Callable[[str], None]) -> bool:
-        """Whether the run's page is there; after `begin_page`, once.
+        """Whether the run's page is there; after `compact`, once.
 
         Args:
             said: Called with a sentence where it could not be written. No run fails because of it.
         """
         assert self.compaction is not None
+        self._is_writing_page = True
         trouble = self.compaction.rest()
         if trouble is not None:
             said(f"the run has no report.html: {trouble}; ultrapar report makes it")
