@@ -355,6 +355,7 @@ class ControllerSession:
                 raise pytest.UsageError(said)
         self._collection = collection
         if not collection:
+            self._coordinator.plan_nothing()
             return None
         session = self.config.pluginmanager.getplugin("session")
         if run_config.stops_at_collection(session):

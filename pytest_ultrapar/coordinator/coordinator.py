@@ -306,8 +306,8 @@ class Coordinator:
         from pytest_ultrapar.coordinator import finish  # noqa: PLC0415 - as above
 
         if self.config.option.verbose > _SILENT:
-            finish.show(self.run, self._finished, terminalreporter)
             reports.list_cases(terminalreporter)
+            finish.show(self.run, self._finished, terminalreporter)
         else:
             finish.show_failures(self._finished, terminalreporter)
 

@@ -292,7 +292,7 @@ def again(options: Options) -> Again:
         for one in run.cases
         if options.resume or one.state in words or ("failed" in words and one.test_failed)
     )
-    return Again(manifest.run_id, manifest.seed, frozenset(ids), manifest.drawn_from)
+    return Again(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

@@ -49,7 +49,7 @@ def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> 
         if n and run.source.sends and not (finished.stopped or any(_GO_ON in one for one in lines)):
             lines.append(
                 f"{counted(n, 'case')} ended without an answer (infra): {_GO_ON} "
-                f"{run.how_to_ask_again()}, which asks {'it' if n == 1 else 'them'} again"
+                f"{run.how_to_ask_again()}, once the cause is mended"
             )
         for line in lines:
             reporter.write_line(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.plan.expectations import Hint
@@ -230,8 +229,7 @@ def warnings(run: Run, workers: Sequence[str], cases: Sequence[Case]) -> Iterato
     if run.options.mode not in ONE_AT_A_TIME and not is_by_hand(run.config):
         # As a plan does, with the pool's own service times: no earlier run is read here.
         services = known_services(pool_hints(run.pool), ())
-        n_cases = Counter(case.model for case in cases if case.skipped is None)
-        yield from waste(run.pool, run.lanes, n_cases, services)
+        yield from waste(run.pool, run.lanes, services)
         yield from idle_workers(len(workers), most_in_flight(seats, len(cases)))
     if seats is not None and (most := len(workers) * most_connections(seats)) < seats:
         yield (

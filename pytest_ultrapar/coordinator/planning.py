@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
 from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
-from pytest_ultrapar.analysis.plan.waste import Service, waste
+from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
 from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.claims import day_left
 from pytest_ultrapar.coordinator.earlier_run import find_history
@@ -252,7 +252,8 @@ class Planning(collection.CollectOnly):
         if self._options.mode in ONE_AT_A_TIME:
             return ()
         n_cases = Counter(one.model for one in without_roles(expected))
-        return waste(self._pool, lanes, n_cases, services)
+        pool = self._pool
+        return (*more_seats_than_cases(pool, lanes, n_cases), *waste(pool, lanes, services))
 
     def _run_waste(self, plan: RunPlan) -> Iterator[str]:
         forecast = plan.chosen.forecast

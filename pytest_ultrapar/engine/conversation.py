@@ -26,6 +26,7 @@ class Conversation(msgspec.Struct):
         failure: What ends the episode, whatever it does next (`fail`).
         troubles: By role, why the request that is under way has to be sent again, if it has; the
             case's own model has the role "".
+        n_unawaited: Calls of `llm.chat` that nothing has awaited, and so nothing sent.
         exchanges: Takes what was sent and what came; None: that is not kept.
         keeps_text: Whether messages are kept, where exchanges are not.
     """
@@ -33,6 +34,7 @@ class Conversation(msgspec.Struct):
     attempts: list[Attempt] = []
     messages: list[TurnMessage] = []
     n_turns: int = 0
+    n_unawaited: int = 0
     backoff_s: float = 0.0
     failure: InfraError | PromptRefused | BadRequestError | None = None
     troubles: dict[str, str] = {}

@@ -179,6 +179,8 @@ def _late(llm: Llm, timeout_s: float) -> _End:
 async def _outcome(work: Work, llm: Llm) -> _End:
     try:
         value = await work.start(llm)
+        if llm.conversation.n_unawaited:
+            return _End("error", "NotAwaited", "an answer is awaited: write `await llm.chat(...)`")
         # An infrastructure failure is no answer, even if the episode caught it and went on.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:

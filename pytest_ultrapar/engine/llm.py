@@ -16,7 +16,7 @@ from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import ModuleType
 
     import anthropic
@@ -95,13 +95,13 @@ class Llm:
             self._roles[name] = Llm(self._sender.in_role(name), self)
         return self._roles[name]
 
-    async def chat(
+    def chat(
         self,
         messages: Messages | str,
         *,
         system: str | None = None,
         **parameters: Any,  # noqa: ANN401
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """The model's answer to a conversation.
 
         Waits as long as the pool's limits ask, tries again where that may help, and always on the
@@ -124,7 +124,14 @@ class Llm:
                 text nor list of dicts, or have a message of the system beside `system`.
             ValueError: A parameter is no finite number.
         """
+        self.conversation.n_unawaited += 1
+        return self._chat(messages, system, parameters)
+
+    async def _chat(
+        self, messages: Messages | str, system: str | None, parameters: dict[str, Any]
+    ) -> Reply:
         conversation = self.conversation
+        conversation.n_unawaited -= 1
         # An episode that caught it: its case is lost, and more requests would cost for nothing.
         conversation.check()
         reserved = RESERVED & parameters.keys()

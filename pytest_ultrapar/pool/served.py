@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -54,6 +55,9 @@ def served_models(
         try:
             connection.request("GET", f"{parts.path}/models")
             with connection.getresponse() as answer:
+                if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                    how = "vllm/NAME, with VLLM_API_KEY, and VLLM_BASE_URL for its address"
+                    where.refuse(f"the server wants a key: write {how}")
                 told = piece = answer.read1(_MOST_BYTES)
                 while piece and len(told) < _MOST_BYTES and boot_s() - began_s < most_s:
                     told += (piece := answer.read1(_MOST_BYTES))

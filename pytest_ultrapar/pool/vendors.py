@@ -76,8 +76,8 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
     if vendor not in vendors() or not name:
         location.refuse(
             f"must be {_WAYS} where there is no pool (got {shown(word)})"
-            f"{did_you_mean(vendor, vendors())}; vendors are {', '.join(vendors())}; "
-            "a pool is given by --ultrapar-pool FILE"
+            f"{did_you_mean(vendor, vendors()) if name else ''}; vendors are "
+            f"{', '.join(vendors())}; a pool is given by --ultrapar-pool FILE"
         )
     _checked(location, name)
     return named_of(vendor, name, environ)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 _MAKING_CASES = (Options.pool, Options.models, Options.repeats, Options.seed, Options.simulator)
-_STOPPING = ("-x", "--exitfirst")
 _AGAIN = ("unsolved", "partial", "infra", "error")
 _UNFINISHED = ("interrupted", "never ran", "not graded")
 
@@ -34,7 +33,7 @@ def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) 
     is_own = not (manifest.cluster_run or manifest.merged or manifest.regraded)
     if is_own and not manifest.asked_by_others and any(map(counts.get, _UNFINISHED)):
         _, words = _parted(manifest.arguments, [resume, Options.out.option, "--maxfail"])
-        same = [word for word in words if word not in _STOPPING]
+        same = [word for word in words if word not in {"-x", "--exitfirst"}]
         yield f"finish the run: {shlex.join(['pytest', *same, f'{resume}={run}'])}"
     if ends := ",".join(end for end in _AGAIN if counts.get(end)):
         said = again_command(manifest, f"{only}={ends}", f"{of}={run}")

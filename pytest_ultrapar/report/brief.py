@@ -91,7 +91,8 @@ def brief_lines(
         lanes: What became of each lane.
         directory: Where the results are, as it should be shown.
         width: Of the terminal, in characters.
-        is_quiet: Whether only the verdict and the place of the results are wanted.
+        is_quiet: Whether only the verdict, a cause of trouble and the place of the results are
+            wanted.
         has_page: Whether `report.html` stands there, too.
         part: Whose part of which run this is; None: the run is one host's.
         paint: Colours a share of solved cases, 0 to 1, that is written out already.
@@ -103,7 +104,8 @@ def brief_lines(
     # A path is copied: it is never folded.
     path = f"results in {visible(directory)}: {_SHOWN if has_page else _NOT_SHOWN}"
     if is_quiet or (part is not None and not summary.statistics.n_planned):
-        return [*head, path]
+        why = _folded([*trouble_lines(summary)][1:2], width, _MOST_FOLDS)
+        return [*head, *why, path]
     if _keys_are_wrong(summary, lanes):
         return [*head, "", *_folded(_wrong_keys(summary, lanes), width, MOST_LINES), path]
     where = PAGE if has_page else REPORT

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import csv
 import sys
-import warnings
 from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -50,12 +49,11 @@ def cases(
         pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are one
             case: one sentence with file and line, which pytest shows without a traceback.
     """
-    caller = sys._getframe(1)  # noqa: SLF001 - there is no other way to it
-    at = caller.f_code.co_filename, caller.f_lineno
-    place, found, lines = _Place(Path(at[0]).parent / path), [], dict[str, int]()
+    caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - there is no other way to it
+    place, found, lines = _Place(Path(caller).parent / path), [], dict[str, int]()
     said = [meta] if isinstance(meta, str) else meta
     wanted = [*columns, *filter(None, (id, marks)), *said] if columns else []
-    mark = cache(partial(_mark, at))
+    mark = cache(partial(getattr, pytest.mark))
     try:
         for row in _rows(place, wanted):
             values = tuple(row[name] for name in columns) if columns else (row,)
@@ -76,14 +74,6 @@ def cases(
     if not found:
         place.refuse("there are no rows")
     return found
-
-
-def _mark(at: tuple[str, int], name: str) -> pytest.MarkDecorator:
-    with warnings.catch_warnings(record=True) as unknown:
-        mark: pytest.MarkDecorator = getattr(pytest.mark, name)
-    for one in unknown:  # at the suite's line, and not at this one
-        warnings.warn_explicit(one.message, one.category, *at)
-    return mark
 
 
 def _names(said: object) -> Sequence[str]:

@@ -381,6 +381,7 @@ _SHOWN: dict[str, tuple[str, dict[str, bool]]] = {
 }
 
 
+_MOST_LISTED = 20
 _LISTED = {"f": ("unsolved", "partial", "infra"), "p": ("solved",)}
 
 
@@ -389,5 +390,8 @@ def list_cases(reporter: pytest.TerminalReporter) -> None:
     # Where nothing is said it is this, and of an evaluation that would list too many.
     if reporter.config.option.reportchars != "fE":
         for word in (word for char in reporter.reportchars for word in _LISTED.get(char, ())):
-            for report in reporter.stats.get(word, ()):
+            reports = reporter.stats.get(word, [])
+            for report in reports[:_MOST_LISTED]:
                 reporter.write_line(f"{word.upper()} {report.nodeid}")
+            if n_more := len(reports[_MOST_LISTED:]):
+                reporter.write_line(f"{word.upper()} {n_more:,} more, in ultrapar show latest")

@@ -270,16 +270,11 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 
 
 class Again(NamedTuple):
-    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed.
-
-    Attributes:
-        drawn_from: How many cases that run is a sample of; 0 where it is none.
-    """
+    """What `--ultrapar-only` selects: cases of an earlier run, by ids that are made of its seed."""
 
     run_id: str
     seed: int
     ids: frozenset[str]
-    drawn_from: int = 0
 
 
 again_key = pytest.StashKey[Again]()
@@ -305,10 +300,6 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     options, _ = run_config.settings(config)
     seed, sample = options.seed, options.sample
     if sample is None:
-        return
-    if options.resume and (begun := again(config)) and begun.drawn_from:
-        # It was drawn when the run began.
-        config.stash[generated_key] = Generated(begun.drawn_from)
         return
     percent = float(sample[:-1]) if sample.endswith("%") else None
     are_cases: dict[int, bool] = {}

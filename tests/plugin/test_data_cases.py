@@ -61,19 +61,3 @@ def test_file_that_is_broken_is_one_sentence_without_a_traceback(project, worker
     assert project.server.prompts == []
     result = project.run_here(pool=False)
     assert "words.jsonl:4: Input data was truncated" in said_by(result, 2)
-
-
-def test_unknown_mark_is_warned_of_once_at_the_line_of_the_suite(project):
-    path = project.pytester.path
-    (path / "marked.jsonl").write_text('{"w": 1, "m": "odd"}\n{"w": 2, "m": "odd"}')
-    suite = path / "test_marked.py"
-    suite.write_text(
-        "import pytest\nfrom pytest_ultrapar import cases\n\n"
-        'ROWS = cases("marked.jsonl", "w", marks="m")\n'
-        '@pytest.mark.parametrize("w", ROWS)\ndef test_plain(w): pass\n'
-    )
-    result = project.run("-n0", "-Wdefault", suite.name, pool=False)
-    (line,) = [one for one in result.outlines if "Unknown pytest.mark.odd" in one]
-    assert f"{suite}:4: PytestUnknownMarkWarning" in line
-    said = said_by(project.run("-n0", "-Werror", suite.name, pool=False), 2)
-    assert "marked.jsonl:1: Unknown pytest.mark.odd" in said

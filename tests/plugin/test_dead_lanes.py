@@ -43,7 +43,7 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert CANARY not in output
     assert (
         "\n40 cases ended without an answer (infra): go on with the same command and "
-        f"--ultrapar-resume {project.directory.resolve().name}, which asks them again\n"
+        f"--ultrapar-resume {project.directory.resolve().name}, once the cause is mended\n"
     ) in result.stdout.str()
 
 

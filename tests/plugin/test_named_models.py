@@ -189,3 +189,14 @@ def test_async_generator_is_told_that_it_has_a_yield(here):
     here.pytester.path.joinpath("test_suite.py").write_text(body)
     said = here.refusal(run(here, "-n0", GPT))
     assert "test_it: an async test that takes `llm` has no `yield`, is no static" in said
+
+
+def test_answer_that_nothing_awaits_is_an_error_and_no_solved_case(here):
+    here.pytester.path.joinpath("test_suite.py").write_text(
+        "import warnings\nwarnings.simplefilter('ignore')\n"
+        "async def test_it(llm):\n    llm.chat('say a')\n"
+    )
+    said = run(here, "-n0", GPT, "-Wignore").stdout.str()
+    assert "an answer is awaited: write `await llm.chat(...)`" in said
+    assert here.kinds() == {("error", "NotAwaited"): 1}
+    assert here.server.prompts == []

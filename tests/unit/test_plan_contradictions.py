@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.run_plan import contradictions
-from pytest_ultrapar.analysis.plan.waste import Service, waste
+from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
 from pytest_ultrapar.pool.config import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real
@@ -62,7 +62,7 @@ def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
 def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
     made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
     assert len(refused(made)) == refusals
-    assert len(waste(made, made.lanes, {"m": 1000}, TWO_S)) == warnings
+    assert len(waste(made, made.lanes, TWO_S)) == warnings
 
 
 def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
@@ -79,11 +79,11 @@ def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
 
 def test_more_seats_than_cases_are_waste(pool):
     made = pool("per_key = { workers = 300 }")
-    assert waste(made, made.lanes, {"m": 20}, TWO_S) == (
+    assert (*more_seats_than_cases(made, made.lanes, {"m": 20}),) == (
         "more seats than cases (a case uses one at a time): "
         "m has 300 seats for 20 cases; lower workers, or add cases (--ultrapar-repeats)",
     )
-    assert waste(made, made.lanes, {"m": 300}, TWO_S) == ()
+    assert (*more_seats_than_cases(made, made.lanes, {"m": 300}),) == ()
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,6 @@ REFUSED = {
     f"http://localhost:1/{CANARY}": "what looks like a secret, which is not shown",
     "http://localhost:1/<b>/v1": 'must be made of letters, digits and . _ : - (got "<b>")',
     "https://localhost:1/v1": "must name its model, #NAME",
-    "HTTP://localhost:1/v1": "must name its model, #NAME",
 }
 
 

@@ -115,33 +115,36 @@ WASTE_ABOVE = 3.0
 _SHOWN = 3
 
 
-def waste(
-    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int], services: Mapping[str, Service]
-) -> tuple[str, ...]:
-    """A sentence for each kind of waste.
+def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) -> tuple[str, ...]:
+    """A sentence for each limit whose rates keep few of its seats busy.
+
+    Args:
+        pool: What is to be run on.
+        lanes: All of the run.
+        services: Of each model.
+    """
+    return tuple(
+        f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
+        f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''} only about "
+        f"{use.useful} of {use.seats} workers "
+        f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
+        for use in seat_uses(pool, lanes, services)
+        if use.ratio > WASTE_ABOVE
+    )
+
+
+def more_seats_than_cases(
+    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
+) -> Iterator[str]:
+    """A sentence where models have seats that none of their cases will use.
+
+    A plan says so. A run does not: a short one has fewer cases, and nobody changes the pool for it.
 
     Args:
         pool: What is to be run on.
         lanes: All of the run.
         n_cases: By model, how many cases are going to run.
-        services: Of each model.
     """
-    return (
-        *_more_seats_than_cases(pool, lanes, n_cases),
-        *(
-            f"{use.where}: at {use.rate:.6g} requests/s and {use.service.mean_s:.3g} s each"
-            f"{' (assumed; set latency_hint_s)' if use.service.is_assumed else ''} only about "
-            f"{use.useful} of {use.seats} workers "
-            f"{'is' if use.useful == 1 else 'are'} busy; {WASTE_ABOVE * use.useful:g} are plenty"
-            for use in seat_uses(pool, lanes, services)
-            if use.ratio > WASTE_ABOVE
-        ),
-    )
-
-
-def _more_seats_than_cases(
-    pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
-) -> Iterator[str]:
     over = []
     for model, n in n_cases.items():
         seats = pool.seats([lane for lane in lanes if lane.model == model])

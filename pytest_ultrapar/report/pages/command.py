@@ -25,7 +25,8 @@ on, or was killed, is shown as far as it came. It is named by its directory, its
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar report`."""
-    parser.add_argument("run", metavar="RUN", help="a run's directory, its id, or latest")
+    how = "a run's directory, its id, or latest (default: latest)"
+    parser.add_argument("run", metavar="RUN", nargs="?", default="latest", help=how)
     parser.add_argument(
         "--out", metavar="FILE", help="the page (default: report.html in the run's directory)"
     )
