@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import RunSummary
-from pytest_ultrapar.analysis.whole_figures import add_figures
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA
 from pytest_ultrapar.coordinator.claims.day_left import day_end_lines, days_left
 from pytest_ultrapar.errors import ConfigError, ResultsError
@@ -19,6 +18,7 @@ from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.file import add_to_step_summary, write_report
 from pytest_ultrapar.report.merged import missing_lines
 from pytest_ultrapar.report.text import counted, visible
+from pytest_ultrapar.session.whole_figures import add_figures
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
 from pytest_ultrapar.system.clock import MonotonicClock, utc_now

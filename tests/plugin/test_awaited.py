@@ -46,6 +46,7 @@ def wins(project):
     }
 
 
+@pytest.mark.cpu_s(3)
 def test_pairwise_judge_gets_the_answers_that_there_are(project, workers):
     write(project)
     assert project.run(workers, *ONCE).ret == 1
@@ -139,6 +140,7 @@ def test_what_cannot_wait_is_one_sentence(project, changes, options, said):
     assert said in project.refusal(project.run("-n0", *options))
 
 
+@pytest.mark.cpu_s(3)
 def test_modes_that_ask_one_by_one_and_samples_do_not_wait_for_ever(project):
     write(project, PAIRWISE.replace("status 500 down", "say cow-m2"))
     for options in (["--ultrapar-mode=serial"], ["--ultrapar-baseline=4"]):

@@ -27,6 +27,7 @@ def figures(directory):
     return {one.name: (one.value, one.interval) for one in read_summary(directory).figures}
 
 
+@pytest.mark.cpu_s(3)
 def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, capsys):
     project.suite(BODY)
     project.pytester.makeconftest(HOOK)
@@ -57,6 +58,7 @@ def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, c
     assert "has no figure shares; did you mean share?" in capsys.readouterr().err
 
 
+@pytest.mark.cpu_s(3)
 def test_figures_that_cannot_be_had_fail_the_run_and_lose_nothing(project):
     project.suite(BODY)
     project.pytester.makeconftest(

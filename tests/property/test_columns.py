@@ -30,12 +30,14 @@ from pytest_ultrapar.store.tables import (
     Charged,
     Placed,
     Spent,
+    case_values,
     charged,
     fit,
+    grade_columns,
+    grade_values,
     parameter_columns,
     placed,
     results_columns,
-    score_columns,
     spent_by,
 )
 from tests.examples import examples
@@ -79,7 +81,7 @@ def one_by_one(run):
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     params = parameter_columns(cases)
     layouts = Uses({}, cases).layouts()
-    scores = score_columns({name for grade in grades for name in grade.scores})
+    said = grade_columns({name for grade in grades for name in grade_values(grade)})
     cells = cells_of(cases)
     rows, measures = [], []
     for one in cases:
@@ -113,12 +115,11 @@ def one_by_one(run):
             Placed: placed(manifest, episode or grade),
         }
         row = {}
-        for column in results_columns(params, scores):
-            name = column.name.partition(".")[2]
+        for column in results_columns(params, said):
             if column in params:
-                row[column.name] = fit(one.params.get(name), column.kind)
-            elif column in scores:
-                row[column.name] = grade.scores.get(name)
+                row[column.name] = fit(case_values(one).get(column.name), column.kind)
+            elif column in said:
+                row[column.name] = grade_values(grade).get(column.name)
             else:
                 row[column.name] = getattr(told[column.record], column.field)
         rows.append(row)
