@@ -227,6 +227,7 @@ def refusing_all(status, message, *, but_checks=None):
 
 
 @pytest.mark.parametrize("status", [400, 422, 501])
+@pytest.mark.cpu_s(2)
 def test_what_every_first_request_is_refused_with_is_said_once(project, status, workers):
     project.write_pool(keys=3)
     project.server.weather = refusing_all(status, NOT_HERE, but_checks=NOT_HERE)
