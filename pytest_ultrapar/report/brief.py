@@ -153,7 +153,7 @@ def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[st
     words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
     yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
     if any("(environment " in one.reason for one in lanes):
-        yield "put a valid key into that variable, and go on with this run as is said below"
+        yield "set that variable to a valid key, then resume this run (the command is below)"
     else:
         yield "no key was sent: name the variable that holds one as env in the pool (ultrapar init)"
 

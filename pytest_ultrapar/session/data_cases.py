@@ -61,8 +61,8 @@ def cases(
             if given is None or not (name := str(given)):
                 place.refuse(f"the id (column {id!r}) is empty")
             if (line := lines.setdefault(name, place.line)) != place.line:
-                what = f"the id {name!r}" if id else "without ids (id=) the case"
-                place.refuse(f"{what} is that of line {line}, too")
+                how = f"both have the id {name!r}" if id else "give both an id (id=COLUMN)"
+                place.refuse(f"this is the same case as line {line}; {how}")
             marked = [*map(mark, _names(row[marks]))] if marks else []
             if said:
                 marked.append(pytest.mark.ultrapar(meta={name: row[name] for name in said}))

@@ -62,7 +62,7 @@ def test_run_of_a_wrong_key_ends_with_that_sentence(project):
         'the provider said: HTTP 401: {"error": {"message": "no such key ***'
     )
     assert lines[2] == (
-        "put a valid key into that variable, and go on with this run as is said below"
+        "set that variable to a valid key, then resume this run (the command is below)"
     )
     assert [line.split()[0] for line in lines[3:-1]] == ["results", "12", "FAILED:"]
     assert CANARY not in said

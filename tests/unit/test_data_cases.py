@@ -110,12 +110,17 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("c.csv", "\x1b[31m\n1\n", {"id": "w"}, ":2: there is no column 'w'; there is \\x1b[31m"),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("null.jsonl", '{"w": null}', {"id": "w"}, ":1: the id (column 'w') is empty"),
-        ("ids.csv", "w\na\nb\na\n", {"id": "w"}, ":4: the id 'a' is that of line 2, too"),
+        (
+            "ids.csv",
+            "w\na\nb\na\n",
+            {"id": "w"},
+            ":4: this is the same case as line 2; both have the id 'a'",
+        ),
         (
             "same.jsonl",
             '{"w": 1}\n{"w": 1}',
             {},
-            ":2: without ids (id=) the case is that of line 1, too",
+            ":2: this is the same case as line 1; give both an id",
         ),
         ("mark.jsonl", '{"w": "a b-c"}', {"marks": "w"}, ":1: marks must be names"),
         ("mark.jsonl", '{"w": "hard"}', {"marks": "w"}, ":1: 'hard' not found in `markers`"),
@@ -152,7 +157,7 @@ def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):
     path = data("twice.jsonl", TWICE)
 
     with pytest.raises(
-        pytest.Collector.CollectError, match=r"2: without ids .* is that of line 1, too"
+        pytest.Collector.CollectError, match="2: this is the same case as line 1; give both an id"
     ):
         cases(path, "w")
 
