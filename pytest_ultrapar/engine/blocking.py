@@ -54,7 +54,9 @@ async def run_blocking(function: Callable[..., T], *args: Any, **kwargs: Any) ->
         try:
             done.set_result(context.run(function, *args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
-            done.set_exception(error)
+            ended = RuntimeError("the function raised StopIteration")  # which no future takes
+            ended.__cause__ = error
+            done.set_exception(ended if isinstance(error, StopIteration) else error)
 
     # A pool's threads would be waited for when Python ends.
     Thread(target=work, name=f"ultrapar-{function!r:.50}", daemon=True).start()

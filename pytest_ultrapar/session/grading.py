@@ -115,8 +115,8 @@ class Grader:
             self._state.graded = Graded(_text(word), plain, _text(kind), _text(why), named)
 
 
-def _text(value: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own
-    return str.__str__(value) if isinstance(value, str) else value
+def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's own, in UTF-8
+    return str.encode(told, errors="backslashreplace").decode() if isinstance(told, str) else told
 
 
 def _finite(value: object) -> float | None:

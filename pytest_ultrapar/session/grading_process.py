@@ -44,6 +44,8 @@ def main(descriptors: list[str]) -> None:
     def start(n: int) -> None:
         pid = os.fork()
         if pid == 0:
+            for other in {*pipes} - {pipes[n]}:
+                other.close()
             with suppress(EOFError, OSError):
                 _Job(pipes[n], f"\0{place}-{n}", function, *own[2:]).serve()
             os._exit(0)
@@ -114,8 +116,8 @@ class _Job(NamedTuple):
         # Nothing comes by the other pipe meanwhile but its end.
         if ours in wait([ours, self.pipe], self.timeout_s):
             said = None
-            with suppress(EOFError):
-                said = ours.recv_bytes()
+            with suppress(EOFError, OSError):  # what is no result claims to be longer, or ends
+                said = ours.recv_bytes(2**29)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         ours.close()

@@ -243,7 +243,7 @@ class CaseReports:
     def _labels(self, state: CaseState) -> dict[str, str]:
         labels = {} if state.graded is None else state.graded.labels
         plain = self._runtime.redactor.text
-        return {name: plain(text)[:_LONGEST_ERROR] for name, text in labels.items()}
+        return {plain(name): plain(text)[:_LONGEST_ERROR] for name, text in labels.items()}
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
         if _is_taken(state):

@@ -485,7 +485,7 @@ def _header(payload: bytes) -> bytes:
     return b"%08x %08x " % (len(payload), crc32(payload))
 
 
-_TEXTS = frozenset({"kind", "detail", "error", "messages", "scores", "stdout", "log"})
+_TEXTS = {"kind", "detail", "error", "reason", "labels", "messages", "scores", "stdout", "log"}
 
 
 def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRecord:

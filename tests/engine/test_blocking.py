@@ -64,6 +64,15 @@ def test_what_a_function_raises_is_raised_where_it_is_awaited(tmp_path, error):
     play(tmp_path, fine, scene)
 
 
+def test_function_that_raises_what_no_future_holds_does_not_wait_for_ever(tmp_path):
+    async def scene(told):
+        with pytest.raises(RuntimeError, match="StopIteration") as raised:
+            await asyncio.wait_for(told.llm.run(next, iter(())), 10)
+        assert isinstance(raised.value.__cause__, StopIteration)
+
+    play(tmp_path, fine, scene)
+
+
 def test_client_of_functions_asks_by_chat_and_by_http(tmp_path):
     async def scene(told):
         def function(llm):

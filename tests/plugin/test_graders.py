@@ -12,13 +12,21 @@ from tests.plugin.conftest import CANARY
 
 SUITE = """
 import os, subprocess, sys, time
+from contextlib import suppress
 from pytest_ultrapar import grader
+
+def scribble():
+    for descriptor in range(3, 60):
+        with suppress(OSError):
+            os.write(descriptor, b"what is none of ours")
+    while True:
+        pass
 
 @grader(jobs=2, timeout_s=LIMIT, memory_mb=200)
 def passes(answer, prompt, model):
     assert model == "m"
     assert prompt.startswith("say ")
-    space = {}
+    space = {"scribble": scribble}
     exec(answer.replace(";", "\\n"), space)
     return space.get("x"), os.getpid()
 
@@ -37,6 +45,7 @@ PROGRAMS = {
     "os.abort()": ("unsolved", "died", "grader passes died: SIGABRT"),
     "sys.exit(1)": ("unsolved", "died", "grader passes died: exit code 1"),
     "x='a'*10**9": ("unsolved", "memory_limit", "grader passes took more memory than 200 MB"),
+    "scribble()": ("unsolved", "died", "grader passes died: SIGKILL"),
     "1/0": ("error", "ZeroDivisionError: division by zero", None),
 }
 

@@ -200,10 +200,10 @@ def test_labels_and_metadata_hold_no_secret_and_are_properties_of_junit_files(pr
 import os
 key = os.environ["TEST_KEY_0"]
 
-@pytest.mark.ultrapar(meta={"key": f"a {key}"})
+@pytest.mark.ultrapar(meta={"key": f"a {key}", f"m {key}": 1})
 @pytest.mark.parametrize("prompt", ["say a"])
 def test_it(answer, prompt, grade):
-    grade(None, labels={"key": f"b {key}", "said": answer}, style=7)
+    grade(None, labels={"key": f"b {key}", f"l {key}": "x", "said": answer}, style=7)
 """
     )
     said_by(project.run("-n0", "--junitxml=junit.xml"), 0)

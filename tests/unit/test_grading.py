@@ -45,6 +45,11 @@ def test_grade_takes_an_outcome_and_a_reason(graded, outcome, noted, how):
     assert graded(outcome, *how, **scores) == Graded(noted, scores, None, *(how or [None]))
 
 
+def test_half_a_surrogate_pair_is_shown(graded):
+    found = graded(True, "half \ud83d of it", labels={"\ud83d": "\ud83d"})
+    assert (found.reason, found.labels) == ("half \\ud83d of it", {"\\ud83d": "\\ud83d"})
+
+
 def test_grade_takes_its_arguments_by_name(graded):
     assert graded(outcome="solved", reason="why", steps=3) == Graded(
         "solved", {"steps": 3.0}, None, "why"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
+from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.store.journal import (
     JournalReader,
     JournalWriter,
@@ -155,6 +155,17 @@ def test_journal_secret_is_taken_out_without_breaking_the_record(tmp_path):
     assert back.stdout == "the *** say ***"
     assert back.detail == "key ***"
     assert msgspec.json.decode(back.value) == {"key ***": ["***", 12345678]}
+
+
+def test_journal_says_of_a_grade_no_secret_and_no_lone_surrogate(tmp_path):
+    writer = JournalWriter(tmp_path, "gw0", Redactor(["sk-secret-of-the-pool"]).bytes)
+    given = "half \ud83d of sk-secret-of-the-pool"
+    position = writer.append(
+        Grade("a" * 16, "gw0", "solved", "passed", 1, reason=given, labels={given: given})
+    )
+    writer.close()
+    back, shown = read_at(tmp_path, position), "half \\ud83d of ***"
+    assert (back.reason, back.labels) == (shown, {shown: shown})
 
 
 def test_journal_value_with_line_feeds_stays_one_line(tmp_path):

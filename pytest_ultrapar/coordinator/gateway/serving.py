@@ -428,6 +428,7 @@ class Serving:
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
         write_report(self._directory.path, summary, manifest)
+        self._services.begin_page()
         has_page = self._services.wait_for_page(write_line)
         lines = brief_lines(summary, manifest.lanes, directory=path, width=width, has_page=has_page)
         for line in lines:
