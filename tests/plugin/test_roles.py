@@ -282,10 +282,16 @@ def test_it(graded):
 def test_blocks_of_the_documentation_run_as_they_stand(project):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "judges.md"
     text = page.read_text(encoding="utf-8")
-    (pool,), (suite,) = (
+    (pool,), (judged, side_by_side) = (
         re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python")
     )
     project.pytester.path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
-    project.pytester.path.joinpath("test_judged.py").write_text(suite, encoding="utf-8")
+    project.pytester.path.joinpath("test_judged.py").write_text(judged, encoding="utf-8")
     assert project.run("-n0").ret == 0
     project.report.fnmatch_lines(["role judge: 2 requests*"])
+    pool = pool.replace("[role.judge]", '[[provider.model]]\nname = "other"\n\n[role.judge]')
+    project.pytester.path.joinpath("pool.toml").write_text(pool, encoding="utf-8")
+    project.pytester.path.joinpath("test_judged.py").write_text(side_by_side, encoding="utf-8")
+    assert project.run("-n0").ret == 0
+    # Each of two models beside the other, for two questions.
+    project.report.fnmatch_lines(["role judge: 4 requests*"])
