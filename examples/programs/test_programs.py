@@ -1,0 +1,43 @@
+"""Functions that models write, each graded by its tests in a process of its own.
+
+pytest examples/programs --ultrapar-pool examples/programs/pool.toml
+"""
+
+import re
+
+import pytest
+
+from pytest_ultrapar import Grader, Llm, cases, grader, prefetch
+
+TASKS = cases("tasks.jsonl", "prompt", "tests", id="id", meta=("level",))
+
+
+@prefetch
+async def program(llm: Llm, prompt: str) -> str:
+    """The code of the answer."""
+    text = (await llm.chat(f"Write a function in Python.\n{prompt}")).text
+    found = re.search(r"```(?:python)?\n(.*?)```", text, re.DOTALL)
+    return found[1] if found else text
+
+
+@grader(jobs=2, timeout_s=2, memory_mb=512)
+def n_passed(program: str, tests: str) -> int:
+    """How many tests pass. What does not end, or takes too much memory, is ended and unsolved."""
+    passed = 0
+    for test in tests.splitlines():
+        try:
+            exec(f"{program}\n{test}", {})
+        # Whatever the program raises is the model's fault; raised here, it would be the grader's.
+        except Exception:
+            continue
+        passed += 1
+    return passed
+
+
+@pytest.mark.ultrapar(summary=("model", "meta.level"))
+@pytest.mark.parametrize(("prompt", "tests"), TASKS)
+def test_program(n_passed: int, program: str, tests: str, grade: Grader) -> None:
+    """Solved where all tests pass."""
+    n, lines = len(tests.splitlines()), len(program.splitlines())
+    outcome = "solved" if n_passed == n else "partial" if n_passed else "unsolved"
+    grade(outcome, f"{n_passed} of {n} tests pass", lines=lines)
