@@ -163,11 +163,13 @@ class Services:
         self.compaction.go_on()
 
     def wait_for_page(self, said: Callable[[str], None]) -> bool:
-        """Whether the run's page is there; after `begin_page`, once.
+        """Whether the run's page is there; after `compact`, once. It is begun if it was not.
 
         Args:
             said: Called with a sentence where it could not be written. No run fails because of it.
         """
+        if not self._is_writing_page:
+            self.begin_page()
         assert self.compaction is not None
         trouble = self.compaction.rest()
         if trouble is not None:
