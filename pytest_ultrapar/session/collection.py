@@ -145,14 +145,10 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
     """What is written down of cases; their episodes get their parameters as they are."""
     plain = cache(plain)  # a few words are the parameters of thousands of cases
     for case in cases:
-        params = {
-            name: plain(value) if isinstance(value, str) else value
-            for name, value in case.params.items()
-        }
-        said = {
-            name: plain(value) if isinstance(value, str) else value
-            for name, value in case.said.items()
-        }
+        params, said = (
+            {name: plain(value) if isinstance(value, str) else value for name, value in own.items()}
+            for own in (case.params, case.said)
+        )
         skipped = None if case.skipped is None else plain(case.skipped)
         yield msgspec.structs.replace(case, params=params, said=said, skipped=skipped)
 

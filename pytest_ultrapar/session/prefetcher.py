@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         Callable,
         Coroutine,
         Hashable,
-        Iterator,
         Mapping,
         Sequence,
     )
@@ -253,9 +252,8 @@ class Prefetcher:
         self._surroundings: internals.EpisodeSurroundings | None = None
         self._engine: Engine | None = None
         self._has_asked = False
-        self._graders: dict[GraderFunction, GraderPool] = (
-            dict(self._pools()) if collected.graders else {}
-        )
+        used = dict.fromkeys(chain.from_iterable(collected.graders.values()))
+        self._graders = {grader: self._pool_of(grader) for grader in used}
 
     # -- any thread --------------------------------------------------------------------------------
 
@@ -533,21 +531,13 @@ class Prefetcher:
                 arguments = {name: given[name] for name in one.arguments}
                 self._graders[one].submit(index, arguments)
 
-    def _pools(self) -> Iterator[tuple[GraderFunction, GraderPool]]:
-        """The processes of all graders, which import their modules while the run begins."""
-        hides, environ = self.runtime.redactor.text, os.environ.items()
-        for grader in dict.fromkeys(chain.from_iterable(self._collected.graders.values())):
-            from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
+    def _pool_of(self, grader: GraderFunction) -> GraderPool:
+        """The processes of a grader, which import its module while the run begins."""
+        from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
 
-            yield (
-                grader,
-                GraderPool(
-                    grader,
-                    run=self.runtime.directory.name,
-                    environ={name: value for name, value in environ if hides(value) == value},
-                    graded=self._on_graded,
-                ),
-            )
+        hides, run = self.runtime.redactor.text, self.runtime.directory.name
+        environ = {name: value for name, value in os.environ.items() if hides(value) == value}
+        return GraderPool(grader, run=run, environ=environ, graded=self._on_graded)
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:

@@ -13,12 +13,7 @@ import pyarrow.compute as pc
 
 from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
-from pytest_ultrapar.analysis.repetitions import (
-    cells_of,
-    mean_interval_of,
-    questions_of,
-    share_of,
-)
+from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
