@@ -412,8 +412,8 @@ class Prefetcher:
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
         while self._items[index := self._handed_out.popleft()] is not item:
-            self._ended.pop(index, None)
-            self._thrown.pop(index, None)
+            for kept in (self._ended, self._thrown, self._results):
+                kept.pop(index, None)
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
