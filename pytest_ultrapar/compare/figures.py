@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.analysis.paired import (
     NOTHING_KNOWN,
     Interval,
-    clustered_mean_interval,
     difference_interval,
     possible_change,
     quantile_interval,
-    rate_difference,
     ratio_interval,
     typical_ratio,
 )
@@ -21,11 +19,12 @@ from pytest_ultrapar.analysis.repetitions import (
     cell_change,
     cell_share,
     clusters_of,
+    mean_change,
     mean_interval_of,
     n_repetitions,
     repetitions_of,
     share_of,
-    with_dependence,
+    solved_change,
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import part_speed
@@ -380,21 +379,9 @@ def _solved(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     rated = [(base, new) for base, new in _both_graded(pairs) if base.rated and new.rated]
     if not rated:
         raise NoFigureError(UNRATED)
-    n = len(rated)
-    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in rated]
-    gained, lost = solved.count((False, True)), solved.count((True, False))
-    kept = solved.count((True, True))
-    clusters = clusters_of([base for base, _ in rated])
-    interval = with_dependence(
-        rate_difference(n, gained, lost, confidence=rule.confidence),
-        [
-            (cluster, float(after) - before)
-            for cluster, (before, after) in zip(clusters, solved, strict=True)
-        ],
-        ends=Interval(-1.0, 1.0),
-        confidence=rule.confidence,
-    )
-    figure = _figure(rule, (kept + lost) / n, (kept + gained) / n, n, interval)
+    gained, lost, interval = solved_change(rated, confidence=rule.confidence)
+    n, before = len(rated), sum(base.outcome == "solved" for base, _ in rated)
+    figure = _figure(rule, before / n, (before + gained - lost) / n, n, interval)
     return figure._replace(alike=not gained + lost)
 
 
@@ -495,14 +482,7 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     base_mean, new_mean = fmean(before), fmean(after)
     if rule.form != "relative":
         clusters = clusters_of([row for row, _ in known])
-        interval = clustered_mean_interval(
-            [
-                (cluster, late - early)
-                for cluster, (early, late) in zip(clusters, both, strict=True)
-            ],
-            ends=possible_change([*before, *after]),
-            confidence=rule.confidence,
-        )
+        interval = mean_change(clusters, both, confidence=rule.confidence)
         figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
     if rule.metric == "service":

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pytest_ultrapar.analysis.paired import Interval, rate_difference
-from pytest_ultrapar.analysis.repetitions import (
-    cell_share,
-    clusters_of,
-    n_repetitions,
-    with_dependence,
-)
+from pytest_ultrapar.analysis.repetitions import cell_share, n_repetitions, solved_change
 from pytest_ultrapar.report.pages.columns import floats, grouped, mask
 
 if TYPE_CHECKING:
@@ -161,15 +155,8 @@ def beside_best(
 
 
 def _beside(model: str, pairs: Sequence[tuple[Repetition, Repetition]]) -> Beside:
-    solved = [(best.outcome == "solved", own.outcome == "solved") for best, own in pairs]
-    n_gained, n_lost = solved.count((False, True)), solved.count((True, False))
-    clusters = clusters_of([best for best, _ in pairs])
-    changes = [
-        (cluster, float(own) - best) for cluster, (best, own) in zip(clusters, solved, strict=True)
-    ]
-    alone = rate_difference(len(pairs), n_gained, n_lost)
-    low, high = with_dependence(alone, changes, ends=Interval(-1.0, 1.0)).known
-    return Beside(model, len(pairs), n_gained, n_lost, low, high)
+    n_gained, n_lost, interval = solved_change(pairs)
+    return Beside(model, len(pairs), n_gained, n_lost, *interval.known)
 
 
 def _solved_share(rows: Sequence[Repetition]) -> float:
