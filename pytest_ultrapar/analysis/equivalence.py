@@ -41,12 +41,10 @@ class Answer(Repetition, Protocol):
     @property
     def model(self) -> str:
         """Who answered."""
-        ...
 
     @property
     def scores(self) -> Mapping[str, float]:
         """Its scores by name."""
-        ...
 
 
 _A = TypeVar("_A", bound=Answer)

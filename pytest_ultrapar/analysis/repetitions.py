@@ -47,22 +47,18 @@ class Repetition(Protocol):
     @property
     def case_id(self) -> str:
         """The case."""
-        ...
 
     @property
     def outcome(self) -> Outcome:
         """Its grade, or why it has none."""
-        ...
 
     @property
     def cell(self) -> str:
         """What `cells_of` calls its cell; empty where it shares it with no other case."""
-        ...
 
     @property
     def cluster(self) -> str | None:
         """`Case.cluster`."""
-        ...
 
 
 def question_of(case: Case) -> str:

@@ -283,7 +283,6 @@ class ControllerSession:
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""
-        del duration
         assert self._dispatch is not None
         self._dispatch.reported(node.gateway.id, item_index)
         self._hungry.add(node.gateway.id)

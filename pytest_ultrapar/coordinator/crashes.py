@@ -18,7 +18,6 @@ from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import (
     RecoveredIndex,
-    find_finished,
     find_started_not_ended,
     read_history,
     take_up,
@@ -78,7 +77,9 @@ class Crashes:
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         history = read_history(journal)
         finished = {
-            case_id: at for case_id, at in find_finished(history).items() if case_id in wanted
+            case_id: case.finished[-1].position
+            for case_id, case in history.cases.items()
+            if case_id in wanted and case.finished
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:

@@ -82,11 +82,9 @@ class Guest(Protocol):
         Raises:
             BadRequestError: It is none that may be sent.
         """
-        ...
 
     async def answer(self, asked: NativeRequest) -> Handed:
         """The answer; as `NativeClient.answer`."""
-        ...
 
 
 class _Place:

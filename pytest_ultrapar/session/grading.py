@@ -26,12 +26,10 @@ class Verdict(Protocol):
     @property
     def outcome(self) -> str | None:
         """`solved`, `partial` or `unsolved`; None or `scored`: its scores say all."""
-        ...
 
     @property
     def scores(self) -> Mapping[str, float]:
         """Numbers by name."""
-        ...
 
 
 class Grader:

@@ -1,10 +1,10 @@
 """What a journal says of each case: how it stands, and which episodes need no new request.
 
 Whole journals are gone through by the start of a run that is resumed (`recover`), by the controller
-when a worker has died (`find_finished`, `find_started_not_ended`) and by who merges runs
-(`read_history`). None of them needs conversations, so they decode the heads of records only. The
-compaction needs them, and reads while the journal grows (`GrowingJournal`). What is found again,
-workers look up in `RecoveredIndex`.
+when a worker has died (`find_started_not_ended`) and by who merges runs (`read_history`). None of
+them needs conversations, so they decode the heads of records only. The compaction needs them, and
+reads while the journal grows (`GrowingJournal`). What is found again, workers look up in
+`RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -431,22 +431,6 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
         return _entries(read_file(directory / FILE_NAME))
     except OSError:
         return []
-
-
-def find_finished(history: JournalHistory) -> dict[str, Position]:
-    """The last finished episode of each case in a journal; damaged records name none.
-
-    Args:
-        history: What the journal says.
-
-    Returns:
-        By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
-    """
-    return {
-        case_id: case.finished[-1].position
-        for case_id, case in history.cases.items()
-        if case.finished
-    }
 
 
 def find_started_not_ended(directory: Path, worker: str) -> set[str]:

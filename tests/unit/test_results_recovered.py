@@ -15,11 +15,11 @@ from pytest_ultrapar.store.recovered import (
     GrowingJournal,
     RecoveredIndex,
     cut_off_episodes,
-    find_finished,
     find_started_not_ended,
     read_history,
     recover,
 )
+from tests.journals import find_finished
 
 
 def ended(case_id, ending, at_us=1):

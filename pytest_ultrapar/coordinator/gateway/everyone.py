@@ -100,10 +100,8 @@ class Everyone:
             "path": request.path,
             "prompt": _prompt(request.messages),
         }
-        return replace(request, asker={name: self._line(text) for name, text in said.items()})
-
-    def _line(self, text: str) -> str:
-        return self.shown(without_surrogates(beginning(text)))[:_MOST]
+        asker = {name: without_surrogates(beginning(text)) for name, text in said.items()}
+        return replace(request, asker={name: self.shown(s)[:_MOST] for name, s in asker.items()})
 
     def _model(self, path: str, body: bytes) -> str:
         named = _NAMED.search(path)

@@ -150,13 +150,9 @@ def beside_best(
         asked = {questions[row.case_id]: row for row in rows[model]}
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:
-            found.append(_beside(shown[model], pairs))
+            n_gained, n_lost, interval = solved_change(pairs)
+            found.append(Beside(shown[model], len(pairs), n_gained, n_lost, *interval.known))
     return shown[best], sorted(found, key=lambda one: -one.difference)
-
-
-def _beside(model: str, pairs: Sequence[tuple[Repetition, Repetition]]) -> Beside:
-    n_gained, n_lost, interval = solved_change(pairs)
-    return Beside(model, len(pairs), n_gained, n_lost, *interval.known)
 
 
 def _solved_share(rows: Sequence[Repetition]) -> float:
