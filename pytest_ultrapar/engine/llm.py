@@ -125,11 +125,10 @@ class Llm:
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
-            msg = (
+            raise TypeError(
                 f"llm.chat() got {min(reserved)!r}, which is reserved; other parameters are "
                 "passed on"
             )
-            raise TypeError(msg)
         messages = conversation_of(messages, system)
         check_request(parameters)
         turn = self._sender.next_turn(messages)

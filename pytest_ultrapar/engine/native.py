@@ -92,8 +92,7 @@ class NativeClient:
             RuntimeError: This is another thread than the episode's own.
         """
         if asyncio.get_running_loop() is not self._loop:
-            msg = "a client of llm was used on another event loop than its episode's"
-            raise RuntimeError(msg)
+            raise RuntimeError("a client of llm was used on another event loop than its episode's")
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)

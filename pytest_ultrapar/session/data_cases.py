@@ -89,8 +89,7 @@ def _mark(at: tuple[str, int], name: str) -> pytest.MarkDecorator:
 def _names(said: object) -> Sequence[str]:
     names = said.replace(",", " ").split() if isinstance(said, str) else said or []
     if not isinstance(names, list) or not all(str(name).isidentifier() for name in names):
-        msg = f"marks must be names such as 'slow' (got {said!r})"
-        raise ValueError(msg)
+        raise ValueError(f"marks must be names such as 'slow' (got {said!r})")
     return names
 
 

@@ -53,8 +53,7 @@ def take_value(
             else "it must be named by the test or its fixtures, not asked for with "
             "request.getfixturevalue()"
         )
-        msg = f"{prefetched.title} has no episode: {why}"
-        raise EpisodeError(msg)
+        raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
     skipped = {
         "interrupted": ended.detail or "interrupted",
@@ -84,11 +83,10 @@ def decoded(
         hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
         if prefetched.is_test:
             hint = " (when its case was asked it was no async test)"
-        msg = (
+        raise EpisodeError(
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
             f"annotation: {error}{hint}"
-        )
-        raise EpisodeError(msg) from None
+        ) from None
 
 
 @cache

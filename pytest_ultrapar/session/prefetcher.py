@@ -595,8 +595,9 @@ class Prefetcher:
             answers = self._awaited.answers(index, prefetched.after, self.runtime.read_episode)
             own = model if prefetched.across == "model" else info.repeat
             if own not in answers:
-                msg = f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
-                raise _UnansweredError(msg)
+                raise _UnansweredError(
+                    f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
+                )
             arguments[ANSWERS] = answers
 
         def keep(error: BaseException) -> None:

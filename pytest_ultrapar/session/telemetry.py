@@ -62,8 +62,9 @@ def check_installed() -> None:
     except ConfigError:
         raise
     except Exception as error:
-        msg = f"OpenTelemetry refuses its settings (OTEL_*): {str(error) or type(error).__name__}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"OpenTelemetry refuses its settings (OTEL_*): {str(error) or type(error).__name__}"
+        ) from error
 
 
 class Telemetry:

@@ -266,8 +266,9 @@ class JournalReader:
         try:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
-            msg = f"the journal record in {position} is of another version: {error}"
-            raise ResultsError(msg) from error
+            raise ResultsError(
+                f"the journal record in {position} is of another version: {error}"
+            ) from error
 
     def payload(self, position: Position) -> bytes:
         """Its JSON text, likewise.
@@ -278,12 +279,12 @@ class JournalReader:
         try:
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
         except OSError as error:
-            msg = f"cannot read the journal record in {position}: {error.strerror}"
-            raise ResultsError(msg) from error
+            raise ResultsError(
+                f"cannot read the journal record in {position}: {error.strerror}"
+            ) from error
         payload = unframe(line)
         if payload is None:
-            msg = f"the journal record in {position} is damaged"
-            raise ResultsError(msg)
+            raise ResultsError(f"the journal record in {position} is damaged")
         return payload
 
     def close(self) -> None:
@@ -297,8 +298,7 @@ class JournalReader:
         if fd is None:
             # Positions are read from files, and must not lead out of the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
-                msg = f"{segment!r} is no name of a journal segment"
-                raise ResultsError(msg)
+                raise ResultsError(f"{segment!r} is no name of a journal segment")
             # A pipe is not waited for; what is read at a position of it fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
             if len(self._fds) >= _MOST_OPEN:

@@ -188,8 +188,9 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         # What the library adds says the address once more.
         why = (error.strerror or str(error)).partition(" (while ")[0]
         other = "--port" if error.errno in _OF_THE_PORT else "--host"
-        msg = f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
+        ) from error
 
 
 def _port(text: str) -> int:
