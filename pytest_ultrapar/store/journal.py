@@ -27,17 +27,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import (
-    NO_VALUE,
-    EngineSpent,
-    EpisodeEnded,
-    EpisodeStarted,
-    EpisodeWentOn,
-    Exchange,
-    Grade,
-    JournalRecord,
-    WentOnHead,
-)
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeWentOn, Exchange, JournalRecord
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
@@ -257,7 +247,7 @@ class JournalReader:
         self._directory = directory
         self._fds: dict[str, int] = {}
 
-    def read(self, position: Position) -> Record:
+    def read(self, position: Position) -> JournalRecord:
         """The record at `position`, after its checksum was found right.
 
         Raises:
@@ -307,10 +297,9 @@ class JournalReader:
         return fd
 
 
-Record = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
-decode_record = msgspec.json.Decoder(Record).decode
-"""The record of one line's JSON, of an `EpisodeWentOn` its head; what is none, or of another
-version, is a `DecodeError`."""
+_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+decode_record = _decoder.decode
+"""The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
 
 
 class _Segment(msgspec.Struct, frozen=True, tag="run"):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.store.journal import Record
+    from pytest_ultrapar.records import JournalRecord
 
 
 class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
@@ -240,7 +240,7 @@ class GrowingJournal:
         self._directory = directory
         self._read: dict[str, int] = {}
 
-    def new(self) -> Iterator[tuple[Position, Record | UnreadableEpisode | Damage]]:
+    def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
         """What was appended since; may be left at any record, and goes on there the next time.
 
         The line that is being written is left for the next time.
@@ -266,7 +266,7 @@ class GrowingJournal:
         return bool(cut_off(self._directory, self._read))
 
 
-def decode_whole(payload: bytes) -> Record | UnreadableEpisode:
+def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
     """A record of one line's JSON, or as much of an episode of another version as is known.
 
     Raises:
