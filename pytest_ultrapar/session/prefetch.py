@@ -166,11 +166,6 @@ class Prefetched:
             )
         if self.is_test:
             return None
-        if "cls" in self.arguments:
-            return (
-                f"{self.place}: argument 'cls' of prefetched {self.name!r} is not allowed: let it "
-                "take `self`, an instance of the test's class that is the episode's own"
-            )
         if self.across not in get_args(Across) or (self.after is None) is (
             ANSWERS in self.arguments
         ):
