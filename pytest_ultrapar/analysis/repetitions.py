@@ -225,10 +225,7 @@ def solved_change(
 
 
 def mean_change(
-    clusters: Sequence[str],
-    both: Sequence[tuple[float, float]],
-    *,
-    confidence: float = CONFIDENCE,
+    clusters: Sequence[str], both: Sequence[tuple[float, float]], *, confidence: float = CONFIDENCE
 ) -> Interval:
     """Where the change of a mean lies, of pairs of values and the cluster of each."""
     changes = [(own, new - base) for own, (base, new) in zip(clusters, both, strict=True)]

@@ -313,9 +313,7 @@ class Run:
             )
             self.notes += settings_differ(then, now)
         if self.pool.has_budget:
-            from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
-                begin_spending,
-            )
+            from pytest_ultrapar.coordinator.spending import begin_spending  # noqa: PLC0415 - few runs have one
 
             if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)

@@ -30,11 +30,7 @@ _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(
-    native: NativeClient,
-    library: ModuleType | None,
-    wait: Wait | None = None,
-) -> Any:  # noqa: ANN401 - of either library
+def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
     """A client whose every request goes through `native`.
 
     Args:

@@ -33,10 +33,7 @@ WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
 
 
-def take_value(
-    prefetched: Prefetched,
-    decode: Callable[[msgspec.Raw], Any] | None = None,
-) -> Any:  # noqa: ANN401 - an annotation may be anything
+def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | None = None) -> Any:  # noqa: ANN401 - an annotation may be anything
     """The value of the running case's episode, as the prefetched fixture hands it to the test.
 
     Args:
@@ -68,9 +65,7 @@ def take_value(
 
 
 def decoded(
-    prefetched: Prefetched,
-    ended: EpisodeEnded,
-    decode: Callable[[msgspec.Raw], Any] | None = None,
+    prefetched: Prefetched, ended: EpisodeEnded, decode: Callable[[msgspec.Raw], Any] | None = None
 ) -> Any:  # noqa: ANN401 - as above
     """The value that an episode returned; errors as of `take_value`."""
     if ended.ending != "returned" or not ended.value:

@@ -42,14 +42,7 @@ from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Awaitable,
-        Callable,
-        Coroutine,
-        Hashable,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.broker.port import BrokerPort

@@ -77,9 +77,7 @@ class Telemetry:
     """
 
     def __init__(self, directory: Path, worker: str, text: Callable[[str], str]) -> None:
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - where asked for
-            TraceContextTextMapPropagator,
-        )
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - where asked for
 
         self._directory = directory
         self._text = text

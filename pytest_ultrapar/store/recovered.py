@@ -367,9 +367,7 @@ Said = Literal["finished", "cut off", "awaited"]
 """What the index says of a case: its episode finished, was cut off, or ended and is waited for."""
 
 
-def recover(
-    directory: Path,
-) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
+def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
     What an earlier session wrote there may have been damaged or removed since. Only the
