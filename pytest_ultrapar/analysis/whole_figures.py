@@ -88,9 +88,7 @@ def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> Wh
         refuse("a name is text of 1 to 100 characters, without blanks and []<>=")
     if callable(said):
         return WholeFigure(name, _number(said(rows)), _interval(said, rows, clusters))
-    if isinstance(said, (tuple, list)):
-        if len(said) != 3:  # noqa: PLR2004 - as the message says
-            refuse(f"{visible(repr(said))}: {_WANTED}")
+    if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says
         value, low, high = map(_number, said)
         return WholeFigure(name, value, (low, high))
     return WholeFigure(name, _number(said))

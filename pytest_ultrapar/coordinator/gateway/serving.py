@@ -24,7 +24,6 @@ from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_key
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
 from pytest_ultrapar.coordinator.gateway.harness import (
     Harness,
-    code_of,
     environment,
     look_up,
     variables,
@@ -113,7 +112,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def _not_run(command: Sequence[str], error: OSError) -> int:
     write_line(f"ultrapar gateway: error: {command[0]}: {error.strerror}")
-    return code_of(error)
+    return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def _serve(arguments: argparse.Namespace) -> int:
