@@ -18,9 +18,11 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import accumulate
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from time import sleep
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,9 +62,10 @@ def main(descriptors: list[str]) -> None:
 
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
     """A grader, from its module's own file: pytest finds modules that `import` does not."""
-    if package := name.rpartition(".")[0]:
+    for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
         with suppress(ImportError):  # one that pytest made up (`--import-mode=importlib`)
-            import_module(package)
+            import_module(parent)
+        sys.modules.setdefault(parent, ModuleType(parent))
     spec: Any = spec_from_file_location(name, file)
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
