@@ -32,10 +32,10 @@ from pytest_ultrapar.store.tables import (
     Spent,
     charged,
     fit,
+    grade_columns,
     parameter_columns,
     placed,
     results_columns,
-    score_columns,
     spent_by,
 )
 from tests.examples import examples
@@ -79,7 +79,7 @@ def one_by_one(run):
     grades = [found.grade for found in history.cases.values() if found.grade is not None]
     params = parameter_columns(cases)
     layouts = Uses({}, cases).layouts()
-    scores = score_columns({name for grade in grades for name in grade.scores})
+    scores = grade_columns({f"score.{name}" for grade in grades for name in grade.scores})
     cells = cells_of(cases)
     rows, measures = [], []
     for one in cases:

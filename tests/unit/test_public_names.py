@@ -62,6 +62,7 @@ def test_hooks_are_these():
         "pytest_ultrapar_data",
         "pytest_ultrapar_attempt",
         "pytest_ultrapar_case",
+        "pytest_ultrapar_figures",
         "pytest_ultrapar_finish",
     ]
 
