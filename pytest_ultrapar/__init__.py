@@ -70,5 +70,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be
         from importlib import import_module  # noqa: PLC0415
 
         return getattr(import_module(_LATE[name]), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,7 +66,6 @@ class Subcommand(Protocol):
         With a default for `passed_on` it gets all arguments that it does not declare under that
         name; else they are refused.
         """
-        ...
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Do it; the result is the exit code.
@@ -75,7 +74,6 @@ class Subcommand(Protocol):
             UltraparError: Ends in one line on stderr and exit code 4.
             OSError: The same; so does any other exception, which is called a fault of ours.
         """
-        ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:

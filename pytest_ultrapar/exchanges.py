@@ -220,8 +220,9 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
         body = one.sent.encode()
         if one.base is not None:
             if not 0 <= one.base < len(found) or min(one.first, one.last) < 0:
-                msg = f"an exchange refers to number {one.base} of the {len(found)} before it"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"an exchange refers to number {one.base} of the {len(found)} before it"
+                )
             base = found[one.base]
             body = base[: one.first] + body + base[len(base) - one.last :]
         found.append(body)
@@ -304,8 +305,7 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
     try:
         return zlib.decompress(base64.b64decode(one.came))
     except zlib.error as error:
-        msg = f"a stream cannot be unpacked: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"a stream cannot be unpacked: {error}") from error
 
 
 def matters(headers: Mapping[str, str]) -> dict[str, str]:

@@ -18,11 +18,10 @@ class _OutOfReach:
         self._name = name
 
     def __getattr__(self, attribute: str) -> NoReturn:
-        msg = (
+        raise AttributeError(
             f"{self._name!r} belongs to the prefetched function; "
             "a test sees only what that returned"
         )
-        raise AttributeError(msg)
 
 
 def _llm(model: str) -> object:

@@ -56,11 +56,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
-        msg = (
+        raise pytest.UsageError(
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
             "requests of failed cases again at every change of a file"
         )
-        raise pytest.UsageError(msg)
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
     garbage.thaw_last(config)
@@ -72,8 +71,7 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
     if not options.plans(config):
         return
     if not options.is_active(config):
-        msg = f"--ultrapar-plan needs {NEEDED}"
-        raise pytest.UsageError(msg)
+        raise pytest.UsageError(f"--ultrapar-plan needs {NEEDED}")
     if _has_workers(config):
         from pytest_ultrapar.session import required_internals, xdist_options  # noqa: PLC0415 - needed with workers only
 
@@ -212,11 +210,10 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
 
 def _refuse(config: pytest.Config) -> None:
     if config.getoption("setuponly", False) and not config.getoption("setupplan", False):
-        msg = (
+        raise pytest.UsageError(
             "--setup-only cannot be used together with --ultrapar-pool: it would send all requests "
             "and run no test; --setup-plan shows the same and sends nothing"
         )
-        raise pytest.UsageError(msg)
     from pytest_ultrapar.session import other_processes  # noqa: PLC0415
 
     other_processes.refuse(config)

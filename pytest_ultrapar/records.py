@@ -456,4 +456,5 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     stalls: dict[str, float] = {}
 
 
-JournalRecord = EpisodeStarted | EpisodeWentOn | EpisodeEnded | Grade | EngineSpent
+JournalRecord = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
+"""What the journal has: it is written whole, and of an `EpisodeWentOn` its head is read."""

@@ -137,8 +137,7 @@ class ServerLog:
 
     def _where(self, names: Mapping[str, str | None]) -> list[ServerRequest]:
         if unknown := names.keys() - _NAMES:
-            msg = f"{min(unknown)} is none of {', '.join(_NAMES)}"
-            raise TypeError(msg)
+            raise TypeError(f"{min(unknown)} is none of {', '.join(_NAMES)}")
         wanted = [(name, own) for name, own in names.items() if own is not None]
         return [row for row in self.requests if all(getattr(row, n) == own for n, own in wanted)]
 
@@ -158,12 +157,12 @@ def read_server_log(path: Path) -> ServerLog:
     try:
         header = msgspec.json.decode(first, type=LogHeader)
         if header.format != FORMAT:
-            msg = f"{path} has format {header.format}; this version reads format {FORMAT}"
-            raise ResultsError(msg)
+            raise ResultsError(
+                f"{path} has format {header.format}; this version reads format {FORMAT}"
+            )
         lines = _lines.decode_lines(rest[: rest.rfind(b"\n") + 1])
     except NOT_THAT_JSON as error:
-        msg = f"{path}: not a server's log: {error}"
-        raise ResultsError(msg) from None
+        raise ResultsError(f"{path}: not a server's log: {error}") from None
     return ServerLog(tuple(_requests(lines)), tuple(header.limits))
 
 

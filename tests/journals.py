@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.journal import Damage, Position
+    from pytest_ultrapar.store.recovered import JournalHistory
 
 
 def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:
@@ -27,3 +28,12 @@ def read_at(directory: Path, position: Position) -> JournalRecord:
         return reader.read(position)
     finally:
         reader.close()
+
+
+def find_finished(history: JournalHistory) -> dict[str, Position]:
+    """The last finished episode of each case, as workers find them."""
+    return {
+        case_id: case.finished[-1].position
+        for case_id, case in history.cases.items()
+        if case.finished
+    }

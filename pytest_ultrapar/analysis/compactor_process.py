@@ -101,12 +101,11 @@ class CompactionProcess:
             summary, code = self._asked(written, lambda: None)
         if summary is not None:
             return summary
-        msg = (
+        raise ResultsError(
             "no tables were written: "
             f"{self._child.said() or f'python -m {_MODULE} ended with exit code {code}'}\n"
             f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
         )
-        raise ResultsError(msg)
 
     def _start_again(self) -> None:
         self._child.stop()

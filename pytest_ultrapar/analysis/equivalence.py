@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
-from pytest_ultrapar.analysis.paired import (
-    CONFIDENCE,
-    Interval,
-    clustered_mean_interval,
-    mcnemar,
-    possible_change,
-    possible_range,
-    rate_difference,
-)
+from pytest_ultrapar.analysis.paired import CONFIDENCE, mcnemar, possible_range
 from pytest_ultrapar.analysis.repetitions import (
     Repetition,
     cell_change,
     clusters_of,
-    with_dependence,
+    mean_change,
+    solved_change,
 )
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.records import GRADED, RATED, by_key
@@ -48,12 +41,10 @@ class Answer(Repetition, Protocol):
     @property
     def model(self) -> str:
         """Who answered."""
-        ...
 
     @property
     def scores(self) -> Mapping[str, float]:
         """Its scores by name."""
-        ...
 
 
 _A = TypeVar("_A", bound=Answer)
@@ -174,23 +165,14 @@ def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) 
 def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
     """The share of solved cases in both runs, of at least one pair that both rated."""
     n = len(pairs)
-    gained = sum(_solved(new) and not _solved(base) for base, new in pairs)
-    lost = sum(_solved(base) and not _solved(new) for base, new in pairs)
-    low, high = with_dependence(
-        rate_difference(n, gained, lost, confidence=confidence),
-        [
-            (cluster, float(_solved(new)) - _solved(base))
-            for cluster, (base, new) in zip(_clusters(pairs), pairs, strict=True)
-        ],
-        ends=Interval(-1.0, 1.0),
-        confidence=confidence,
-    )
+    gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
+    before = sum(base.outcome == "solved" for base, _ in pairs)
     return Look(
         model=model,
         figure=RATE,
         n=n,
-        base=sum(_solved(base) for base, _ in pairs) / n,
-        new=sum(_solved(new) for _, new in pairs) / n,
+        base=before / n,
+        new=(before + gained - lost) / n,
         low=low,
         high=high,
         margin=RATE_MARGIN,
@@ -208,12 +190,7 @@ def score_look(
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     n = len(both)
     values = [value for pair in both for value in pair]
-    changes = [new - base for base, new in both]
-    low, high = clustered_mean_interval(
-        list(zip(_clusters(scored), changes, strict=True)),
-        ends=possible_change(values),
-        confidence=confidence,
-    ).known
+    low, high = mean_change(_clusters(scored), both, confidence=confidence).known
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return Look(
@@ -257,10 +234,6 @@ def _clusters(pairs: Sequence[Pair]) -> list[str]:
 def common_scores(pairs: Iterable[Pair]) -> list[str]:
     """Names of the scores that a case has in both runs, sorted."""
     return sorted({name for base, new in pairs for name in base.scores.keys() & new.scores.keys()})
-
-
-def _solved(row: Answer) -> bool:
-    return row.outcome == "solved"
 
 
 def changed(base: Answer, new: Answer) -> bool:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.measures import Measures
     from pytest_ultrapar.analysis.slices import Slices
-    from pytest_ultrapar.records import Case
-    from pytest_ultrapar.store.journal import Position, Record
+    from pytest_ultrapar.records import Case, JournalRecord
+    from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.recovered import CaseHistory
     from pytest_ultrapar.store.table_rows import Table
@@ -262,7 +262,7 @@ class Intake:
         assert isinstance(record, EpisodeEnded)
         return record
 
-    def _take(self, position: Position, record: Record | UnreadableEpisode | Damage) -> None:
+    def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
                 # Whole by its checksum, so of another version: one case must not cost all tables.

@@ -187,8 +187,7 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         run_ids = {each["run_id"] for each in raw}
     except (ResultsError, TypeError, ValueError) as error:
         where = "" if isinstance(error, ResultsError) else f"the results of {run.directory}: "
-        msg = f"{where}{error}; {_compaction(run.directory)}"
-        raise ConfigError(msg) from error
+        raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
             f"the results of {run.directory} are not of the run in {SUMMARY_FILE}: they have"
@@ -233,8 +232,7 @@ def _read_summary(directory: Path) -> RunSummary:
     try:
         summary = read_summary(directory)
     except ResultsError as error:
-        msg = f"{error}; {_compaction(directory)}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{error}; {_compaction(directory)}") from error
     if summary is not None:
         return summary
     if read_manifest(directory).ended_at is None:

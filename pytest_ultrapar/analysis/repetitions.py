@@ -28,7 +28,9 @@ from pytest_ultrapar.analysis.paired import (
     clustered_share,
     difference_interval,
     mean_interval,
+    possible_change,
     possible_range,
+    rate_difference,
 )
 from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
 from pytest_ultrapar.records import RATED, by_key
@@ -45,22 +47,18 @@ class Repetition(Protocol):
     @property
     def case_id(self) -> str:
         """The case."""
-        ...
 
     @property
     def outcome(self) -> Outcome:
         """Its grade, or why it has none."""
-        ...
 
     @property
     def cell(self) -> str:
         """What `cells_of` calls its cell; empty where it shares it with no other case."""
-        ...
 
     @property
     def cluster(self) -> str | None:
         """`Case.cluster`."""
-        ...
 
 
 def question_of(case: Case) -> str:
@@ -190,25 +188,49 @@ def mean_interval_of(
     return NOTHING_KNOWN
 
 
-def with_dependence(
-    interval: Interval,
-    changes: Sequence[tuple[str, float]],
+class SolvedChange(NamedTuple):
+    """How many of some pairs are solved on one side alone, and where the rate's change lies."""
+
+    n_gained: int
+    n_lost: int
+    interval: Interval
+
+
+def solved_change(
+    pairs: Sequence[tuple[Repetition, Repetition]],
+    clusters: Sequence[str] | None = None,
     *,
-    ends: Interval,
     confidence: float = CONFIDENCE,
-) -> Interval:
-    """The interval of a mean change, made wide enough for dependent cases.
+) -> SolvedChange:
+    """What becomes of the solved rate from the first to the second of pairs.
+
+    The interval is that of independent pairs, made wide enough for dependent ones.
 
     Args:
-        interval: As if cases were independent.
-        changes: For each case its cluster and how far it moved.
-        ends: The least and the greatest change that there can be.
+        pairs: Both rated; at least one.
+        clusters: Of each pair; None: as of `clusters_of`.
         confidence: 0 to 1.
     """
-    if len({cluster for cluster, _ in changes}) == len(changes):
-        return interval
-    low, high = clustered_mean_interval(changes, ends=ends, confidence=confidence)
-    return Interval(min(interval.low, low), max(interval.high, high))
+    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in pairs]
+    n_gained, n_lost = solved.count((False, True)), solved.count((True, False))
+    clusters = clusters_of([base for base, _ in pairs]) if clusters is None else clusters
+    low, high = rate_difference(len(pairs), n_gained, n_lost, confidence=confidence)
+    if len(set(clusters)) < len(pairs):
+        changes = [
+            (own, float(new) - base) for own, (base, new) in zip(clusters, solved, strict=True)
+        ]
+        wide = clustered_mean_interval(changes, ends=Interval(-1.0, 1.0), confidence=confidence)
+        low, high = min(low, wide.low), max(high, wide.high)
+    return SolvedChange(n_gained, n_lost, Interval(low, high))
+
+
+def mean_change(
+    clusters: Sequence[str], both: Sequence[tuple[float, float]], *, confidence: float = CONFIDENCE
+) -> Interval:
+    """Where the change of a mean lies, of pairs of values and the cluster of each."""
+    changes = [(own, new - base) for own, (base, new) in zip(clusters, both, strict=True)]
+    ends = possible_change(value for pair in both for value in pair)
+    return clustered_mean_interval(changes, ends=ends, confidence=confidence)
 
 
 _SHRINKAGE = 4.0
@@ -526,7 +548,8 @@ def cell_change(
         interval = difference_interval(base, intervals[0], new, intervals[1])
     else:
         changes = {cell: late - early for cell, (early, late) in known.items()}
-        counted = [both for both in pairs if _cell(both[0]) in known and _graded_in_one(*both)]
+        rated = (both for both in pairs if any(row.outcome in RATED for row in both))
+        counted = [both for both in rated if _cell(both[0]) in known]
         values = list(changes.items())
         if any(row.cluster is not None for row, _ in counted):
             values = _changes_by_draw(figure, counted, tallies, known)
@@ -562,7 +585,3 @@ def _changes_by_draw(
         (cluster, change + len(pairs) * (after - before))
         for cluster, before, after in zip(clusters, *moves, strict=True)
     ]
-
-
-def _graded_in_one(base: Repetition, new: Repetition) -> bool:
-    return base.outcome in RATED or new.outcome in RATED

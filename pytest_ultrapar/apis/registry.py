@@ -81,8 +81,9 @@ def _brought(name: str) -> Api:
     try:
         api = point.load()
     except Exception as error:
-        msg = f"{where}it cannot be imported: {type(error).__name__}: {error}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{where}it cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     missing = sorted(field for field in _wanted() if not hasattr(api, field))
     if missing:
         refuse(f"{where}it lacks {', '.join(missing)}, which every API has")

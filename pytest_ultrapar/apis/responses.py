@@ -99,11 +99,10 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     parameters = _translate.parameters(given)
     for one in _OF_THE_PROVIDER:
         if parameters.get(one):
-            msg = (
+            raise TypeError(
                 f"llm.chat() got {one!r}: it hands over the whole conversation as messages and"
                 " waits for its answer; what the provider keeps or does later is for its own client"
             )
-            raise TypeError(msg)
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}
     if (most := _translate.bound(parameters)) is not None:

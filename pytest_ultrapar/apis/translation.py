@@ -52,8 +52,7 @@ class Translator(NamedTuple):
         Raises:
             TypeError: Always.
         """
-        msg = f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for'
-        raise TypeError(msg)
+        raise TypeError(f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for')
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters that ask for something, once all of them may.
@@ -74,8 +73,9 @@ class Translator(NamedTuple):
         newer: int | None = parameters.pop("max_completion_tokens", None)
         older: int | None = parameters.pop("max_tokens", None)
         if newer is not None and older is not None:
-            msg = "llm.chat() got max_tokens and max_completion_tokens: give only one of them"
-            raise TypeError(msg)
+            raise TypeError(
+                "llm.chat() got max_tokens and max_completion_tokens: give only one of them"
+            )
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
@@ -149,8 +149,9 @@ class Translator(NamedTuple):
         if not isinstance(content, list | tuple) or not all(
             isinstance(one, Mapping) for one in content
         ):
-            msg = f"llm.chat() got {place}.content, which must be a text or a list of parts"
-            raise TypeError(msg)
+            raise TypeError(
+                f"llm.chat() got {place}.content, which must be a text or a list of parts"
+            )
         return [(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
 
     def content(
@@ -205,8 +206,9 @@ class Translator(NamedTuple):
             TypeError: There is none.
         """
         if not isinstance(given, str) or not given:
-            msg = f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
-            raise TypeError(msg)
+            raise TypeError(
+                f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
+            )
         return given
 
     def called(self, message: Message, place: str) -> str:
@@ -237,11 +239,10 @@ class Translator(NamedTuple):
             return Image(url, detail, media_type, content)
         if url.startswith(("https://", "http://")):
             return Image(url, detail, "", "")
-        msg = (
+        raise TypeError(
             f'llm.chat() got {place}.image_url, which must have the URL of an image: "https://..."'
             ' or "data:image/png;base64,..."'
         )
-        raise TypeError(msg)
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
         """The tools, those that chat completions know as what they are, and others as given.
@@ -259,8 +260,7 @@ class Translator(NamedTuple):
                 case Mapping():
                     yield tool
                 case _:
-                    msg = f"llm.chat() got tools[{number}], which must be a table"
-                    raise TypeError(msg)
+                    raise TypeError(f"llm.chat() got tools[{number}], which must be a table")
 
     def schema(self, response_format: object) -> Mapping[str, Any] | None:
         """The `json_schema` of a `response_format`; None: it asks for text, or for any JSON.

@@ -49,8 +49,9 @@ class BlockingBrokerClient:
             self._socket.connect(str(path))
         except OSError as error:
             self._socket.close()
-            msg = f"no broker listens at {path}: {error.strerror or error}"
-            raise BrokerGoneError(msg) from error
+            raise BrokerGoneError(
+                f"no broker listens at {path}: {error.strerror or error}"
+            ) from error
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 
     def assign(self, assignment: Assignment) -> None:
@@ -107,8 +108,9 @@ class BlockingBrokerClient:
             self._send(message)
             received = self._receive()
         if not isinstance(received, answer):
-            msg = f"the broker answered {type(received).__name__} instead of {answer.__name__}"
-            raise BrokerGoneError(msg)
+            raise BrokerGoneError(
+                f"the broker answered {type(received).__name__} instead of {answer.__name__}"
+            )
         return received
 
     def _send(self, message: wire.ClientMessage) -> None:
@@ -118,20 +120,17 @@ class BlockingBrokerClient:
             self._socket.sendall(frame)
         except OSError as error:
             self.close()
-            msg = f"the broker is gone: {error}"
-            raise BrokerGoneError(msg) from error
+            raise BrokerGoneError(f"the broker is gone: {error}") from error
 
     def _receive(self) -> wire.ServerMessage:
         try:
             while (frame := self._reader.next_frame()) is None:
                 chunk = self._socket.recv(READ_BYTES)
                 if not chunk:
-                    msg = "it ended the connection"
-                    raise ConnectionResetError(msg)
+                    raise ConnectionResetError("it ended the connection")
                 self._reader.feed(chunk)
             answer: wire.ServerMessage = self._decoder.decode(frame)
         except (OSError, msgspec.MsgspecError, wire.FrameError) as error:
             self.close()
-            msg = f"the broker is gone: {error}"
-            raise BrokerGoneError(msg) from error
+            raise BrokerGoneError(f"the broker is gone: {error}") from error
         return answer

@@ -198,8 +198,9 @@ class LaneBroker:
         """
         now_s = self._advance(now_s)
         if worker in self._workers:
-            msg = f"a worker named {worker!r} is connected already; names must be unique"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a worker named {worker!r} is connected already; names must be unique"
+            )
         if math.isinf(self._table.started_s):
             self._table.look_at_days(now_s)
         self._table.started_s = min(now_s, self._table.started_s)
@@ -221,8 +222,9 @@ class LaneBroker:
         now_s = self._advance(now_s)
         state = self._worker(worker)
         if request.request_id in state.waiting or request.request_id in state.parked:
-            msg = f"request {request.request_id} of {worker} is waiting already; ids must be unique"
-            raise ValueError(msg)
+            raise ValueError(
+                f"request {request.request_id} of {worker} is waiting already; ids must be unique"
+            )
         state.trying.discard(request.case_id)
         self._table.thinks_no_more(request.case_id, now_s)
         if not state.has_spoken:
@@ -838,8 +840,7 @@ class LaneBroker:
     def _worker(self, name: str) -> WorkerState:
         worker = self._workers.get(name)
         if worker is None:
-            msg = f"no worker named {name!r} is connected"
-            raise ValueError(msg)
+            raise ValueError(f"no worker named {name!r} is connected")
         return worker
 
 

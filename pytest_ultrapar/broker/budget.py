@@ -70,8 +70,7 @@ class Purse:
             ValueError: So much is not left.
         """
         if units > self.left:
-            msg = f"{units} units do not fit into {self.left}"
-            raise ValueError(msg)
+            raise ValueError(f"{units} units do not fit into {self.left}")
         self.reserved += units
         if self.tranche is not None:
             self.tranche.reserve(units)

@@ -46,15 +46,15 @@ async def connect_broker(
     try:
         _, client = await loop.create_unix_connection(lambda: BrokerClient(loop), str(path))
     except OSError as error:
-        msg = f"no broker listens at {path}: {error.strerror or error}"
-        raise ConnectionError(msg) from error
+        raise ConnectionError(f"no broker listens at {path}: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(HANDSHAKE_S):
             await client.ask(wire.Hello(token, worker, role))
     except (TimeoutError, ConnectionError) as error:
         await client.close()
-        msg = f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
-        raise ConnectionError(msg) from error
+        raise ConnectionError(
+            f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
+        ) from error
     client.call_when_lost(on_lost)
     if role == "worker":
         client.give_signs()

@@ -96,11 +96,10 @@ def _state_path(environ: Mapping[str, str]) -> Path:
     try:
         return Path.home() / ".local" / "state" / "ultrapar"
     except RuntimeError as error:
-        msg = (
+        raise ConfigError(
             "limits per day are kept in a file, and this user has no home directory; name a "
             f"directory in the environment variable {DIRECTORY_VARIABLE}"
-        )
-        raise ConfigError(msg) from error
+        ) from error
 
 
 def file_name(counted: str, level: str, name: str, key: str = "") -> str:

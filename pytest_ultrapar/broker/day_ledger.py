@@ -211,8 +211,9 @@ class DayLedger:
         """
         ready_s = self.ready_at_s(units, now_s)
         if ready_s > now_s:
-            msg = f"a send of {units} units at {now_s!r} s is {ready_s - now_s:.6f} s too early"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a send of {units} units at {now_s!r} s is {ready_s - now_s:.6f} s too early"
+            )
         self._spare -= units
         self._count(self._block, units)
         return DayReservation(units, self._block)

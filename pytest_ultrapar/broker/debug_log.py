@@ -122,7 +122,6 @@ class DebugLog(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """A full disk ends the log, not the run."""
-        del record
         self.close()
 
     def close(self) -> None:

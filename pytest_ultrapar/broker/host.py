@@ -41,11 +41,9 @@ class Shares(Protocol):
         Whatever it asks of `host.broker` that returns actions goes through `host.move`. An error
         ends the broker.
         """
-        ...
 
     def close(self) -> None:
         """End; called once, on the loop's thread, also if it was never started. Must not raise."""
-        ...
 
 
 class BrokerHost:

@@ -632,11 +632,9 @@ class LaneTable:
         """
         for row, units in shares.items():
             if row not in self.shared:
-                msg = f"{' of '.join(reversed(row))} is not shared"
-                raise ValueError(msg)
+                raise ValueError(f"{' of '.join(reversed(row))} is not shared")
             if not isinstance(units, int) or units < 0:
-                msg = f"a share is a whole number >= 0 (got {units!r} of {row!r})"
-                raise ValueError(msg)
+                raise ValueError(f"a share is a whole number >= 0 (got {units!r} of {row!r})")
         if until_s <= now_s:
             self.close_shares(now_s)
             return

@@ -175,8 +175,7 @@ class LimitState(Wake):
         self.headrooms = tuple(headrooms.values())
         self.reckon()
         if uncounted := set(shared) - set(self.shares.rows):
-            msg = f"nothing counts {', '.join(sorted(uncounted))} of {self.name}"
-            raise ValueError(msg)
+            raise ValueError(f"nothing counts {', '.join(sorted(uncounted))} of {self.name}")
 
     def _pacer(
         self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool

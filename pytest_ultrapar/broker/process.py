@@ -66,11 +66,10 @@ class BrokerDirectory:
                 return cls(*_locked(parent.resolve(), prefix))
             except OSError as error:
                 said = f"{parent}: {error.strerror}"
-        msg = (
+        raise UltraparError(
             f"no directory for the broker's socket, whose path must have at most {MAX_PATH_BYTES} "
             f"bytes ({said}); name one in the environment variable TMPDIR"
         )
-        raise UltraparError(msg)
 
     @property
     def socket(self) -> Path:
@@ -222,8 +221,7 @@ class BrokerProcess:
             said = child.ready_line()
         except UltraparError as error:
             broker.stop()
-            msg = f"the broker's process {error}"
-            raise UltraparError(msg) from None
+            raise UltraparError(f"the broker's process {error}") from None
         if said != READY_LINE:
             broker.stop()
             raise ConfigError(said.decode().strip())

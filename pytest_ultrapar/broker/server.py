@@ -75,8 +75,7 @@ class BrokerServer:
             ValueError: When a worker of that name is connected already.
         """
         if not hello.worker:
-            msg = "a client must have a name"
-            raise ValueError(msg)
+            raise ValueError("a client must have a name")
         if hello.role == "worker":
             actions = self._broker.connect(hello.worker, self._host.now_s())
             self._connections[hello.worker] = connection
@@ -90,8 +89,7 @@ class BrokerServer:
             ValueError: When its role or the state of its requests does not allow that.
         """
         if not isinstance(message, wire.MAY_SAY[connection.role]):
-            msg = f"a {connection.role} may not send {type(message).__name__} now"
-            raise ValueError(msg)  # noqa: TRY004 - of the right type, at the wrong time
+            raise ValueError(f"a {connection.role} may not send {type(message).__name__} now")  # noqa: TRY004 - of the right type, at the wrong time
         answer: wire.Answer | None
         if isinstance(message, wire.AskSigns):
             answer = wire.Signs({name: one.heard_s for name, one in self._connections.items()})
@@ -200,8 +198,7 @@ class Connection(asyncio.Protocol):
 
     def _greet(self, message: wire.ClientMessage) -> None:
         if not (isinstance(message, wire.Hello) and self._server.knows(message.token)):
-            msg = "the first frame must be a Hello with the token"
-            raise ValueError(msg)
+            raise ValueError("the first frame must be a Hello with the token")
         self._server.welcome(self, message)
         self._is_welcome = True
         self.worker, self.role = message.worker, message.role

@@ -120,8 +120,7 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
     if limit is not None and (row.word in LIMIT_KINDS or row.word == BUDGET_ROW):
         amount = getattr(limit, row.word)
     if amount is None:
-        msg = f"the pool has no row {row.word!r} of a limit {row.limit!r}"
-        raise ValueError(msg)
+        raise ValueError(f"the pool has no row {row.word!r} of a limit {row.limit!r}")
     if row.word == BUDGET_ROW:
         from pytest_ultrapar.pool.money import budget_units  # noqa: PLC0415 - few runs have one
 

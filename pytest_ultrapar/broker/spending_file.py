@@ -161,8 +161,7 @@ def look_at_spending(path: Path) -> Spending | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        msg = f"{path}: what was spent cannot be read: {error.strerror}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{path}: what was spent cannot be read: {error.strerror}") from error
     first, *lines = text.split("\n")
     match (_summed(first) or "").split(" "):
         case ["spending", run_id, units] if units.isdecimal():
@@ -176,12 +175,11 @@ def look_at_spending(path: Path) -> Spending | None:
     spent, n_not_understood = _added_up([one for one in said if one is not None])
     n_broken = said.count(None) + n_not_understood
     if not is_current and (first or n_broken or not lines):
-        msg = (
+        raise ResultsError(
             f"{path} is damaged: what the run has spent of its budget cannot be known; put back "
             "the right file, or ask what is missing in a new run that replays this one "
             "(--ultrapar-replay)"
         )
-        raise ResultsError(msg)
     trouble = ""
     if n_broken or sum(spent.values()) < total:
         trouble = f"{path} is damaged: what cannot be read there counts in full"

@@ -35,8 +35,7 @@ class Seats:
             ValueError: When none is free.
         """
         if self.in_flight >= self.cap:
-            msg = f"all {self.cap:g} seats are taken"
-            raise ValueError(msg)
+            raise ValueError(f"all {self.cap:g} seats are taken")
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
 
@@ -47,8 +46,7 @@ class Seats:
             ValueError: When none was taken.
         """
         if self.in_flight == 0:
-            msg = "no seat is taken"
-            raise ValueError(msg)
+            raise ValueError("no seat is taken")
         self.in_flight -= 1
 
 
@@ -88,8 +86,9 @@ class Pacer:
             ValueError: When either is not a finite number above 0.
         """
         if not (math.isfinite(rate) and math.isfinite(window_s) and rate > 0 and window_s > 0):
-            msg = f"rate and window_s must be finite and > 0 (got {rate!r} per {window_s!r} s)"
-            raise ValueError(msg)
+            raise ValueError(
+                f"rate and window_s must be finite and > 0 (got {rate!r} per {window_s!r} s)"
+            )
         self.rate = rate
         self.ready_s = -math.inf
         self.stretch(window_s)
@@ -125,8 +124,7 @@ class Pacer:
             ValueError: When no send is allowed at `now_s`.
         """
         if now_s < self.ready_s:
-            msg = f"a send at {now_s!r} s is {self.ready_s - now_s:.6f} s too early"
-            raise ValueError(msg)
+            raise ValueError(f"a send at {now_s!r} s is {self.ready_s - now_s:.6f} s too early")
         since_s = self.ready_s if self.ready_s >= now_s - wake_s else now_s
         # The sum is rounded to nearest, so one step up is never below the true sum: at an uptime of
         # 100 days a step is 2 ns, and without it a long chain of sends drifts below the window.
@@ -189,8 +187,9 @@ class TokenPacer:
             ValueError: When either is not a finite number in its bounds.
         """
         if not (math.isfinite(limit) and math.isfinite(window_s) and limit >= 1 and window_s > 0):
-            msg = f"limit must be >= 1 and window_s > 0 (got {limit!r} per {window_s!r} s)"
-            raise ValueError(msg)
+            raise ValueError(
+                f"limit must be >= 1 and window_s > 0 (got {limit!r} per {window_s!r} s)"
+            )
         self.limit = limit
         self.ready_s = -math.inf
         self.stretch(window_s)
@@ -229,8 +228,9 @@ class TokenPacer:
         """
         ready_s = self.ready_at_s(tokens, now_s)
         if ready_s > now_s:
-            msg = f"a send of {tokens} tokens at {now_s!r} s is {ready_s - now_s:.6f} s too early"
-            raise ValueError(msg)
+            raise ValueError(
+                f"a send of {tokens} tokens at {now_s!r} s is {ready_s - now_s:.6f} s too early"
+            )
         # Rounded up, as in `Pacer`.
         reservation = Reservation(tokens, math.nextafter(now_s + self.window_s, math.inf))
         self._log.append(reservation)

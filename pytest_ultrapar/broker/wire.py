@@ -189,8 +189,7 @@ class FrameReader:
             return None
         n_body = int.from_bytes(buffer[:PREFIX_BYTES], "big")
         if n_body > FRAME_BYTES:
-            msg = f"a frame of {n_body} bytes; at most {FRAME_BYTES} are allowed"
-            raise FrameError(msg)
+            raise FrameError(f"a frame of {n_body} bytes; at most {FRAME_BYTES} are allowed")
         end = PREFIX_BYTES + n_body
         if len(buffer) < end:
             return None

@@ -503,8 +503,9 @@ class Claiming:
         call = self._join_call(comes_back=True)
         said = self.server.claim(self.run, call)
         if not isinstance(said, Claimed):
-            msg = f'run "{self.run}" goes on without this host: another one took its name'
-            raise _TakenError(msg)
+            raise _TakenError(
+                f'run "{self.run}" goes on without this host: another one took its name'
+            )
         self._checked(said)
         # The rest is said while nobody is given a case yet.
         self._done = sorted(self._all_done.difference(call.done))

@@ -185,8 +185,7 @@ def _row(name: bytes, text: bytes, keys: LedgerKeys, now_ms: float) -> RowView:
     kind, row_epoch = rest[0], rest[1]
     window_ms, longest_ms = _number(rest[3]), _number(rest[4])
     if kind not in {"seats", "paced", "counted"}:
-        msg = f"a row of kind {kind!r:.40}"
-        raise ValueError(msg)
+        raise ValueError(f"a row of kind {kind!r:.40}")
     cells = rest[12:]
     spent = sum(int(units) for units in cells[1::2]) if kind == "counted" else 0
     shares = []
@@ -245,8 +244,7 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
 def _number(text: bytes | float) -> float:
     value = float(text)
     if not math.isfinite(value):
-        msg = f"a time of {value}"
-        raise ValueError(msg)
+        raise ValueError(f"a time of {value}")
     return value
 
 

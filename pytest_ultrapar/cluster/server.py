@@ -346,11 +346,10 @@ class ClusterServer:
         except redis.RedisError as error:
             raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
-            msg = (
+            raise ConfigError(
                 f"{self.address.shown} answers as neither Redis nor Valkey does "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
-            )
-            raise ConfigError(msg) from error
+            ) from error
 
     def _many(
         self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
@@ -501,8 +500,7 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
     unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[_Count])
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
-        msg = "a time that is none"
-        raise ValueError(msg)
+        raise ValueError("a time that is none")
     there = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)

@@ -152,10 +152,7 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         n = n_repetitions(base.cell for base, _ in own)
         # The first is pass@1, of which the solved rate says the same.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
-        found = [*looks_at(model, pairs)]
-        at = bool(rated_pairs(pairs))
-        found[at:at] = [look for look in cell_looks if look is not None]
-        looks += found
+        looks += [*looks_at(model, pairs), *filter(None, cell_looks)]
     return looks
 
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ultrapar.analysis.paired import (
     NOTHING_KNOWN,
     Interval,
-    clustered_mean_interval,
     difference_interval,
     possible_change,
     quantile_interval,
-    rate_difference,
     ratio_interval,
     typical_ratio,
 )
@@ -21,11 +19,12 @@ from pytest_ultrapar.analysis.repetitions import (
     cell_change,
     cell_share,
     clusters_of,
+    mean_change,
     mean_interval_of,
     n_repetitions,
     repetitions_of,
     share_of,
-    with_dependence,
+    solved_change,
 )
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_speeds import part_speed
@@ -242,15 +241,15 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     """That of the whole run, or what its benchmark file has of a model, a suite or both."""
     speeds = run.speeds
     if speeds is None and rule.filters:
-        msg = f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
-        raise NoFigureError(msg)
+        raise NoFigureError(
+            f"{run.directory} has no {BENCHMARK_FILE} with the speed-up of a part of the run"
+        )
     whole = part_speed(None, None, run.summary.statistics)
     part = whole if speeds is None else speeds.part(dict(rule.filters))
     if part is None:
         raise NoFigureError(UNTIMED)
     if speeds is not None and part.basis != speeds.basis:
-        msg = "none of its cases ran serially, so its speed-up was not measured"
-        raise NoFigureError(msg)
+        raise NoFigureError("none of its cases ran serially, so its speed-up was not measured")
     found = part.speedup_interval
     mode = run.manifest.mode if speeds is None else speeds.mode
     if mode == part.over or found is not None:
@@ -267,8 +266,7 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
 def _whole_figure(name: str, run: MeasuredRun) -> Figure:
     found = next((one for one in run.summary.figures if one.name == name), None)
     if found is None:
-        msg = f"run {run.run_id} has no figure {name}"
-        raise NoFigureError(msg)
+        raise NoFigureError(f"run {run.run_id} has no figure {name}")
     interval = Interval(*found.interval) if found.interval is not None else None
     return _single(found.value, run.summary.statistics.n_graded, interval)
 
@@ -276,8 +274,7 @@ def _whole_figure(name: str, run: MeasuredRun) -> Figure:
 def _coverage(own: Sequence[CaseRow]) -> Figure:
     n = sum(row.outcome != "skipped" for row in own)
     if not n:
-        msg = "none of its cases was to be measured"
-        raise NoFigureError(msg)
+        raise NoFigureError("none of its cases was to be measured")
     return _single(sum(row.graded for row in own) / n, n, None)
 
 
@@ -308,8 +305,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
     if metric in {"efficiency", "speedup", COVERAGE} or metric.startswith(FIGURE):
         return _counted(rule, pairing)
     if metric == "cost" and pairing.base.manifest.currency != pairing.new.manifest.currency:
-        msg = "the two runs have prices in different currencies"
-        raise NoFigureError(msg)
+        raise NoFigureError("the two runs have prices in different currencies")
     if metric == "changed":
         return _changed(rule, pairs)
     if metric == "solved_rate":
@@ -351,8 +347,7 @@ def _counted(rule: Rule, pairing: Pairing) -> Figure:
 
 def _kept(pairing: Pairing) -> Figure:
     if not pairing.n_base:
-        msg = "the baseline skipped all of its cases"
-        raise NoFigureError(msg)
+        raise NoFigureError("the baseline skipped all of its cases")
     share = pairing.n_kept / pairing.n_base
     return Figure(share, pairing.n_base, None, None, share)
 
@@ -380,21 +375,9 @@ def _solved(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     rated = [(base, new) for base, new in _both_graded(pairs) if base.rated and new.rated]
     if not rated:
         raise NoFigureError(UNRATED)
-    n = len(rated)
-    solved = [(base.outcome == "solved", new.outcome == "solved") for base, new in rated]
-    gained, lost = solved.count((False, True)), solved.count((True, False))
-    kept = solved.count((True, True))
-    clusters = clusters_of([base for base, _ in rated])
-    interval = with_dependence(
-        rate_difference(n, gained, lost, confidence=rule.confidence),
-        [
-            (cluster, float(after) - before)
-            for cluster, (before, after) in zip(clusters, solved, strict=True)
-        ],
-        ends=Interval(-1.0, 1.0),
-        confidence=rule.confidence,
-    )
-    figure = _figure(rule, (kept + lost) / n, (kept + gained) / n, n, interval)
+    gained, lost, interval = solved_change(rated, confidence=rule.confidence)
+    n, before = len(rated), sum(base.outcome == "solved" for base, _ in rated)
+    figure = _figure(rule, before / n, (before + gained - lost) / n, n, interval)
     return figure._replace(alike=not gained + lost)
 
 
@@ -403,8 +386,7 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
         return _solved(rule, pairs)
     found = cell_change(rule.metric, pairs, confidence=rule.confidence)
     if found is None:
-        msg = f"{_too_few(rule.metric)} in both runs"
-        raise NoFigureError(msg)
+        raise NoFigureError(f"{_too_few(rule.metric)} in both runs")
     figure = _figure(rule, found.base, found.new, found.n, found.interval)
     return figure._replace(
         alike=found.alike,
@@ -446,12 +428,11 @@ def _check_common(pairing: Pairing) -> None:
     if not pairing.timed:
         raise NoFigureError(UNTIMED)
     if pairing.timed_share < ENOUGH_COMMON:
-        msg = (
+        raise NoFigureError(
             f"only {pairing.timed_share * 100:.0f} % of the timed cases are in both runs, so "
             "their speeds cannot be compared; give both runs the same cases, repetitions"
             " and --ultrapar-baseline, or judge by service, which pairs the common cases"
         )
-        raise NoFigureError(msg)
 
 
 def _makespans(pairing: Pairing, timed: Sequence[Pair]) -> tuple[float, float]:
@@ -495,14 +476,7 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
     base_mean, new_mean = fmean(before), fmean(after)
     if rule.form != "relative":
         clusters = clusters_of([row for row, _ in known])
-        interval = clustered_mean_interval(
-            [
-                (cluster, late - early)
-                for cluster, (early, late) in zip(clusters, both, strict=True)
-            ],
-            ends=possible_change([*before, *after]),
-            confidence=rule.confidence,
-        )
+        interval = mean_change(clusters, both, confidence=rule.confidence)
         figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
     if rule.metric == "service":

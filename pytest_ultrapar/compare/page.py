@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import RATE
 from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, grid_of
@@ -101,21 +101,13 @@ def _outcome(look: Look | None) -> str:
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
-class _Seen(NamedTuple):
+def _seen(look: Look) -> tuple[str, str, bool, int]:
     """A cell: its change, its interval, whether that leaves 0 out, and its colour."""
-
-    change: str
-    bounds: str
-    is_sure: bool
-    shade: int
-
-
-def _seen(look: Look) -> _Seen:
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
     # Five points of a rate are a shade.
     steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
-    return _Seen(_points(look), bounds, sure, max(0, min(10, 5 + round(steps))))
+    return _points(look), bounds, sure, max(0, min(10, 5 + round(steps)))
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:

@@ -366,8 +366,7 @@ def refuse(rule: str, why: str) -> NoReturn:
     Raises:
         ConfigError: Always.
     """
-    msg = f"gate rule {rule!r}: {why}"
-    raise ConfigError(msg)
+    raise ConfigError(f"gate rule {rule!r}: {why}")
 
 
 _ATTRIBUTES = ("model", "suite", "repeat")

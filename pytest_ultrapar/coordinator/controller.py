@@ -283,7 +283,6 @@ class ControllerSession:
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
         """A worker has reported an item (`worker_runtest_protocol_complete`)."""
-        del duration
         assert self._dispatch is not None
         self._dispatch.reported(node.gateway.id, item_index)
         self._hungry.add(node.gateway.id)
@@ -361,8 +360,7 @@ class ControllerSession:
         if run_config.stops_at_collection(session):
             # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
             # tests, and requests of a run that fails anyway would be paid for.
-            msg = f"{counted(session.testsfailed, 'error')} during collection"
-            raise session.Interrupted(msg)
+            raise session.Interrupted(f"{counted(session.testsfailed, 'error')} during collection")
         items = self._items()
         garbage.spare_items(self.config)
         run = self._coordinator.run
@@ -527,8 +525,7 @@ def _stopping_on_lost_journal() -> Generator[None]:
     try:
         yield
     except ResultsError as error:
-        msg = f"pytest-ultrapar: {error}"
-        raise pytest.Session.Interrupted(msg) from error
+        raise pytest.Session.Interrupted(f"pytest-ultrapar: {error}") from error
 
 
 def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
@@ -549,9 +546,8 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 # none a second time (`Group._register`).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
-        msg = (
+        raise pytest.UsageError(
             f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
         )
-        raise pytest.UsageError(msg)
 
     node_manager.setup_node = setup

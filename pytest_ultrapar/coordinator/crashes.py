@@ -17,10 +17,7 @@ from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.recovered import (
-    CutOff,
     RecoveredIndex,
-    cut_off_episodes,
-    find_finished,
     find_started_not_ended,
     read_history,
     take_up,
@@ -80,16 +77,15 @@ class Crashes:
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         history = read_history(journal)
         finished = {
-            case_id: position
-            for case_id, position in find_finished(history).items()
-            if case_id in wanted
+            case_id: case.finished[-1].position
+            for case_id, case in history.cases.items()
+            if case_id in wanted and case.finished
         }
         # Their episodes are over and paid for; whoever gets these items finds the answers here.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
-        # So are the answers of those that it left in the middle.
-        left = CutOff(cut_off_episodes(journal, history, worker), {}, 0)
-        take_up(self._run.directory.path, left, self._run.redactor.bytes)
+            # So are the answers of those that it left in the middle.
+            recovered.add(take_up(journal, history, worker), "cut off")
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )

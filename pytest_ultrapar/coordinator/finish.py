@@ -203,9 +203,7 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
     """What limits per day and budgets have left when a run is over; after `Run.close`."""
     yield from days_after(run, summary)
     if run.pool.has_budget:
-        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
-            spending_after,
-        )
+        from pytest_ultrapar.coordinator.spending import spending_after  # noqa: PLC0415 - few runs have a budget
 
         path, how = run.directory.path, run.how_to_ask_again()
         lanes = run.last_status.lanes if run.last_status is not None else []

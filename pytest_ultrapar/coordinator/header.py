@@ -211,9 +211,7 @@ def assignment_lines(
         yield f"cases in {counted(len(groups), 'group')}: {listed(groups, _SHOWN)}"
     yield from day_lines(run.days)
     if run.pool.has_budget:
-        from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have a budget
-            budget_lines,
-        )
+        from pytest_ultrapar.coordinator.spending import budget_lines  # noqa: PLC0415 - few runs have a budget
 
         yield from budget_lines(run.pool, run.directory.path)
 

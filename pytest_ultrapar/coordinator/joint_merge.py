@@ -106,8 +106,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
     finally:
         server.close()
     if state is None:
-        msg = "the server has forgotten it"
-        raise UltraparError(msg)
+        raise UltraparError("the server has forgotten it")
     return frozenset(state.finishers), utc_now() - timedelta(seconds=state.began_s)
 
 

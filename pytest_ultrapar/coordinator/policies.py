@@ -54,7 +54,6 @@ def round_robin(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
     """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
-    del pool, cases
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for position in range(max(len(lanes), len(workers))):
         lane = lanes[position % len(lanes)].lane_id
@@ -152,7 +151,6 @@ def exclusive(
     key models follow one another in the pool's order. A key goes on without waiting for the others.
     Their seeds draw the order of dealing: in that of collection a key could get one difficulty.
     """
-    del workers
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
     # A model has the key to itself while it is its turn, so seats of other models do not count.
@@ -210,7 +208,6 @@ def batch(
         cases: All cases of the run.
         n_models: Models at once at most, >= 1.
     """
-    del workers
     by_model = _cases_by_model(pool, cases)
     models = list(by_model)
     groups: list[Group] = []

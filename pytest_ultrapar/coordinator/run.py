@@ -43,7 +43,7 @@ from pytest_ultrapar.store.manifest import (
     shards_differ,
     write_manifest,
 )
-from pytest_ultrapar.store.recovered import CutOff, recover, take_up
+from pytest_ultrapar.store.recovered import CutOff, recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
 from pytest_ultrapar.store.run_directory import (
@@ -89,7 +89,7 @@ class Run:
         recovered: Cases whose finished episodes an earlier, interrupted session left behind, or the
             run that is graded anew.
         n_lost: Cases that had finished then, and whose episodes cannot be read any more.
-        cut_off: Episodes that a session before did not bring to their ends; None without one.
+        cut_off: How many cases a session before did not bring to their ends; None without one.
         source: Where answers come from.
         resumed: Manifest of the session before, where there was one.
         regraded: Manifest of the run whose episodes are graded anew, if any.
@@ -312,12 +312,8 @@ class Run:
                 addresses(one.effective, one.pool_lanes) for one in (self.resumed, self.manifest)
             )
             self.notes += settings_differ(then, now)
-        if self.cut_off is not None:
-            take_up(self.directory.path, self.cut_off, self.redactor.bytes)
         if self.pool.has_budget:
-            from pytest_ultrapar.coordinator.spending import (  # noqa: PLC0415 - few runs have one
-                begin_spending,
-            )
+            from pytest_ultrapar.coordinator.spending import begin_spending  # noqa: PLC0415 - few runs have one
 
             if said := begin_spending(self.directory.path, self.manifest, self.resumed):
                 self.notes.append(said)

@@ -133,14 +133,12 @@ class Request(Protocol):
 
     def begin(self) -> bool:
         """Hear that a lane is there to send it on; whether it is still to be sent."""
-        ...
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
         """Where to send it on a lane, and the body that is sent there.
 
         Asked once per lane, however often it is tried there.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

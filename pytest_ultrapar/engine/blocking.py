@@ -77,8 +77,9 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
     def wait(asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - whatever it returns
         if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one raises where there is none
             asked.close()
-            msg = "llm.sync blocks: use it in a function that `await llm.run(function)` calls"
-            raise RuntimeError(msg)
+            raise RuntimeError(
+                "llm.sync blocks: use it in a function that `await llm.run(function)` calls"
+            )
         call = _of_thread.get() or _Call()
 
         async def under_way() -> Any:  # noqa: ANN401 - as above

@@ -181,16 +181,16 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
     # What a suite hands over is not what its type checker saw.
     given: object = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
-        msg = (
+        raise TypeError(
             'llm.chat() takes a text, or a list of messages such as {"role": "user", "content": '
             f'"..."}} (got {type(said).__name__})'
         )
-        raise TypeError(msg)
     if system is None:
         return given
     if any(one.get("role") in {"system", "developer"} for one in given):
-        msg = "llm.chat() got system= beside a message of the system: give only one of them"
-        raise TypeError(msg)
+        raise TypeError(
+            "llm.chat() got system= beside a message of the system: give only one of them"
+        )
     return [{"role": "system", "content": system}, *given]
 
 
@@ -203,8 +203,7 @@ def check_request(parameters: Mapping[str, Any]) -> None:
     # JSON has no NaN: it would be sent as null, which is to ask for something else.
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
-            msg = f"llm.chat() got {name}={value}; a number must be finite"
-            raise ValueError(msg)
+            raise ValueError(f"llm.chat() got {name}={value}; a number must be finite")
 
 
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
@@ -241,10 +240,9 @@ def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
         if under is None:
             continue
         if under in sent:
-            msg = (
+            raise TypeError(
                 f"llm.chat() got two parameters that are both sent as {under!r} to "
                 f"{endpoint.lane}, {name!r} being one: give only one of them"
             )
-            raise TypeError(msg)
         sent[under] = value
     return sent

@@ -34,8 +34,7 @@ def _fields(value: Any) -> Any:  # noqa: ANN401 - what msgspec does not know
     """A model of pydantic as plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    msg = f"a {type(value).__name__} has no form in JSON"
-    raise TypeError(msg)
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)

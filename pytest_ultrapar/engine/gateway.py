@@ -82,11 +82,9 @@ class Guest(Protocol):
         Raises:
             BadRequestError: It is none that may be sent.
         """
-        ...
 
     async def answer(self, asked: NativeRequest) -> Handed:
         """The answer; as `NativeClient.answer`."""
-        ...
 
 
 class _Place:
@@ -259,8 +257,9 @@ class Gateway:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                msg = "llm.base_url is to be read in the episode itself, not in a thread of it"
-                raise RuntimeError(msg) from None
+                raise RuntimeError(
+                    "llm.base_url is to be read in the episode itself, not in a thread of it"
+                ) from None
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"

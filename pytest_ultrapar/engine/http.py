@@ -238,10 +238,7 @@ class HttpClient:
     def _session(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - of aiohttp's connector
         return aiohttp.ClientSession(
             connector=_Connector(
-                limit=self._max_connections,
-                ssl=self._default,
-                unheard_s=self._unheard_s,
-                **how,
+                limit=self._max_connections, ssl=self._default, unheard_s=self._unheard_s, **how
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_timeout(LONGEST_CONNECT_S),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -69,9 +68,6 @@ class Llm:
         self._case = case
         self._roles: dict[str, Llm] = {}
         self._door: Door | None = None
-        self._loop: asyncio.AbstractEventLoop = (
-            asyncio.get_running_loop() if case is None else case._loop  # noqa: SLF001 - its own kind
-        )
 
     def role(self, name: str) -> Llm:
         """A client for the model that the pool gives a role, such as a judge; always the same one.
@@ -136,11 +132,10 @@ class Llm:
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
-            msg = (
+            raise TypeError(
                 f"llm.chat() got {min(reserved)!r}, which is reserved; other parameters are "
                 "passed on"
             )
-            raise TypeError(msg)
         messages = conversation_of(messages, system)
         check_request(parameters)
         turn = self._sender.next_turn(messages)
@@ -177,7 +172,7 @@ class Llm:
     @property
     def sync(self) -> SyncLlm:
         """This client for functions that `run` calls: the same methods, without `await`."""
-        return SyncLlm(self, waiting(self._loop, lambda: self._sender.sends.is_closed))
+        return SyncLlm(self, waiting(self._sender.loop, lambda: self._sender.sends.is_closed))
 
     @property
     def base_url(self) -> str:
@@ -253,7 +248,7 @@ class Llm:
     def native(self) -> NativeClient:
         """What answers requests that are written already; for clients, not for suites."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender, self._loop)
+            self._native_client = NativeClient(self._sender)
         return self._native_client
 
     async def close(self) -> None:

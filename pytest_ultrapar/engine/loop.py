@@ -46,8 +46,9 @@ class EngineTask(asyncio.Task[T]):
         """
         caller = current_output.get()
         if not _is_engine.get() and (caller is None or caller is not self.output):
-            msg = "an episode may cancel no task of another episode, nor one of the engine"
-            raise RuntimeError(msg)
+            raise RuntimeError(
+                "an episode may cancel no task of another episode, nor one of the engine"
+            )
         return super().cancel(msg)
 
 

@@ -44,12 +44,11 @@ class NativeClient:
         models: Names that they may ask for.
     """
 
-    def __init__(self, sender: Sender, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, sender: Sender) -> None:
         """Make a client.
 
         Args:
             sender: The episode's.
-            loop: The episode's.
         """
         self._sender = sender
         self._model = sender.model
@@ -57,7 +56,7 @@ class NativeClient:
         self._tokens = sender.parts.tokens
         self._masked = sender.parts.masked
         self._lanes = [one for one in sender.parts.endpoints.values() if one.model == sender.model]
-        self._loop = loop
+        self._loop = sender.loop
         self._kept: dict[str | None, int] = {}
         self.keys = {POOL_KEY}
         self.models = (sender.model,)
@@ -93,8 +92,7 @@ class NativeClient:
             RuntimeError: This is another thread than the episode's own.
         """
         if asyncio.get_running_loop() is not self._loop:
-            msg = "a client of llm was used on another event loop than its episode's"
-            raise RuntimeError(msg)
+            raise RuntimeError("a client of llm was used on another event loop than its episode's")
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)

@@ -140,17 +140,15 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
     """
     split = urlsplit(url)
     if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
-        msg = (
+        raise BadRequestError(
             f"a client of llm would send to {split.hostname}: its requests go to the pool's "
             f"lanes, so give it no address of its own (or {HOME})"
         )
-        raise BadRequestError(msg)
     if any(key not in keys for key in keys_of(split.query, headers)):
-        msg = (
+        raise BadRequestError(
             "a client of llm brings a key of its own: the pool's keys are used, so give it "
             "api_key=llm.api_key"
         )
-        raise BadRequestError(msg)
 
 
 def keys_of(query: str, headers: Mapping[str, str]) -> list[str]:
@@ -199,17 +197,15 @@ def read_request(
     path, named = _resource(method, split.path, model, lanes)
     fields, plain = _fields(body)
     if (flaw := flaw_of_request(plain)) is not None:
-        msg = f"a request {flaw}"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"a request {flaw}")
     named = plain.get("model", named)
     names = {model, *(lane.api_name for lane in lanes)}
     if named is not None and (not isinstance(named, str) or named not in names):
         about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
-        msg = (
+        raise BadRequestError(
             f"a request asks for the model {named!r}, and {about} {model!r}: give its client "
             f"model={llm}.model"
         )
-        raise BadRequestError(msg)
     is_stream = plain.get("stream") is True or ":stream" in path
     options = plain.get(_OPTIONS) or {}
     asks_usage = is_stream and path in _LEAVES_USAGE and isinstance(options, dict)
@@ -242,14 +238,14 @@ def read_request(
 def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
     """The fields of a body, undecoded for the provider and decoded for us."""
     if has_too_many_objects(body):
-        msg = f"a request has more than {MOST_OBJECTS} objects"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"a request has more than {MOST_OBJECTS} objects")
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
     except UNREADABLE as error:
-        msg = f"the body of a request has to be a JSON object, and this is none: {error}"
-        raise BadRequestError(msg) from None
+        raise BadRequestError(
+            f"the body of a request has to be a JSON object, and this is none: {error}"
+        ) from None
 
 
 def _resource(
@@ -263,8 +259,7 @@ def _resource(
             served = frozenset.intersection(*(frozenset(one.api.serves) for one in lanes))
             raise not_served(method, path, served, f" for the model {model!r}")
     if found is None:
-        msg = f"the pool has no lane of the model {model!r}"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"the pool has no lane of the model {model!r}")
     return found
 
 

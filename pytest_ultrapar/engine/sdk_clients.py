@@ -30,11 +30,7 @@ _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(
-    native: NativeClient,
-    library: ModuleType | None,
-    wait: Wait | None = None,
-) -> Any:  # noqa: ANN401 - of either library
+def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
     """A client whose every request goes through `native`.
 
     Args:
@@ -49,8 +45,7 @@ def httpx_client(
     if library is None:
         library = _imported("httpx2", "llm.httpx_client()")
     if not hasattr(library, "AsyncBaseTransport"):
-        msg = f"llm.httpx_client() takes httpx or httpx2 (got {library!r})"
-        raise TypeError(msg)
+        raise TypeError(f"llm.httpx_client() takes httpx or httpx2 (got {library!r})")
     # A time-out of the client's own would count the time that a request waits for the pool.
     kind = library.AsyncClient if wait is None else library.Client
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)

@@ -204,6 +204,9 @@ class Sender:
                     )
                 )
         self.sends.replays += self._replays
+        self.loop: asyncio.AbstractEventLoop = (
+            asyncio.get_running_loop() if case is None else case.loop
+        )
         self._made: dict[str, LaneId] = {}
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
@@ -214,18 +217,17 @@ class Sender:
             self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
 
     def _hold_first(self, hold_s: float) -> None:
-        loop = asyncio.get_running_loop()
         # Where the loop is that busy, the request may be on its way.
-        busy_s = loop.time() + 2 * hold_s
+        busy_s = self.loop.time() + 2 * hold_s
 
         def look() -> None:
             held_s = self.parts.clock.now_s() - self.since_s
-            if loop.time() > busy_s and held_s < _HOLD_FIRST_LEASE_S:
+            if self.loop.time() > busy_s and held_s < _HOLD_FIRST_LEASE_S:
                 self._hold_first(hold_s)
             else:
                 self.return_unused()
 
-        self._first_timer = loop.call_later(hold_s, look)
+        self._first_timer = self.loop.call_later(hold_s, look)
 
     @cached_property
     def _rng(self) -> random.Random:
@@ -273,8 +275,7 @@ class Sender:
             RuntimeError: The episode has ended.
         """
         if self.sends.is_closed:
-            msg = "a client of llm was used after its episode had ended"
-            raise RuntimeError(msg)
+            raise RuntimeError("a client of llm was used after its episode had ended")
         turn = self.conversation.n_turns
         self.conversation.n_turns += 1
         self.conversation.note(turn, messages, self.role)

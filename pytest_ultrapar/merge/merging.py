@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
+    from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
-    from pytest_ultrapar.store.journal import Record
     from pytest_ultrapar.store.manifest import Manifest
 
 OPTION = "ultrapar merge"
@@ -391,7 +391,9 @@ class _PartWriter:
                 n_bytes += file.write(line)
         return n_bytes
 
-    def _changed(self, record: Record, shift: Callable[[float], float]) -> Record | None:
+    def _changed(
+        self, record: JournalRecord, shift: Callable[[float], float]
+    ) -> JournalRecord | None:
         """The record as it stands in the whole; None for one that does not count there."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):

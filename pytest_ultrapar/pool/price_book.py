@@ -32,11 +32,10 @@ def with_book_prices(pool: Pool) -> Pool:
     try:
         from genai_prices import data_snapshot  # noqa: PLC0415 - 0.3 s, and an extra
     except ImportError as error:
-        msg = (
+        raise ConfigError(
             f'{pool.path}: pool.prices = "{pool.price_book}" needs the package {GENAI_PRICES}: pip '
             "install 'pytest-ultrapar[prices]'"
-        )
-        raise ConfigError(msg) from error
+        ) from error
     book, origin = data_snapshot.get_snapshot(), f"{GENAI_PRICES} {metadata.version(GENAI_PRICES)}"
     known = {(one.provider, one.model): one for one in pool.prices}
     found = []

@@ -81,8 +81,7 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         # Pickled it would travel to another process or into a file in the clear.
-        msg = "a Secret cannot be pickled"
-        raise TypeError(msg)
+        raise TypeError("a Secret cannot be pickled")
 
 
 def read_secrets(

@@ -112,11 +112,10 @@ def collect(
     )
     plain = run_config.redactor(pool).text
     if collected.peers and (options.shard is not None or options.cluster_run is not None):
-        msg = (
+        collected.faults.append(
             f"{items[min(collected.peers)].nodeid} waits for answers of other cases, which another "
             "host may have: leave out --ultrapar-shard and --ultrapar-cluster"
         )
-        raise ConfigError(plain(msg))
     faults = [*config.stash.get(mark_faults_key, ()), *collected.faults]
     faults += active_faults() if collected.cases else ()
     if faults:

@@ -79,8 +79,7 @@ def cases(
 def _names(said: object) -> Sequence[str]:
     names = said.replace(",", " ").split() if isinstance(said, str) else said or []
     if not isinstance(names, list) or not all(str(name).isidentifier() for name in names):
-        msg = f"marks must be names such as 'slow' (got {said!r})"
-        raise ValueError(msg)
+        raise ValueError(f"marks must be names such as 'slow' (got {said!r})")
     return names
 
 

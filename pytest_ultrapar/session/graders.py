@@ -84,8 +84,9 @@ class GraderFunction:
         """
         state = prefetch.state
         if state is None or self.name not in state.results:
-            msg = f"grader {self.name!r} has no value: the test of a prefetched fixture names it"
-            raise EpisodeError(msg)
+            raise EpisodeError(
+                f"grader {self.name!r} has no value: the test of a prefetched fixture names it"
+            )
         how, kind, value = state.results[self.name]
         if how == "error":
             raise EpisodeError(value)
@@ -121,7 +122,10 @@ def grader(
         ```python
         @grader(jobs=4, timeout_s=3, memory_mb=512)
         def passes(program, tests) -> bool:
-            exec(program + tests, {})
+            try:
+                exec(program + tests, {})
+            except Exception:
+                return False
             return True
 
         def test_program(passes):

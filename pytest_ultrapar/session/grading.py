@@ -26,12 +26,10 @@ class Verdict(Protocol):
     @property
     def outcome(self) -> str | None:
         """`solved`, `partial` or `unsolved`; None or `scored`: its scores say all."""
-        ...
 
     @property
     def scores(self) -> Mapping[str, float]:
         """Numbers by name."""
-        ...
 
 
 class Grader:
@@ -81,35 +79,34 @@ class Grader:
             word = "solved" if word else "unsolved"
         word = "scored" if word is None else word
         if not isinstance(word, str):
-            msg = (
+            raise TypeError(
                 f"grade() got {word!r}; it takes {', '.join(map(repr, GRADES))}, True, "
                 "False, None, or an object with `outcome` and `scores`"
             )
-            raise TypeError(msg)
         if word not in GRADES:
-            msg = f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}"
-            raise ValueError(msg)
+            raise ValueError(f"grade() got outcome {word!r}; allowed are {', '.join(GRADES)}")
         if not isinstance(why, str | None):
-            msg = f"grade() got reason={why!r}; a reason is a text"
-            raise TypeError(msg)
+            raise TypeError(f"grade() got reason={why!r}; a reason is a text")
         if not isinstance(texts, Mapping | None):
-            msg = f"grade() got labels={texts!r}; labels are a dict such as {{'answer': 'B'}}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"grade() got labels={texts!r}; labels are a dict such as {{'answer': 'B'}}"
+            )
         for name, value in (texts or {}).items():
             is_plain = isinstance(value, str) or _finite(value) is not None
             if not (isinstance(name, str) and is_plain):
-                msg = f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
-                raise TypeError(msg)
+                raise TypeError(
+                    f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
+                )
         plain = {}
         for name, value in numbers.items():
             number = _finite(value)
             if number is None:
-                msg = f"grade() got {name}={value!r}; a score must be a finite number"
-                raise ValueError(msg)
+                raise ValueError(f"grade() got {name}={value!r}; a score must be a finite number")
             plain[_text(name)] = number
         if word == "scored" and not plain:
-            msg = "grade() got no score, and without an outcome scores are all there is to say"
-            raise ValueError(msg)
+            raise ValueError(
+                "grade() got no score, and without an outcome scores are all there is to say"
+            )
         if self._state is not None:
             named = {_text(name): str(_text(value)) for name, value in (texts or {}).items()}
             self._state.graded = Graded(_text(word), plain, _text(kind), _text(why), named)

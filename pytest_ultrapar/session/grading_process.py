@@ -65,10 +65,9 @@ def main(descriptors: list[str]) -> None:
 def _load(name: str, file: str, function: str) -> Callable[..., object]:
     """A grader, from its module's own file: pytest finds modules that `import` does not."""
     for parent in accumulate(name.split(".")[:-1], "{}.{}".format):
-        try:
+        with suppress(ImportError):  # one that pytest made up (`--import-mode=importlib`)
             import_module(parent)
-        except ImportError:  # one that pytest made up (`--import-mode=importlib`)
-            sys.modules[parent] = ModuleType(parent)
+        sys.modules.setdefault(parent, ModuleType(parent))
     spec: Any = spec_from_file_location(name, file)
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -39,11 +39,10 @@ def refuse(config: pytest.Config) -> None:
         ConfigError: Naming option and plugin.
     """
     if _LOOP in _modules(config):
-        msg = (
+        raise ConfigError(
             "pytest-asyncio-cooperative cannot be used together with --ultrapar-pool: it runs tests"
             " in a loop of its own, some of them twice; -p no:asyncio-cooperative leaves it out"
         )
-        raise ConfigError(msg)
     for name, option in _loaded(config):
         if option.startswith("-") and config.getoption(option, None):
             raise ConfigError(_message(f"{option} ({name.replace('_', '-')})"))

@@ -33,10 +33,7 @@ WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
 """What a test raises when an answer is not as it should be; everything else is its own error."""
 
 
-def take_value(
-    prefetched: Prefetched,
-    decode: Callable[[msgspec.Raw], Any] | None = None,
-) -> Any:  # noqa: ANN401 - an annotation may be anything
+def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | None = None) -> Any:  # noqa: ANN401 - an annotation may be anything
     """The value of the running case's episode, as the prefetched fixture hands it to the test.
 
     Args:
@@ -53,8 +50,7 @@ def take_value(
             else "it must be named by the test or its fixtures, not asked for with "
             "request.getfixturevalue()"
         )
-        msg = f"{prefetched.title} has no episode: {why}"
-        raise EpisodeError(msg)
+        raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
     skipped = {
         "interrupted": ended.detail or "interrupted",
@@ -69,9 +65,7 @@ def take_value(
 
 
 def decoded(
-    prefetched: Prefetched,
-    ended: EpisodeEnded,
-    decode: Callable[[msgspec.Raw], Any] | None = None,
+    prefetched: Prefetched, ended: EpisodeEnded, decode: Callable[[msgspec.Raw], Any] | None = None
 ) -> Any:  # noqa: ANN401 - as above
     """The value that an episode returned; errors as of `take_value`."""
     if ended.ending != "returned" or not ended.value:
@@ -84,11 +78,10 @@ def decoded(
         hint = " (NaN and infinity are stored as null)" if "got `null`" in str(error) else ""
         if prefetched.is_test:
             hint = " (when its case was asked it was no async test)"
-        msg = (
+        raise EpisodeError(
             f"{prefetched.place}: the value that {prefetched.name!r} returned does not fit its "
             f"annotation: {error}{hint}"
-        )
-        raise EpisodeError(msg) from None
+        ) from None
 
 
 @cache
@@ -168,11 +161,6 @@ class Prefetched:
             )
         if self.is_test:
             return None
-        if "cls" in self.arguments:
-            return (
-                f"{self.place}: argument 'cls' of prefetched {self.name!r} is not allowed: let it "
-                "take `self`, an instance of the test's class that is the episode's own"
-            )
         if self.across not in get_args(Across) or (self.after is None) is (
             ANSWERS in self.arguments
         ):

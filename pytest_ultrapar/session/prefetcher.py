@@ -42,15 +42,7 @@ from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Awaitable,
-        Callable,
-        Coroutine,
-        Hashable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ultrapar.broker.port import BrokerPort
@@ -253,9 +245,8 @@ class Prefetcher:
         self._surroundings: internals.EpisodeSurroundings | None = None
         self._engine: Engine | None = None
         self._has_asked = False
-        self._graders: dict[GraderFunction, GraderPool] = (
-            dict(self._pools()) if collected.graders else {}
-        )
+        used = dict.fromkeys(chain.from_iterable(collected.graders.values()))
+        self._graders = {grader: self._pool_of(grader) for grader in used}
 
     # -- any thread --------------------------------------------------------------------------------
 
@@ -414,8 +405,8 @@ class Prefetcher:
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
         while self._items[index := self._handed_out.popleft()] is not item:
-            self._ended.pop(index, None)
-            self._thrown.pop(index, None)
+            for kept in (self._ended, self._thrown, self._results):
+                kept.pop(index, None)
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
@@ -533,21 +524,13 @@ class Prefetcher:
                 arguments = {name: given[name] for name in one.arguments}
                 self._graders[one].submit(index, arguments)
 
-    def _pools(self) -> Iterator[tuple[GraderFunction, GraderPool]]:
-        """The processes of all graders, which import their modules while the run begins."""
-        hides, environ = self.runtime.redactor.text, os.environ.items()
-        for grader in dict.fromkeys(chain.from_iterable(self._collected.graders.values())):
-            from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
+    def _pool_of(self, grader: GraderFunction) -> GraderPool:
+        """The processes of a grader, which import its module while the run begins."""
+        from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
 
-            yield (
-                grader,
-                GraderPool(
-                    grader,
-                    run=self.runtime.directory.name,
-                    environ={name: value for name, value in environ if hides(value) == value},
-                    graded=self._on_graded,
-                ),
-            )
+        hides, run = self.runtime.redactor.text, self.runtime.directory.name
+        environ = {name: value for name, value in os.environ.items() if hides(value) == value}
+        return GraderPool(grader, run=run, environ=environ, graded=self._on_graded)
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:
@@ -605,8 +588,9 @@ class Prefetcher:
             answers = self._awaited.answers(index, prefetched.after, self.runtime.read_episode)
             own = model if prefetched.across == "model" else info.repeat
             if own not in answers:
-                msg = f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
-                raise _UnansweredError(msg)
+                raise _UnansweredError(
+                    f"{prefetched.after.name!r} has no answer with {prefetched.across} {own!r}"
+                )
             arguments[ANSWERS] = answers
 
         def keep(error: BaseException) -> None:

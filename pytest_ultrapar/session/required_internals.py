@@ -107,11 +107,10 @@ def look_up(*, workers: bool) -> None:
             for name in names:
                 if not _is_there(module, name):
                     tested = " to ".join(TESTED[project])
-                    msg = (
+                    raise pytest.UsageError(
                         f"{project} {version(project)} has no {module}.{name}, which a run of "
                         f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
                     )
-                    raise pytest.UsageError(msg)
 
 
 def untested() -> Iterator[str]:

@@ -161,8 +161,9 @@ def check_keys(config: pytest.Config, pool: Pool) -> None:
     except ConfigError as error:
         if config.getoption(Options.pool.dest) or not pool.has_file:
             raise
-        msg = f"{error}; to run all but evaluations: pytest -o {Options.pool.ini}="
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{error}; to run all but evaluations: pytest -o {Options.pool.ini}="
+        ) from error
 
 
 def stops_at_collection(session: pytest.Session) -> bool:

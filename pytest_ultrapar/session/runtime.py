@@ -85,8 +85,7 @@ class Runtime:
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
-            msg = f"the journal has no finished episode in {position}"
-            raise ResultsError(msg)
+            raise ResultsError(f"the journal has no finished episode in {position}")
         return record
 
     def group_of(self, case_id: str) -> str:

@@ -62,8 +62,9 @@ def check_installed() -> None:
     except ConfigError:
         raise
     except Exception as error:
-        msg = f"OpenTelemetry refuses its settings (OTEL_*): {str(error) or type(error).__name__}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"OpenTelemetry refuses its settings (OTEL_*): {str(error) or type(error).__name__}"
+        ) from error
 
 
 class Telemetry:
@@ -76,9 +77,7 @@ class Telemetry:
     """
 
     def __init__(self, directory: Path, worker: str, text: Callable[[str], str]) -> None:
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - where asked for
-            TraceContextTextMapPropagator,
-        )
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - where asked for
 
         self._directory = directory
         self._text = text

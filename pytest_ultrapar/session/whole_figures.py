@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_summary import RunSummary, WholeFigure, write_summary
+from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.records import by_key
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.store.cases_file import read_cases
@@ -54,8 +55,7 @@ def add_figures(
     faults: list[str] = []
     hooks = getattr(config.hook, HOOK).get_hookimpls()
     if hooks:
-        every_name = ("",)
-        rows = read_rows(run_dir, "results", (), beginning=every_name)
+        rows = read_rows(run_dir, "results", (), beginning=("",))  # which every name has
         cases = read_cases(run_dir)
         cells = cells_of(cases)
         clusters = {one.case_id: one.cluster or cells[one.case_id] or one.case_id for one in cases}
@@ -78,25 +78,17 @@ def add_figures(
     return summary, (*faults,)
 
 
-class _NotAFigureError(ValueError):
-    """What a suite returned is no figure; the message says what is."""
-
-
 def _words(error: Exception) -> str:
     said = visible(str(error))
-    return said if isinstance(error, _NotAFigureError) else f"{type(error).__name__}: {said}"
+    return said if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
 
 
 def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        msg = "a name is text of 1 to 100 characters, without blanks and []<>="
-        raise _NotAFigureError(msg)
+        refuse("a name is text of 1 to 100 characters, without blanks and []<>=")
     if callable(said):
         return WholeFigure(name, _number(said(rows)), _interval(said, rows, clusters))
-    if isinstance(said, (tuple, list)):
-        if len(said) != 3:  # noqa: PLR2004 - as the message says
-            msg = f"{visible(repr(said))}: {_WANTED}"
-            raise _NotAFigureError(msg)
+    if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says
         value, low, high = map(_number, said)
         return WholeFigure(name, value, (low, high))
     return WholeFigure(name, _number(said))
@@ -108,8 +100,7 @@ def _number(said: Any) -> float:  # noqa: ANN401
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        msg = f"got {visible(repr(said))}: {_WANTED}"
-        raise _NotAFigureError(msg)
+        refuse(f"got {visible(repr(said))}: {_WANTED}")
     return number
 
 

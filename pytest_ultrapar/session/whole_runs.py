@@ -16,5 +16,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):
-            msg = f"{option} cannot be used with ultrapar bench (nor in addopts): {why}"
-            raise pytest.UsageError(msg)
+            raise pytest.UsageError(
+                f"{option} cannot be used with ultrapar bench (nor in addopts): {why}"
+            )

@@ -26,24 +26,23 @@ def refuse(config: pytest.Config) -> None:
     """
     dist = config.getoption("dist")
     if dist not in {"no", "load"}:
-        msg = (
+        raise ConfigError(
             f"--dist {dist} cannot be used together with --ultrapar-pool, which schedules itself; "
             "use --dist load (the default with -n; no counts as load)"
         )
-        raise ConfigError(msg)
     for spec in config.getoption("tx") or ():
         # `3*popen` are three of them.
         if not str(spec).split("*")[-1].startswith("popen"):
-            msg = (
+            raise ConfigError(
                 f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
                 "this host; allowed is popen"
             )
-            raise ConfigError(msg)
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):
             # It is part of the names of the worker's files.
-            msg = f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
-            raise ConfigError(msg)
+            raise ConfigError(
+                f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
+            )
 
 
 def suggested_workers(config: pytest.Config, n_cpus: int) -> int:

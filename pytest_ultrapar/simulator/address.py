@@ -55,6 +55,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
     try:
         socket.create_connection((parts.hostname or "", port), _REACH_S).close()
     except OSError as error:
-        msg = f"{option}: nothing answers at {root} ({error.strerror or error})"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"{option}: nothing answers at {root} ({error.strerror or error})"
+        ) from error
     return {name: f"{root}/{name}/v1" for name in providers}

@@ -71,8 +71,7 @@ def _value(schema: object, request: Request) -> str:
     try:
         return msgspec.json.encode(smallest(schema, heard(request.messages))).decode()
     except OverflowError as error:
-        msg = "its numbers are too large"
-        raise ValueError(msg) from error
+        raise ValueError("its numbers are too large") from error
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:

@@ -86,8 +86,7 @@ class _Maker:
             case "null":
                 return None
             case _:
-                msg = f"`type` must be a type of JSON (got {kind!r:.40})"
-                raise ValueError(msg)
+                raise ValueError(f"`type` must be a type of JSON (got {kind!r:.40})")
 
     def _object(self, schema: Mapping[str, Any], within: _Within) -> dict[str, object]:
         """What is required, in the order in which the schema describes it, as models answer."""

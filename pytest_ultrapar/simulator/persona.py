@@ -66,7 +66,6 @@ _HEARD_CHARACTERS = 40
 
 def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
     """Answer `echo: ` and the first 40 characters of the last user message, whatever its skill."""
-    del rng, skill
     return PersonaReply(f"echo: {heard(messages)}")
 
 

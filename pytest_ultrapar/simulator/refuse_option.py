@@ -53,8 +53,7 @@ def parse_refusal(text: str) -> tuple[str, int]:
     """
     name, equals, status = text.rpartition("=")
     if not (name and equals and status.isascii() and status.isdigit()):
-        msg = f"{text!r} is not KEY=STATUS or instance:NAME=STATUS, such as key1=401"
-        raise ValueError(msg)
+        raise ValueError(f"{text!r} is not KEY=STATUS or instance:NAME=STATUS, such as key1=401")
     return name, int(status)
 
 

@@ -176,11 +176,10 @@ def _encode(cases: Sequence[Case]) -> bytes:
     except UnicodeEncodeError as error:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
-        msg = (
+        raise ConfigError(
             f"{without_surrogates(name)}: name, parameters or reason of this test hold half a "
             "surrogate pair, which no file of results can hold; use whole characters"
-        )
-        raise ConfigError(msg) from error
+        ) from error
 
 
 class ComingCases:
@@ -220,8 +219,7 @@ class ComingCases:
         with cannot(f"write {self._path}"):
             n_written = os.write(self._fd, text)
         if n_written != len(text):
-            msg = f"cannot write {self._path}: is the disk full?"
-            raise ResultsError(msg)
+            raise ResultsError(f"cannot write {self._path}: is the disk full?")
 
     def sync(self) -> None:
         """Wait until all that were written are on the disk itself; nothing after `close`.
@@ -321,8 +319,7 @@ def _planned_cases(path: Path) -> Iterator[None]:
         with cannot(f"read the planned cases in {path}"):
             yield
     except NOT_THAT_JSON as error:
-        msg = f"{path} {_WRONG}: {error}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{path} {_WRONG}: {error}") from error
 
 
 def _come(path: Path, lines: bytes) -> list[Case]:
@@ -337,8 +334,7 @@ def _come(path: Path, lines: bytes) -> list[Case]:
     for number, line in enumerate(lines.splitlines(keepends=True), 1):
         payload = line if line.startswith(b"{") else unframe(line)
         if payload is None:
-            msg = f"{path} is damaged in line {number}: put back the right one"
-            raise ResultsError(msg)
+            raise ResultsError(f"{path} is damaged in line {number}: put back the right one")
         case = decode(payload)
         found[case.case_id] = case
     return [*found.values()]
@@ -405,11 +401,10 @@ def iter_plan(directory: Path) -> Iterator[Case]:
         last = decode(left)
     named = _named_digest(directory)
     if named and named != digest.hexdigest():
-        msg = (
+        raise ResultsError(
             f"{directory / CASES_NAME} is not the one that {MANIFEST_NAME} names by its digest: it "
             "was changed, or one of both is of another run; put back the right one"
         )
-        raise ResultsError(msg)
     yield from last
 
 

@@ -27,17 +27,7 @@ import msgspec
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import (
-    NO_VALUE,
-    EngineSpent,
-    EpisodeEnded,
-    EpisodeStarted,
-    EpisodeWentOn,
-    Exchange,
-    Grade,
-    JournalRecord,
-    WentOnHead,
-)
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeWentOn, Exchange, JournalRecord
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
@@ -257,7 +247,7 @@ class JournalReader:
         self._directory = directory
         self._fds: dict[str, int] = {}
 
-    def read(self, position: Position) -> Record:
+    def read(self, position: Position) -> JournalRecord:
         """The record at `position`, after its checksum was found right.
 
         Raises:
@@ -266,8 +256,9 @@ class JournalReader:
         try:
             return decode_record(self.payload(position))
         except msgspec.DecodeError as error:
-            msg = f"the journal record in {position} is of another version: {error}"
-            raise ResultsError(msg) from error
+            raise ResultsError(
+                f"the journal record in {position} is of another version: {error}"
+            ) from error
 
     def payload(self, position: Position) -> bytes:
         """Its JSON text, likewise.
@@ -278,12 +269,12 @@ class JournalReader:
         try:
             line = Disk.pread(self._fd(position.segment), position.length, position.offset)
         except OSError as error:
-            msg = f"cannot read the journal record in {position}: {error.strerror}"
-            raise ResultsError(msg) from error
+            raise ResultsError(
+                f"cannot read the journal record in {position}: {error.strerror}"
+            ) from error
         payload = unframe(line)
         if payload is None:
-            msg = f"the journal record in {position} is damaged"
-            raise ResultsError(msg)
+            raise ResultsError(f"the journal record in {position} is damaged")
         return payload
 
     def close(self) -> None:
@@ -297,8 +288,7 @@ class JournalReader:
         if fd is None:
             # Positions are read from files, and must not lead out of the journal.
             if not SEGMENT_PATTERN.fullmatch(segment):
-                msg = f"{segment!r} is no name of a journal segment"
-                raise ResultsError(msg)
+                raise ResultsError(f"{segment!r} is no name of a journal segment")
             # A pipe is not waited for; what is read at a position of it fails.
             flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
             if len(self._fds) >= _MOST_OPEN:
@@ -307,10 +297,9 @@ class JournalReader:
         return fd
 
 
-Record = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
-decode_record = msgspec.json.Decoder(Record).decode
-"""The record of one line's JSON, of an `EpisodeWentOn` its head; what is none, or of another
-version, is a `DecodeError`."""
+_decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+decode_record = _decoder.decode
+"""The record of one line's JSON; what is none, or of another version, is a `DecodeError`."""
 
 
 class _Segment(msgspec.Struct, frozen=True, tag="run"):

@@ -316,25 +316,21 @@ def read_manifest(directory: Path) -> Manifest:
         # First: a newer one may lack what this one needs.
         schema = msgspec.json.decode(text, type=_Version).schema
         if schema > SCHEMA:
-            msg = (
+            raise ResultsError(
                 f"{path} is of a newer version: its schema is {schema}, and this version reads"
                 f" {SCHEMA}; update pytest-ultrapar"
             )
-            raise ResultsError(msg)
         manifest = msgspec.json.decode(text, type=Manifest)
     except NOT_THAT_JSON as error:
-        msg = f"{path} is not a manifest of this version: {error}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{path} is not a manifest of this version: {error}") from error
     if is_changed(text):
-        msg = f"{path} is damaged: its checksum is wrong; put back the right one"
-        raise ResultsError(msg)
+        raise ResultsError(f"{path} is damaged: its checksum is wrong; put back the right one")
     holder = read_holder(directory)
     if holder is not None and holder.run_id != manifest.run_id:
-        msg = (
+        raise ResultsError(
             f"{path} is of run {manifest.run_id}, and {LOCK_NAME} beside it of run "
             f"{holder.run_id}; put back the files of one run"
         )
-        raise ResultsError(msg)
     return manifest
 
 

@@ -193,11 +193,8 @@ def verify(path: Path, schema: pa.Schema, n_rows: int) -> None:
                 for i in range(file.num_row_groups)
             )
     except (OSError, pa.ArrowException) as error:
-        msg = f"{path} cannot be read back: {error}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{path} cannot be read back: {error}") from error
     if n_found != n_rows:
-        msg = f"{path} holds {n_found} rows of {n_rows} written"
-        raise ResultsError(msg)
+        raise ResultsError(f"{path} holds {n_found} rows of {n_rows} written")
     if not found.equals(schema, check_metadata=True):
-        msg = f"{path} does not have the schema it was written with"
-        raise ResultsError(msg)
+        raise ResultsError(f"{path} does not have the schema it was written with")

@@ -103,6 +103,5 @@ def read_part(run_dir: Path, name: str) -> bytes:
     with cannot(f"read {path}"):
         content = read_file(path)
     if part_name(content) != name:
-        msg = f"{path} is damaged: it does not hold what its name says"
-        raise ResultsError(msg)
+        raise ResultsError(f"{path} is damaged: it does not hold what its name says")
     return content

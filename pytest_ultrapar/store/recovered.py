@@ -1,10 +1,10 @@
 """What a journal says of each case: how it stands, and which episodes need no new request.
 
 Whole journals are gone through by the start of a run that is resumed (`recover`), by the controller
-when a worker has died (`find_finished`, `find_started_not_ended`) and by who merges runs
-(`read_history`). None of them needs conversations, so they decode the heads of records only. The
-compaction needs them, and reads while the journal grows (`GrowingJournal`). What is found again,
-workers look up in `RecoveredIndex`.
+when a worker has died (`find_started_not_ended`) and by who merges runs (`read_history`). None of
+them needs conversations, so they decode the heads of records only. The compaction needs them, and
+reads while the journal grows (`GrowingJournal`). What is found again, workers look up in
+`RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from pytest_ultrapar.store.journal import (
 from pytest_ultrapar.system.files import cannot, read_file, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from pytest_ultrapar.store.journal import Record
+    from pytest_ultrapar.records import JournalRecord
 
 
 class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
@@ -240,7 +240,7 @@ class GrowingJournal:
         self._directory = directory
         self._read: dict[str, int] = {}
 
-    def new(self) -> Iterator[tuple[Position, Record | UnreadableEpisode | Damage]]:
+    def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
         """What was appended since; may be left at any record, and goes on there the next time.
 
         The line that is being written is left for the next time.
@@ -266,7 +266,7 @@ class GrowingJournal:
         return bool(cut_off(self._directory, self._read))
 
 
-def decode_whole(payload: bytes) -> Record | UnreadableEpisode:
+def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
     """A record of one line's JSON, or as much of an episode of another version as is known.
 
     Raises:
@@ -286,43 +286,38 @@ def _rank(grade: Grade) -> tuple[bool, int]:
 
 
 class CutOff(NamedTuple):
-    """Episodes that were cut off.
+    """How many cases an earlier session did not bring to their ends.
 
     Attributes:
-        killed: Those of which no record says that they ended, as `cut_off_episodes` found them.
-        interrupted: By case id, where the last one stands in the journal; those with answers.
-        n_cases: Whose last episodes were cut off, those without any answer among them.
+        n_cases: All of them.
+        n_begun: Those with answers to go on from.
     """
 
-    killed: list[EpisodeEnded]
-    interrupted: Mapping[str, Position]
     n_cases: int
-
-    @property
-    def n_begun(self) -> int:
-        """How many cases have answers to go on from."""
-        return len({*self.interrupted, *(one.case_id for one in self.killed if one.exchanges)})
+    n_begun: int
 
 
-def take_up(directory: Path, cut_off: CutOff, redact: Callable[[bytes], bytes]) -> None:
-    """Leave what they had been answered where workers find it, before any of these cases runs.
+def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[str, Position]:
+    """Join what episodes that were cut off had been answered to a record of each, in the journal.
 
     Args:
-        directory: The run directory.
-        cut_off: The episodes.
-        redact: Takes known secrets out of UTF-8 text.
+        journal: The run's `journal/` directory.
+        history: What it says.
+        worker: Whose; empty: of all, none of which runs any more.
+
+    Returns:
+        By case id, where the record stands; of several the last.
 
     Raises:
-        ResultsError: The journal or the index cannot be written.
+        ResultsError: The journal cannot be read or written.
     """
-    begun = dict(cut_off.interrupted)
-    if cut_off.killed:
-        with closing(JournalWriter(directory / "journal", "controller", redact)) as writer:
-            positions = writer.append_all(cut_off.killed)
-        for one, position in zip(cut_off.killed, positions, strict=True):
-            begun[one.case_id] = position
-    with closing(RecoveredIndex(directory)) as index:
-        index.add(begun, "cut off")
+    killed = cut_off_episodes(journal, history, worker)
+    if not killed:
+        return {}
+    # What is read there has no secrets any more.
+    with closing(JournalWriter(journal, "controller", bytes)) as writer:
+        positions = writer.append_all(killed)
+    return dict(zip((one.case_id for one in killed), positions, strict=True))
 
 
 def cut_off_episodes(
@@ -372,9 +367,7 @@ Said = Literal["finished", "cut off", "awaited"]
 """What the index says of a case: its episode finished, was cut off, or ended and is waited for."""
 
 
-def recover(
-    directory: Path,
-) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
+def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
     """Make the index of a run that is resumed: what its journal holds now, and nothing else.
 
     What an earlier session wrote there may have been damaged or removed since. Only the
@@ -385,7 +378,7 @@ def recover(
 
     Returns:
         Where the finished episode of a case stands, by case id; the cases that had finished and
-        whose episodes cannot be read any more; what of the journal is left out; and which episodes
+        whose episodes cannot be read any more; what of the journal is left out; and how many cases
         were cut off.
 
     Raises:
@@ -398,17 +391,17 @@ def recover(
             for case_id, case in history.cases.items()
             if (position := _last_readable(reader, case.finished)) is not None
         }
-        interrupted = {
+        begun = {
             case_id: case.episodes[-1].position
             for case_id, case in history.cases.items()
             if case.episodes and case.was_cut_off and _has_answers(reader, case)
         }
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory) if entry.said == "finished")
-    write_whole(directory / FILE_NAME, _lines(finished))
+    begun |= take_up(directory / "journal", history)
+    write_whole(directory / FILE_NAME, _lines(finished) + _lines(begun, "cut off"))
     n_cut_off = sum(case.was_cut_off for case in history.cases.values())
-    killed = cut_off_episodes(directory / "journal", history)
-    cut_off = CutOff(killed, interrupted, n_cut_off)
+    cut_off = CutOff(n_cut_off, len(begun.keys() - finished.keys()))
     return finished, frozenset(once - finished.keys()), history.damage, cut_off
 
 
@@ -436,22 +429,6 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
         return _entries(read_file(directory / FILE_NAME))
     except OSError:
         return []
-
-
-def find_finished(history: JournalHistory) -> dict[str, Position]:
-    """The last finished episode of each case in a journal; damaged records name none.
-
-    Args:
-        history: What the journal says.
-
-    Returns:
-        By case id, the episode that ended as one of `FINISHED_ENDINGS`; of several the latest.
-    """
-    return {
-        case_id: case.finished[-1].position
-        for case_id, case in history.cases.items()
-        if case.finished
-    }
 
 
 def find_started_not_ended(directory: Path, worker: str) -> set[str]:

@@ -221,8 +221,7 @@ class Redactor:
         return "Redactor(***)"
 
     def __reduce__(self) -> NoReturn:
-        msg = "a Redactor holds secrets and does not leave its process"
-        raise TypeError(msg)
+        raise TypeError("a Redactor holds secrets and does not leave its process")
 
     def bytes(self, data: Utf8) -> Utf8:
         """UTF-8 `data` without secrets; the same object when it holds none."""

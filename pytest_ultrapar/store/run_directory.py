@@ -317,8 +317,7 @@ def resolve_run(name: str) -> Path:
                 named = ", ".join(below[:8])
                 refuse(f"{candidate} is not a run but holds {len(below)}; name one: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
-    msg = f"no run found at {places}; {_NAME_ONE}"
-    raise ConfigError(msg)
+    raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
 
 _NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LATEST}"

@@ -56,10 +56,10 @@ def read_columns(
         if isinstance(error, KeyError):
             how = f"python -m pytest_ultrapar.analysis.compact {run_dir}"
             why = f"they have no column {error}, as they are older; {how} makes them anew"
-        msg = f"cannot read the {name} of {run_dir}: {why}"
-        raise ResultsError(msg) from error
-    msg = f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
-    raise ResultsError(msg)
+        raise ResultsError(f"cannot read the {name} of {run_dir}: {why}") from error
+    raise ResultsError(
+        f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"
+    )
 
 
 def read_rows(
@@ -110,11 +110,10 @@ def _refuse_another(path: Path) -> None:
         # Who needs the summary says so.
         return
     if named is not None and named != digest_of(path):
-        msg = (
+        raise ValueError(
             f"{path.name} is not the one that {SUMMARY_FILE} names by its digest: it was changed, "
             "or the run was killed as it ended; make both again (--ultrapar-resume)"
         )
-        raise ValueError(msg)
 
 
 def _of_parquet(

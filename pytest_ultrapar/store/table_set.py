@@ -445,5 +445,4 @@ class _JsonLinesTable(Table):
         with open_file(self._temporary) as file:
             n_found = sum(bool(decode(line)) for line in file)
         if n_found != self._n_rows:
-            msg = f"{self._temporary} holds {n_found} rows of {self._n_rows} written"
-            raise ResultsError(msg)
+            raise ResultsError(f"{self._temporary} holds {n_found} rows of {self._n_rows} written")

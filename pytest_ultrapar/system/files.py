@@ -56,8 +56,7 @@ def cannot(
         where = "" if is_said else f"{name}: "
         # Errors of pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
-        msg = f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}"
-        raise error(msg) from cause
+        raise error(f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}") from cause
 
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -161,17 +160,14 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
     try:
         text = read_file(path)
         if is_changed(text):
-            msg = f"{path} is damaged: its checksum is wrong"
-            raise ResultsError(msg)
+            raise ResultsError(f"{path} is damaged: its checksum is wrong")
         return msgspec.json.decode(text, type=kind)
     except FileNotFoundError:
         return missing
     except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
     except NOT_THAT_JSON as error:
-        msg = f"{path} {wrong}: {error}"
-        raise ResultsError(msg) from error
+        raise ResultsError(f"{path} {wrong}: {error}") from error
 
 
 def open_file(path: Path | str) -> BufferedReader:

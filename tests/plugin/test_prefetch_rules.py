@@ -152,7 +152,7 @@ class TestGroup:
 
     def test_it(self, made): pass
 """,
-        "argument 'cls' of prefetched 'made' is not allowed: let it take `self`",
+        "argument 'cls' of prefetched 'made' is not allowed: no fixture or parameter has this name",
     ),
     "method of a class that is set up for each": (
         """

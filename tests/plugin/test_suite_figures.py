@@ -58,7 +58,7 @@ def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, c
     assert "has no figure shares; did you mean share?" in capsys.readouterr().err
 
 
-@pytest.mark.cpu_s(3)
+@pytest.mark.slow
 def test_figures_that_cannot_be_had_fail_the_run_and_lose_nothing(project):
     project.suite(BODY)
     project.pytester.makeconftest(
@@ -79,7 +79,7 @@ def pytest_ultrapar_figures(rows):
         [
             "FAILED: pytest_ultrapar_figures (*other.py:1) raised KeyError: *",
             "FAILED: pytest_ultrapar_figures (*conftest.py:*): figure 'nan': got nan: a *",
-            "FAILED: *: figure 'two': (1, 2): a figure is a finite number, (value, *",
+            "FAILED: *: figure 'two': got (1, 2): a figure is a finite number, (value, *",
             "FAILED: *: figure 'a b': a name is text *",
             "FAILED: *: figure 'missing': KeyError: 'label.answer'",
         ],

@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar import cli
+from pytest_ultrapar.report.pages.figures import read_figures
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from tests.plugin.conftest import CANARY, refused, said_by
 
@@ -295,3 +297,24 @@ async def test_word(llm, word, grade):
     said = capsys.readouterr().out
     assert "parameters  word=blue, meta.topic=sky, meta.level=2" in said
     assert "labels      said=blue" in said
+
+
+PARAMETER = """
+import pytest
+from pytest_ultrapar import prefetch
+
+@prefetch
+async def answer(llm, value) -> str:
+    return (await llm.chat(f"say {value}")).text
+
+@pytest.mark.parametrize("value", ["ant", "bee"])
+def test_it(answer, value, grade): grade(answer == value)
+"""
+
+
+def test_parameter_that_is_called_value_is_that_of_the_page(project):
+    project.pytester.path.joinpath("test_suite.py").write_text(PARAMETER)
+    said_by(project.run("-n0"), 0)
+    directory = project.directory.resolve()
+    shown = read_figures(directory, read_manifest(directory)).params["value"]
+    assert sorted(shown.texts) == ["ant", "bee"]

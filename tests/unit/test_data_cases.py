@@ -21,6 +21,12 @@ JSONL = """{"name": "sky", "word": "blue", "n": 1, "tags": ["slow", "skip"]}
 CSV = "\ufeffname,word,n,tags\r\nsky,blue,1,slow skip\r\nsun,gelb,2,\r\n"
 
 
+@pytest.fixture(autouse=True)
+def marks_of_this_run(monkeypatch, request):
+    """A run of pytest in this process may have left another behind."""
+    monkeypatch.setattr(pytest.mark, "_config", request.config)
+
+
 @pytest.fixture
 def data(tmp_path):
     """Writes a file; gives its path."""
@@ -128,11 +134,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         ("long.jsonl", f'{{"w": "{"-" * 9_000}"}}', {"marks": "w"}, ":1: marks must be names such"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(
-    data, name, text, how, said, monkeypatch, request
-):
-    # A run of pytest in this process may have left another behind.
-    monkeypatch.setattr(pytest.mark, "_config", request.config)
+def test_what_is_wrong_with_a_file_is_one_sentence_with_file_and_line(data, name, text, how, said):
     path = data(name, text) if text is not None else Path("none.jsonl").absolute()
 
     with pytest.raises(pytest.Collector.CollectError) as refusal:

@@ -93,8 +93,7 @@ def lower_bound(
     parts = resources(limit for limit in limits if limit.name in named)
     missing = {own.model for own in requests} - {lane.model for lane in lanes}
     if missing:
-        msg = f"no lane answers for {', '.join(sorted(missing))}"
-        raise ValueError(msg)
+        raise ValueError(f"no lane answers for {', '.join(sorted(missing))}")
     seconds, shares = _Program(lanes, parts, requests).solve() if parts else (0.0, [])
     if seconds <= longest_s:
         return Bound(longest_s, (), longest_s)

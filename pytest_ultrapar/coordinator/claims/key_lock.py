@@ -258,11 +258,10 @@ def take_all(
                 return taken
     except OSError as error:
         locks.give_back({})
-        msg = (
+        raise ConfigError(
             f"cannot lock API keys in {directory}: {error.strerror}; name a directory on a local "
             f"file system, yours alone, in the environment variable {DIRECTORY_VARIABLE}"
-        )
-        raise ConfigError(msg) from error
+        ) from error
     return locks
 
 

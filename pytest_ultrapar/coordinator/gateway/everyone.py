@@ -100,10 +100,8 @@ class Everyone:
             "path": request.path,
             "prompt": _prompt(request.messages),
         }
-        return replace(request, asker={name: self._line(text) for name, text in said.items()})
-
-    def _line(self, text: str) -> str:
-        return self.shown(without_surrogates(beginning(text)))[:_MOST]
+        asker = {name: without_surrogates(beginning(text)) for name, text in said.items()}
+        return replace(request, asker={name: self.shown(s)[:_MOST] for name, s in asker.items()})
 
     def _model(self, path: str, body: bytes) -> str:
         named = _NAMED.search(path)
@@ -111,12 +109,12 @@ class Everyone:
         try:
             name = msgspec.json.decode(body, type=_Model).model or name
         except UNREADABLE as error:
-            msg = f"the gateway takes JSON objects that name a model, and this is none: {error}"
-            raise BadRequestError(msg) from None
+            raise BadRequestError(
+                f"the gateway takes JSON objects that name a model, and this is none: {error}"
+            ) from None
         if name not in self._lanes:
             found = "no model" if name is None else f"the model {name!r}"
-            msg = f"a request names {found}; the pool has {', '.join(self.models)}"
-            raise BadRequestError(msg)
+            raise BadRequestError(f"a request names {found}; the pool has {', '.join(self.models)}")
         return name
 
     async def answer(self, asked: NativeRequest) -> Handed:

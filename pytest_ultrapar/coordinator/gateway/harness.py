@@ -84,11 +84,6 @@ def look_up(name: str) -> None:
         raise OSError(kind, "command not found" if kind == errno.ENOENT else os.strerror(kind))
 
 
-def code_of(error: OSError) -> int:
-    """The exit code of a command that could not be run."""
-    return 127 if isinstance(error, FileNotFoundError) else 126
-
-
 class Harness:
     """A command that runs.
 

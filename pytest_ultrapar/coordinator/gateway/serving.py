@@ -24,7 +24,6 @@ from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_key
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
 from pytest_ultrapar.coordinator.gateway.harness import (
     Harness,
-    code_of,
     environment,
     look_up,
     variables,
@@ -113,7 +112,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 def _not_run(command: Sequence[str], error: OSError) -> int:
     write_line(f"ultrapar gateway: error: {command[0]}: {error.strerror}")
-    return code_of(error)
+    return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -188,8 +187,9 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         # What the library adds says the address once more.
         why = (error.strerror or str(error)).partition(" (while ")[0]
         other = "--port" if error.errno in _OF_THE_PORT else "--host"
-        msg = f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
-        raise ConfigError(msg) from error
+        raise ConfigError(
+            f"cannot listen on {in_url(host)}:{port}: {why}; choose another with {other}"
+        ) from error
 
 
 def _port(text: str) -> int:
@@ -428,7 +428,6 @@ class Serving:
         width = shutil.get_terminal_size().columns
         path = str(self._directory.path)
         write_report(self._directory.path, summary, manifest)
-        self._services.begin_page()
         has_page = self._services.wait_for_page(write_line)
         lines = brief_lines(summary, manifest.lanes, directory=path, width=width, has_page=has_page)
         for line in lines:

@@ -85,11 +85,7 @@ class GatewaySharing:
             days: What counts its days.
         """
         from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.host_shares import (  # noqa: PLC0415 - likewise
-            Line,
-            SharingSettings,
-            epoch_path,
-        )
+        from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - likewise
         from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
 
         lanes = self._pool.lanes

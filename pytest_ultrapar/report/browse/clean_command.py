@@ -51,8 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        msg = f"{text!r} is no number of runs; write a whole number such as 10"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of runs; write a whole number such as 10"
+        )
     return int(text)
 
 
@@ -60,8 +61,9 @@ def _age(text: str) -> timedelta:
     match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     age = int(match[1]) * _UNITS[match[2]] if match else None
     if age is None or age > _LONGEST:
-        msg = f"{text!r} is no age; write hours, days or weeks as 12h, 30d or 8w"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no age; write hours, days or weeks as 12h, 30d or 8w"
+        )
     return age
 
 

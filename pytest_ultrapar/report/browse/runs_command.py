@@ -62,8 +62,9 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 def _folder(name: str) -> Path:
     # `Path("")` is the current folder: a shell variable that is not set must not clean that.
     if not name:
-        msg = "an empty name names no folder; leave it out for .ultrapar, or write . for this one"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            "an empty name names no folder; leave it out for .ultrapar, or write . for this one"
+        )
     return Path(name)
 
 

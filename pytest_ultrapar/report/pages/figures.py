@@ -13,12 +13,7 @@ import pyarrow.compute as pc
 
 from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
-from pytest_ultrapar.analysis.repetitions import (
-    cells_of,
-    mean_interval_of,
-    questions_of,
-    share_of,
-)
+from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import quantile
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
@@ -71,6 +66,7 @@ _LONGEST_NAME = 300
 _LONGEST_PARAM = 500
 _LONGEST_ERROR = 4_000
 _PARAM = "param."
+_FACTS = (_PARAM, META, LABEL)
 _SCORE = "score."
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "scored", "solved")
 """Outcomes, those first that somebody wants to know of."""
@@ -186,8 +182,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
     # Runs of earlier versions have no reasons, and no values.
-    more = _PARAM, META, LABEL, "reason", "value"
-    results = read_columns(run_dir, "results", columns, beginning=more)
+    results = read_columns(run_dir, "results", columns, beginning=(*_FACTS, "reason", "value"))
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     errors = [results[one] for one in ("error", "reason") if one in results.column_names]
     case_ids = results["case_id"].to_pylist()
@@ -209,11 +204,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     }
     best, besides = beside_best(rated, questions, shown) if rated else ("", [])
     del cells, clusters, questions
-    params = {
-        one.removeprefix(_PARAM): results[one]
-        for one in results.column_names
-        if one.startswith(more[:3])
-    }
+    params = _facts(results)
     names += [name for name in params if name.startswith(LABEL)]
     compared = {name: params[name] for name in names if name in params}
     if TEST in names and TEST not in compared:
@@ -265,10 +256,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     return Figures(
         suites,
         cases,
-        {
-            visible(name): coded(own, _LONGEST_PARAM)
-            for name, own in (*params.items(), *_values(results))
-        },
+        {visible(name): coded(own, _LONGEST_PARAM) for name, own in params.items()},
         [[one if one >= 0 else None for one in own.tolist()] for own in at.values()],
         parts,
         list(shown.values()),
@@ -296,10 +284,13 @@ def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
     return "", None
 
 
-def _values(results: Column) -> list[tuple[str, Column]]:
-    """What episodes returned, where any did."""
-    has_any = "value" in results.column_names and results["value"].null_count < len(results)
-    return [("value", results["value"])] if has_any else []
+def _facts(results: Column) -> dict[str, Column]:
+    """What is said of cases, by name, and what their episodes returned, where any did."""
+    names = [one for one in results.column_names if one.startswith(_FACTS)]
+    found = {one.removeprefix(_PARAM): results[one] for one in names}
+    if "value" in results.column_names and results["value"].null_count < len(results):
+        found.setdefault("value", results["value"])
+    return found
 
 
 def _stripped(lanes: Coded) -> Coded:

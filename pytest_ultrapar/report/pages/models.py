@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pytest_ultrapar.analysis.paired import Interval, rate_difference
-from pytest_ultrapar.analysis.repetitions import (
-    cell_share,
-    clusters_of,
-    n_repetitions,
-    with_dependence,
-)
+from pytest_ultrapar.analysis.repetitions import cell_share, n_repetitions, solved_change
 from pytest_ultrapar.report.pages.columns import floats, grouped, mask
 
 if TYPE_CHECKING:
@@ -156,20 +150,9 @@ def beside_best(
         asked = {questions[row.case_id]: row for row in rows[model]}
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:
-            found.append(_beside(shown[model], pairs))
+            n_gained, n_lost, interval = solved_change(pairs)
+            found.append(Beside(shown[model], len(pairs), n_gained, n_lost, *interval.known))
     return shown[best], sorted(found, key=lambda one: -one.difference)
-
-
-def _beside(model: str, pairs: Sequence[tuple[Repetition, Repetition]]) -> Beside:
-    solved = [(best.outcome == "solved", own.outcome == "solved") for best, own in pairs]
-    n_gained, n_lost = solved.count((False, True)), solved.count((True, False))
-    clusters = clusters_of([best for best, _ in pairs])
-    changes = [
-        (cluster, float(own) - best) for cluster, (best, own) in zip(clusters, solved, strict=True)
-    ]
-    alone = rate_difference(len(pairs), n_gained, n_lost)
-    low, high = with_dependence(alone, changes, ends=Interval(-1.0, 1.0)).known
-    return Beside(model, len(pairs), n_gained, n_lost, low, high)
 
 
 def _solved_share(rows: Sequence[Repetition]) -> float:

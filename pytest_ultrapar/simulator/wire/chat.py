@@ -86,7 +86,6 @@ class Chat(openai.OpenAi):
 
     def read(self, body: bytes, *, name: str | None = None, scope: Scope | None = None) -> Request:
         """A request with at least one message."""
-        del scope
         wire = _decoder.decode(body)
         if not wire.messages:
             refuse("`messages` is empty; at least one is needed", param="messages")

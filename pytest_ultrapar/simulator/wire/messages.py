@@ -82,7 +82,6 @@ class Messages:
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """A request with at least one message, the system's prompt before it."""
-        del name
         if not any(name == b"anthropic-version" for name, _ in scope["headers"]):
             refuse("anthropic-version: header is required")
         fields = _decode(body)

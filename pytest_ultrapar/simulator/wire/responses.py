@@ -67,7 +67,6 @@ class Responses(openai.OpenAi):
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
         """A request with its whole conversation."""
-        del scope
         fields = _decode(body)
         wire = msgspec.convert(fields, _WireRequest)
         messages = messages_of(fields)
