@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -166,7 +167,12 @@ class Llm:
             function: Called with all that follows; `llm.sync` is the client for it.
             args: Its arguments.
             kwargs: Its arguments by name.
+
+        Raises:
+            TypeError: The function is async.
         """
+        if iscoroutinefunction(function):
+            raise TypeError("llm.run() calls plain functions; write `await function(...)`")
         return await run_blocking(function, *args, **kwargs)
 
     @property

@@ -181,8 +181,7 @@ def _first(sentences: Iterable[str]) -> list[str]:
 
 
 def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    if summary.figures:
-        yield "; ".join(map(figure_line, summary.figures))
+    yield from _first(map(figure_line, summary.figures))
     yield from filter(None, [pace(summary), speedup_line(summary)])
     yield from performance_lines(summary, lanes)
     yield from resumed_lines(summary)

@@ -43,6 +43,14 @@ def test_function_runs_in_a_thread_of_its_own_with_the_variables_of_its_case(tmp
     play(tmp_path, fine, scene)
 
 
+def test_async_function_is_refused(tmp_path):
+    async def scene(told):
+        with pytest.raises(TypeError, match="write `await function"):
+            await told.llm.run(fine, None, None)
+
+    play(tmp_path, fine, scene)
+
+
 def test_as_many_functions_run_at_once_as_are_called(tmp_path):
     async def scene(told):
         all_there = threading.Barrier(50)

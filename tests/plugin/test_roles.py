@@ -279,6 +279,7 @@ def test_it(graded):
     assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}
 
 
+@pytest.mark.cpu_s(3)
 def test_blocks_of_the_documentation_run_as_they_stand(project):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "judges.md"
     text = page.read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ def test_figures_stand_in_all_that_a_run_says_and_are_judged(project, workers, c
     share, (low, high) = found["share"]
     assert share == 0.5
     assert 0 < low < 0.5 < high < 1
-    assert f"share 0.5 ({low:.4g} to {high:.4g}); n 8; length 1 (0.5 to 1.5)" in said
+    assert f"share 0.5 ({low:.4g} to {high:.4g})\nn 8\nlength 1 (0.5 to 1.5)\n" in said
     done.stdout.fnmatch_lines_random(
         ["*figure.share>=0.4*undecided*", "*figure.n>=8*pass*", "*figure.length>=1.6*FAIL*"]
     )

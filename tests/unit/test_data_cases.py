@@ -21,12 +21,6 @@ JSONL = """{"name": "sky", "word": "blue", "n": 1, "tags": ["slow", "skip"]}
 CSV = "\ufeffname,word,n,tags\r\nsky,blue,1,slow skip\r\nsun,gelb,2,\r\n"
 
 
-@pytest.fixture(autouse=True)
-def marks_of_this_run(monkeypatch, request):
-    """A run of pytest in this process may have left another behind."""
-    monkeypatch.setattr(pytest.mark, "_config", request.config)
-
-
 @pytest.fixture
 def data(tmp_path):
     """Writes a file; gives its path."""
@@ -129,7 +123,7 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
             ":2: this is the same case as line 1; give both an id",
         ),
         ("mark.jsonl", '{"w": "a b-c"}', {"marks": "w"}, ":1: marks must be names"),
-        ("mark.jsonl", '{"w": "hard"}', {"marks": "w"}, ":1: 'hard' not found in `markers`"),
+        ("mark.jsonl", '{"w": "undeclared"}', {"marks": "w"}, ":1: 'undeclared' not found in"),
         ("mark.jsonl", '{"w": 3}', {"marks": "w"}, ":1: marks must be names such"),
         ("long.jsonl", f'{{"w": "{"-" * 9_000}"}}', {"marks": "w"}, ":1: marks must be names such"),
     ],

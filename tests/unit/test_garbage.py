@@ -77,6 +77,7 @@ def test_thresholds_that_somebody_sets_meanwhile_stay():
     assert gc.get_threshold() == (5_000, 7, 7)
 
 
+@pytest.mark.cpu_s(3)  # all objects of this process are looked at
 def test_what_others_froze_before_stays_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
