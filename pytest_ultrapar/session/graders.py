@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.outcomes import Skipped
 
 from pytest_ultrapar.session import internals, prefetch
 from pytest_ultrapar.session.compatibility import signature_of
@@ -27,7 +26,10 @@ functions: dict[tuple[str, str], Callable[..., object]] = {}
 """Graders at the top level of the modules that this process has imported, by module and name."""
 
 
-class GraderEnded(Skipped):
+_Skipped: Any = pytest.skip.Exception
+
+
+class GraderEnded(_Skipped):  # type: ignore[misc]
     """A grader gave no value: its case is `unsolved`, and its test does not run."""
 
 

@@ -42,6 +42,7 @@ from pytest_ultrapar.store.journal import (
     segments,
     unframe,
 )
+from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, read_file, write_whole
 
 if TYPE_CHECKING:
@@ -502,7 +503,7 @@ class RecoveredIndex:
 
     def has(self, case_id: str, said: Said) -> bool:
         """Whether this was said of a case, at the cost of `lookup`."""
-        if os.fstat(self._fd).st_size > self._read_offset:
+        if Disk.fstat(self._fd).st_size > self._read_offset:
             self._read_new_lines()
         return case_id in self._positions[said]
 
@@ -512,8 +513,8 @@ class RecoveredIndex:
 
     def _read_new_lines(self) -> None:
         with self._lock:
-            size = os.fstat(self._fd).st_size
-            data = os.pread(self._fd, size - self._read_offset, self._read_offset)
+            size = Disk.fstat(self._fd).st_size
+            data = Disk.pread(self._fd, size - self._read_offset, self._read_offset)
             # A line may be seen half written: what follows the last line feed is read next time.
             whole = data[: data.rfind(b"\n") + 1]
             for entry in _entries(whole):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant
+from pytest_ultrapar.broker.thinking import SOON
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Judge(BrokerPlay):
         self.workers: set[str] = set()
         self.spoken: set[str] = set()
         self.first_request_s = math.inf
+        self.answered_s, self.longest_s = -math.inf, 0.0
         self.ever_leased: set[int] = set()
         self.broker.assign(assignment, self.now_s)
         self._note_ends()
@@ -87,7 +89,10 @@ class Judge(BrokerPlay):
         self.book(actions, before)
 
     def give_back(self, lease_id: int, outcome: str, feedback: Feedback = NO_FEEDBACK) -> None:
-        self.release(self.held.pop(lease_id).worker, lease_id, outcome, feedback)
+        held = self.held.pop(lease_id)
+        self.answered_s = self.now_s
+        self.longest_s = max(self.longest_s, self.now_s - held.granted_s)
+        self.release(held.worker, lease_id, outcome, feedback)
 
     def withdraw(self, worker: str, request_id: int) -> None:
         self.waiting.pop((worker, request_id), None)
@@ -345,6 +350,10 @@ class Judge(BrokerPlay):
                 continue
             for candidate in self._allowed(wish.request):
                 if not (self.is_free(candidate) and self._can_use(wish, candidate)):
+                    continue
+                # A seat may be kept for a case that thinks, for half an answer's time at most.
+                kept_until_s = self.answered_s + SOON * self.longest_s
+                if wish.request.opens and self.now_s <= kept_until_s + 4 * math.ulp(self.now_s):
                     continue
                 if wish.request.opens and not self._is_home(wish.worker, candidate):
                     homes = self.assignment.home.items()

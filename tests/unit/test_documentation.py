@@ -157,11 +157,11 @@ def test_ultrapar_commands_of_the_documentation_are_understood():
 def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, outside_xdist):
     pool, real = blocks(section(README, "A first suite"), "toml")
     (suite,) = blocks(section(README, "A first suite"), "python")
-    (policy,) = blocks(HOOKS, "python")
+    figures, policy = blocks(HOOKS, "python")
     pytester.path.joinpath("pool.toml").write_text(pool)
     pytester.path.joinpath("real.toml").write_text(real)
     pytester.path.joinpath("test_words.py").write_text(suite)
-    pytester.path.joinpath("conftest.py").write_text(policy)
+    pytester.path.joinpath("conftest.py").write_text(figures + policy)
     # Beside all plugins that are installed, as users have them; `LIGHT` leaves them out elsewhere.
     result = pytester.runpytest_subprocess("-n", "2", "--ultrapar-pool", "pool.toml", timeout=300)
     assert result.ret == 0, result.stdout.str()
