@@ -87,28 +87,54 @@ class Awaited:
 
     def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
         self._peers = peers
-        self._ids = {case_id for own in peers.values() for case_id in own.values()}
+        # Of each case that is waited for, who waits. All of them are asked after each episode: to
+        # look at every one that waits would take time with the square of their number.
+        self._waits_for = by_key(
+            (case_id, index) for index, own in peers.items() for case_id in own.values()
+        )
+        self._n_left = {index: len(own) for index, own in peers.items()}
+        self._n_seen = 0
         self._ended = ended
         self.waiting: dict[int, None] = {}
+        self._ready: list[int] = []
 
     def note(self, case_id: str, stored: Position | None) -> None:
         """A case has ended; None: without an episode in the journal."""
-        if case_id in self._ids:
+        if case_id in self._waits_for:
             self._ended.add({case_id: stored}, "awaited")
+
+    def wait(self, index: int) -> None:
+        """A case waits from now on, until it is taken."""
+        self.waiting[index] = None
+        if not self._n_left[index]:
+            self._ready.append(index)
 
     def has_ready(self) -> bool:
         """Whether a case waits no longer."""
-        return any(map(self._is_ready, self.waiting))
+        self._look()
+        return bool(self._ready)
 
     def take_ready(self) -> list[int]:
         """Positions of the cases that wait no longer; each is taken once."""
-        ready = [index for index in self.waiting if self._is_ready(index)]
+        self._look()
+        ready = [index for index in self._ready if index in self.waiting]
         for index in ready:
             del self.waiting[index]
+        self._ready.clear()
         return ready
 
-    def _is_ready(self, index: int) -> bool:
-        return all(self._ended.has(one, "awaited") for one in self._peers[index].values())
+    def _look(self) -> None:
+        """See which cases have ended since the last time, in this process or another."""
+        if not self.waiting or len(known := self._ended.known("awaited")) == self._n_seen:
+            return
+        # In one step: the engine's thread may read on meanwhile.
+        ended = [*known]
+        for case_id in ended[self._n_seen :]:
+            for index in self._waits_for.get(case_id, ()):
+                self._n_left[index] -= 1
+                if not self._n_left[index] and index in self.waiting:
+                    self._ready.append(index)
+        self._n_seen = len(ended)
 
     def answers(
         self, index: int, after: Prefetched, read: Callable[[Position], EpisodeEnded]

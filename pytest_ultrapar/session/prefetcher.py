@@ -460,7 +460,7 @@ class Prefetcher:
                 self._make_ready(index, self._ended_early(index, *_NOT_THERE))
                 continue
             if index in self._collected.peers:
-                self._awaited.waiting[index] = None
+                self._awaited.wait(index)
                 continue
             work.append(index)
             if len(work) == _AT_ONCE and not self._alone:

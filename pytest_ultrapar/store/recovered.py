@@ -495,17 +495,17 @@ class RecoveredIndex:
                 lines = lines[os.write(self._fd, lines) :]
 
     def lookup(self, case_id: str, said: Said = "finished") -> Position | None:
-        """Where the episode stands of which this was said; None without one.
+        """Where the episode stands of which this was said; None without one."""
+        return self.known(said).get(case_id)
+
+    def known(self, said: Said) -> Mapping[str, Position | None]:
+        """All cases of which this was said, in the order in which it first was.
 
         Costs one `fstat` when nothing was added since the last call.
         """
-        return self._positions[said][case_id] if self.has(case_id, said) else None
-
-    def has(self, case_id: str, said: Said) -> bool:
-        """Whether this was said of a case, at the cost of `lookup`."""
         if Disk.fstat(self._fd).st_size > self._read_offset:
             self._read_new_lines()
-        return case_id in self._positions[said]
+        return self._positions[said]
 
     def close(self) -> None:
         """Close the file."""

@@ -167,6 +167,15 @@ def test_fault_of_the_prompt_is_handed_over_as_the_provider_said_it(tmp_path):
     play(tmp_path, saying(json_response(error, status=400)), scene)
 
 
+async def said_until_it_breaks(came):
+    """What comes of a stream before it is cut off, as it has to be."""
+    said = b""
+    with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+        while True:
+            said += await anext(came)
+    return said
+
+
 def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
     server = Server((EVENT_STREAM, event("Hel"), event("lo"), LAST), (EVENT_STREAM, event("Hel")))
 
@@ -176,11 +185,7 @@ def test_stream_comes_through_and_one_that_breaks_is_cut_off(tmp_path):
             assert answer.headers["content-type"] == "text/event-stream"
             assert await read(answer) == event("Hel") + event("lo") + LAST
         async with client.stream() as answer:
-            came = answer.aiter_raw()
-            said = b""
-            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
-                while True:
-                    said += await anext(came)
+            said = await said_until_it_breaks(answer.aiter_raw())
         *_, last = said.strip().split(b"\n\n")
         error = json.loads(last.removeprefix(b"data: "))["error"]
         assert error["message"] == "the stream ended before its end"
@@ -196,10 +201,7 @@ def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
             came = answer.aiter_raw()
             assert await anext(came) == event("Hel")
             await told.llm.close()
-            said = b""
-            with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
-                while True:
-                    said += await anext(came)
+            said = await said_until_it_breaks(came)
         error = json.loads(said.removeprefix(b"data: "))["error"]
         assert error["message"] == "the gateway, or the case that asks, has ended"
 

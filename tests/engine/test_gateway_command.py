@@ -278,10 +278,8 @@ def test_models_take_turns_as_they_are_asked_for(tmp_path):
     assert models[:12].count("other") in range(1, 6)
 
 
-@pytest.mark.slow
-def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+def said_of_a_gateway_that_is_ended_at_once(monkeypatch):
+    """What `ultrapar gateway` says, with a Ctrl-C as soon as it says where it serves."""
     said = []
 
     def say(line):
@@ -291,5 +289,13 @@ def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeyp
 
     monkeypatch.setattr(serving, "write_line", say)
     assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
+    return said
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_it_says_where_it_serves_ends_it_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
+    said = said_of_a_gateway_that_is_ended_at_once(monkeypatch)
     assert said[-1].startswith("results in ")
     assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()

@@ -14,8 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.coordinator.gateway import serving
-from tests.engine.test_gateway_command import POOL, body, serve, session
+from tests.engine.test_gateway_command import (
+    POOL,
+    body,
+    said_of_a_gateway_that_is_ended_at_once,
+    serve,
+    session,
+)
 
 PRICES = "price_per_mtok_in = 10.0\nprice_per_mtok_out = 20.0\n"
 PRICED = POOL.replace('persona = "echo"\n', f'persona = "echo"\n{PRICES}')
@@ -277,15 +282,7 @@ def test_pool_of_anthropics_says_its_own_variables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OWN_KEY", "sk-own-canary-1234")
     write_pool(tmp_path, ANTHROPIC)
-    said = []
-
-    def say(line):
-        said.append(line)
-        if line.startswith("Ctrl-C"):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(serving, "write_line", say)
-    assert main(["gateway", "--pool", "pool.toml", "--port", "0"]) == 0
+    said = said_of_a_gateway_that_is_ended_at_once(monkeypatch)
     names = [line.partition("=")[0] for line in said if "=" in line and " " not in line]
     assert names == ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"]
     (address,) = [line for line in said if line.startswith("ANTHROPIC_BASE_URL=")]

@@ -1,0 +1,37 @@
+"""Which cases wait no longer, as others end in this process and elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from pytest_ultrapar.session.awaited import Awaited
+from pytest_ultrapar.store.recovered import RecoveredIndex
+
+PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}
+
+
+def test_case_is_ready_once_all_that_it_waits_for_have_ended_anywhere(tmp_path):
+    with closing(RecoveredIndex(tmp_path)) as own, closing(RecoveredIndex(tmp_path)) as others:
+        here, elsewhere = Awaited(own, PEERS), Awaited(others, PEERS)
+        here.wait(5)
+        here.note("a", None)
+        # One that runs again ends twice, and what no case waits for is not noted.
+        elsewhere.note("a", None)
+        elsewhere.note("z", None)
+        assert not here.has_ready()
+        elsewhere.note("b", None)
+        assert here.has_ready()
+        # It waits until it is taken: who asks twice is told the same.
+        assert here.has_ready()
+        assert list(here.waiting) == [5]
+        assert here.take_ready() == [5]
+        assert not here.has_ready()
+        # Those of another worker come when all is there.
+        here.wait(6)
+        here.wait(7)
+        assert here.take_ready() == [6]
+        assert list(here.waiting) == [7]
+        here.waiting.clear()
+        elsewhere.note("c", None)
+        assert here.take_ready() == []
+        assert list(own.known("awaited")) == ["a", "b", "c"]
