@@ -244,6 +244,8 @@ class Serving:
         self._token = self._address = ""
         self._is_token_new = False
         self._harness: Harness | None = None
+        # Signals that come while the command is being started.
+        self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
 
     def begin(self, token: str) -> None:
@@ -354,10 +356,13 @@ class Serving:
             self._wait()
             return 0
         everything = environment(os.environ, self._variables, self._arguments.host)
+        self._early = []
         try:
             self._harness = Harness(command, everything, self._over.set)
         except OSError as error:
             return _not_run(command, error)
+        for number in self._early:
+            self.interrupted(number, None)
         self._wait()
         code = self._harness.end()
         if not self._gateway.n_heard:
@@ -370,6 +375,9 @@ class Serving:
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal that ends it: the command's business while there is one."""
+        if self._harness is None and self._early is not None:
+            self._early.append(number)
+            return
         if self._harness is None:
             signal.default_int_handler(number, frame)
         self._harness.pass_on(number)
