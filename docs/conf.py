@@ -24,12 +24,12 @@ def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
     """Make the site's navigation from the lists on the first page."""
     if docname != "index":
         return
-    first, *parts = re.split(r"^\*\*(.+)\*\*$", source[0], flags=re.MULTILINE)
-    pages = [("", first), *zip(parts[::2], parts[1::2], strict=True)]
-    for caption, text in pages:
-        names = re.findall(r"\]\(([^)]+)\.md\)", text)
-        title = f":caption: {caption}" if caption else ""
-        source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", title, "", *names, "```"])
+    _, *parts = re.split(r"^\*\*(.+)\*\*$", source[0], flags=re.MULTILINE)
+    for caption, text in zip(parts[::2], parts[1::2], strict=True):
+        links = re.findall(r"^- \[([^]]+)\]\(([^)]+)\.md\)", text, flags=re.MULTILINE)
+        entries = [f"{title} <{name}>" for title, name in links]
+        heading = f":caption: {caption}"
+        source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", heading, "", *entries, "```"])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

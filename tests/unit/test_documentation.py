@@ -190,3 +190,34 @@ def test_versions_in_the_reference_are_those_of_the_package():
             assert found[name] == f">={version}"
             assert newest == TESTED[name][-1] if name in TESTED else newest == "today's"
     assert f"| environment | {' | '.join(environments.SHOWN)} | `-n 0` | `-n 2` |" in text
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_each_page_says_what_it_is_for_and_where_to_go_next(path):
+    text = path.read_text(encoding="utf-8")
+    title, first = text.split("\n\n", 2)[:2]
+    assert re.fullmatch("# .+", title)
+    assert re.match("[A-Z`0-9]", first), "a sentence says what the page is for"
+    if path.name != "index.md":
+        last = text.rpartition("\n## ")[2]
+        assert last.startswith("Where next\n\n")
+        assert 1 <= len(LINK.findall(last)) <= 3
+
+
+def test_first_page_lists_every_page_once():
+    names = [DOCS / link for link in LINK.findall(page("index.md").split("**", 1)[1])]
+    assert sorted(names) == sorted({*DOCS.rglob("*.md")} - {DOCS / "index.md"})
+
+
+FILE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "explanation/how-it-works.md"])
+def test_files_that_a_map_names_are_there(name):
+    named_files = FILE.findall(page(name))
+    assert len(named_files) > 10
+    places = [ROOT, ROOT / "pytest_ultrapar", ROOT / "bench_suites"]
+    assert [one for one in named_files if not any((it / one).is_file() for it in places)] == []
