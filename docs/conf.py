@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -32,7 +32,19 @@ def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", heading, "", *entries, "```"])
 
 
+def open_to_keyboards(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: object
+) -> None:
+    """Let a keyboard scroll wide code, and give captions a level, for screen readers."""
+    for name, old, new in (
+        ("body", "<pre>", '<pre tabindex="0">'),
+        ("furo_navigation_tree", ' role="heading">', ' role="heading" aria-level="2">'),
+    ):
+        context[name] = context.get(name, "").replace(old, new)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", add_navigation)
+    app.connect("html-page-context", open_to_keyboards, priority=900)  # after the theme
     return {"parallel_read_safe": True}
