@@ -35,9 +35,10 @@ def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
 def open_to_keyboards(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: object
 ) -> None:
-    """Let a keyboard scroll wide code, and give captions a level, for screen readers."""
+    """Let a keyboard scroll wide code and tables, and give captions a level, for screen readers."""
     for name, old, new in (
         ("body", "<pre>", '<pre tabindex="0">'),
+        ("body", '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
         ("furo_navigation_tree", ' role="heading">', ' role="heading" aria-level="2">'),
     ):
         context[name] = context.get(name, "").replace(old, new)

@@ -86,7 +86,7 @@ def test_search_finds_a_word_and_the_navigation_its_page(site, tab):
     }
 
 
-def test_first_pages_can_be_read_by_everybody(site, tab):
+def test_axe_finds_no_serious_fault_on_first_pages(site, tab):
     address, _ = site
     for page in ("index.html", "explanation/how-it-works.html", "explanation/why-not.html"):
         tab.goto(address + page)
