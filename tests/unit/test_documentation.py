@@ -221,3 +221,20 @@ def test_files_that_a_map_names_are_there(name):
     assert len(named_files) > 10
     places = [ROOT, ROOT / "pytest_ultrapar", ROOT / "bench_suites"]
     assert [one for one in named_files if not any((it / one).is_file() for it in places)] == []
+
+
+@pytest.mark.slow
+def test_how_it_works_shows_the_bound_of_the_run_that_it_follows(pytester, outside_xdist):
+    text = page("explanation/how-it-works.md")
+    pool, _ = blocks(section(README, "A first suite"), "toml")
+    words = blocks(section(README, "A first suite"), "python")[0].partition("@pytest")[0]
+    two_keys = pool.replace("workers = 10", "workers = 5").replace(
+        '{ name = "key0" }', '{ name = "key0" }, { name = "key1" }'
+    )
+    pytester.path.joinpath("pool.toml").write_text(two_keys)
+    pytester.path.joinpath("test_words.py").write_text(words + blocks(text, "python")[0])
+    (command,) = re.findall(r"^    pytest (.+)$", text, re.MULTILINE)
+    result = pytester.runpytest_subprocess(*LIGHT, *shlex.split(command), timeout=300)
+    (line,) = re.findall(r"^    (lower bound .+)$", text, re.MULTILINE)
+    shape = re.sub(r"[0-9]+\\\.[0-9]+", r"[0-9.]+", re.escape(line))  # seconds differ by machine
+    assert re.search(f"^{shape}$", result.stdout.str(), re.MULTILINE)
