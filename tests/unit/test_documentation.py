@@ -89,17 +89,17 @@ REFERENCE = {
 
 
 @pytest.mark.parametrize("title", REFERENCE)
-def test_every_field_of_a_pool_stands_in_the_reference(title):
+def test_every_field_of_a_pool_is_in_the_reference(title):
     fields = [name for row in rows(section(POOL, title)) for name in named(row[0])]
     assert sorted(fields) == sorted(REFERENCE[title].__struct_fields__)
 
 
-def test_limits_of_a_pool_stand_in_the_reference():
+def test_limits_of_a_pool_are_in_the_reference():
     fields = [named(row[0])[0] for row in rows(section(POOL, "Limits"))]
     assert fields == list(file.LimitTable.__struct_fields__)
 
 
-def test_defaults_of_a_pool_are_those_of_the_reference():
+def test_defaults_of_a_pool_match_the_reference():
     table = {name: row[1] for row in rows(POOL) for name in named(row[0])}
     standard = model.Simulation()
     assert table["timeout_s"] == f"{DEFAULT_TIMEOUT_S:g}"
@@ -108,11 +108,11 @@ def test_defaults_of_a_pool_are_those_of_the_reference():
     assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in POOL
 
 
-def test_columns_in_the_reference_are_made_of_the_records():
+def test_columns_in_the_reference_come_from_the_records():
     assert column_tables.replaced(RESULTS) == RESULTS, "run python -m tests.column_tables"
 
 
-def test_every_hook_stands_in_the_reference_with_its_arguments():
+def test_every_hook_is_in_the_reference_with_its_arguments():
     shown = [named(row[0])[0] for row in rows(HOOKS)]
     specs = [hook for name, hook in vars(hooks).items() if name.startswith("pytest_")]
     assert shown == [
@@ -121,7 +121,7 @@ def test_every_hook_stands_in_the_reference_with_its_arguments():
     ]
 
 
-def test_arguments_of_the_mark_and_fields_of_the_episode_stand_in_the_reference():
+def test_arguments_of_the_mark_and_fields_of_the_episode_are_in_the_reference():
     suites = page("reference/suites.md")
     (mark,) = re.findall(r"\*\*`@pytest\.mark\.ultrapar\(([^`]+)\)`", suites)
     assert sorted(re.findall(r"(\w+)=", mark)) == sorted(selection._ARGUMENTS)
@@ -175,12 +175,12 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, ou
 POLICIES_PAGE = page("reference/policies.md")
 
 
-def test_every_policy_stands_in_the_page_on_policies():
+def test_every_policy_is_on_its_page():
     names = [named(row[0])[0] for row in rows(POLICIES_PAGE.split("\n## Mode")[0])]
     assert names == [*POLICIES, *documented.POLICIES]
 
 
-def test_versions_in_the_reference_are_those_of_the_package():
+def test_versions_in_the_reference_match_the_package():
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = {one.name: str(one.specifier) for one in map(Requirement, known["dependencies"])}
     text = page("reference/compatibility.md")
