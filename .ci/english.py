@@ -31,7 +31,7 @@ RULES = {
     r"|\b(is|are|was|were|has|have|had|and) (?-i:none)\b",
     "is no": r"(?<!there )\b(is|are|was|were|be) no (?!longer|more|less|later)",
     "that of": r"\b(that|those) of\b",
-    "inverted": r"^of (?!course)|^(not|nor|neither)\b.{1,20} (is|are|was|were|has|do|does)\b",
+    "inverted": r"^of (?!course)|^(nor|not (in|on|by|for|of|only|even|so))\b",
 }
 _END = re.compile(
     r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z`])|\n\s*(?=\n|[-*] |\d+\. |\w+: )|(?<=:)\n"
