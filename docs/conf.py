@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -24,15 +24,28 @@ def add_navigation(_app: Sphinx, docname: str, source: list[str]) -> None:
     """Make the site's navigation from the lists on the first page."""
     if docname != "index":
         return
-    first, *parts = re.split(r"^\*\*(.+)\*\*$", source[0], flags=re.MULTILINE)
-    pages = [("", first), *zip(parts[::2], parts[1::2], strict=True)]
-    for caption, text in pages:
-        names = re.findall(r"\]\(([^)]+)\.md\)", text)
-        title = f":caption: {caption}" if caption else ""
-        source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", title, "", *names, "```"])
+    _, *parts = re.split(r"^\*\*(.+)\*\*$", source[0], flags=re.MULTILINE)
+    for caption, text in zip(parts[::2], parts[1::2], strict=True):
+        links = re.findall(r"^- \[([^]]+)\]\(([^)]+)\.md\)", text, flags=re.MULTILINE)
+        entries = [f"{title} <{name}>" for title, name in links]
+        heading = f":caption: {caption}"
+        source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", heading, "", *entries, "```"])
+
+
+def open_to_keyboards(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: object
+) -> None:
+    """Let a keyboard scroll wide code and tables, and give captions a level, for screen readers."""
+    for name, old, new in (
+        ("body", "<pre>", '<pre tabindex="0">'),
+        ("body", '<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),
+        ("furo_navigation_tree", ' role="heading">', ' role="heading" aria-level="2">'),
+    ):
+        context[name] = context.get(name, "").replace(old, new)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", add_navigation)
+    app.connect("html-page-context", open_to_keyboards, priority=900)  # after the theme
     return {"parallel_read_safe": True}

@@ -1,6 +1,6 @@
 """A few of the providers that `python -m benchmarks.adaptive search` plays, with one seed.
 
-All of them take a minute; `docs/explanation/adaptive.md` holds their table.
+All of them take a minute; `docs/explanation/adaptive.md` has the table of half of them.
 """
 
 from __future__ import annotations

@@ -89,17 +89,17 @@ REFERENCE = {
 
 
 @pytest.mark.parametrize("title", REFERENCE)
-def test_every_field_of_a_pool_stands_in_the_reference(title):
+def test_every_field_of_a_pool_is_in_the_reference(title):
     fields = [name for row in rows(section(POOL, title)) for name in named(row[0])]
     assert sorted(fields) == sorted(REFERENCE[title].__struct_fields__)
 
 
-def test_limits_of_a_pool_stand_in_the_reference():
+def test_limits_of_a_pool_are_in_the_reference():
     fields = [named(row[0])[0] for row in rows(section(POOL, "Limits"))]
     assert fields == list(file.LimitTable.__struct_fields__)
 
 
-def test_defaults_of_a_pool_are_those_of_the_reference():
+def test_defaults_of_a_pool_match_the_reference():
     table = {name: row[1] for row in rows(POOL) for name in named(row[0])}
     standard = model.Simulation()
     assert table["timeout_s"] == f"{DEFAULT_TIMEOUT_S:g}"
@@ -108,11 +108,11 @@ def test_defaults_of_a_pool_are_those_of_the_reference():
     assert f"{standard.latency.median_s:g} s {standard.latency.kind}" in POOL
 
 
-def test_columns_in_the_reference_are_made_of_the_records():
+def test_columns_in_the_reference_come_from_the_records():
     assert column_tables.replaced(RESULTS) == RESULTS, "run python -m tests.column_tables"
 
 
-def test_every_hook_stands_in_the_reference_with_its_arguments():
+def test_every_hook_is_in_the_reference_with_its_arguments():
     shown = [named(row[0])[0] for row in rows(HOOKS)]
     specs = [hook for name, hook in vars(hooks).items() if name.startswith("pytest_")]
     assert shown == [
@@ -121,7 +121,7 @@ def test_every_hook_stands_in_the_reference_with_its_arguments():
     ]
 
 
-def test_arguments_of_the_mark_and_fields_of_the_episode_stand_in_the_reference():
+def test_arguments_of_the_mark_and_fields_of_the_episode_are_in_the_reference():
     suites = page("reference/suites.md")
     (mark,) = re.findall(r"\*\*`@pytest\.mark\.ultrapar\(([^`]+)\)`", suites)
     assert sorted(re.findall(r"(\w+)=", mark)) == sorted(selection._ARGUMENTS)
@@ -175,12 +175,12 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, ou
 POLICIES_PAGE = page("reference/policies.md")
 
 
-def test_every_policy_stands_in_the_page_on_policies():
+def test_every_policy_is_on_its_page():
     names = [named(row[0])[0] for row in rows(POLICIES_PAGE.split("\n## Mode")[0])]
     assert names == [*POLICIES, *documented.POLICIES]
 
 
-def test_versions_in_the_reference_are_those_of_the_package():
+def test_versions_in_the_reference_match_the_package():
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = {one.name: str(one.specifier) for one in map(Requirement, known["dependencies"])}
     text = page("reference/compatibility.md")
@@ -190,3 +190,51 @@ def test_versions_in_the_reference_are_those_of_the_package():
             assert found[name] == f">={version}"
             assert newest == TESTED[name][-1] if name in TESTED else newest == "today's"
     assert f"| environment | {' | '.join(environments.SHOWN)} | `-n 0` | `-n 2` |" in text
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_each_page_says_what_it_is_for_and_where_to_go_next(path):
+    text = path.read_text(encoding="utf-8")
+    title, first = text.split("\n\n", 2)[:2]
+    assert re.fullmatch("# .+", title)
+    assert re.match("[A-Z`0-9]", first), "a sentence says what the page is for"
+    if path.name != "index.md":
+        last = text.rpartition("\n## ")[2]
+        assert last.startswith("Where next\n\n")
+        assert 1 <= len(LINK.findall(last)) <= 3
+
+
+def test_first_page_lists_every_page_once():
+    names = [DOCS / link for link in LINK.findall(page("index.md").split("**", 1)[1])]
+    assert sorted(names) == sorted({*DOCS.rglob("*.md")} - {DOCS / "index.md"})
+
+
+FILE = re.compile(r"`([a-z_]+/[a-z_/]+\.py)`")
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "explanation/how-it-works.md"])
+def test_files_that_a_map_names_are_there(name):
+    named_files = FILE.findall(page(name))
+    assert len(named_files) > 10
+    places = [ROOT, ROOT / "pytest_ultrapar", ROOT / "bench_suites"]
+    assert [one for one in named_files if not any((it / one).is_file() for it in places)] == []
+
+
+@pytest.mark.slow
+def test_how_it_works_shows_the_bound_of_the_run_that_it_follows(pytester, outside_xdist):
+    text = page("explanation/how-it-works.md")
+    pool, _ = blocks(section(README, "A first suite"), "toml")
+    words = blocks(section(README, "A first suite"), "python")[0].partition("@pytest")[0]
+    two_keys = pool.replace("workers = 10", "workers = 5").replace(
+        '{ name = "key0" }', '{ name = "key0" }, { name = "key1" }'
+    )
+    pytester.path.joinpath("pool.toml").write_text(two_keys)
+    pytester.path.joinpath("test_words.py").write_text(words + blocks(text, "python")[0])
+    (command,) = re.findall(r"^    pytest (.+)$", text, re.MULTILINE)
+    result = pytester.runpytest_subprocess(*LIGHT, *shlex.split(command), timeout=300)
+    (line,) = re.findall(r"^    (lower bound .+)$", text, re.MULTILINE)
+    shape = re.sub(r"[0-9]+\\\.[0-9]+", r"[0-9.]+", re.escape(line))  # seconds differ by machine
+    assert re.search(f"^{shape}$", result.stdout.str(), re.MULTILINE)
