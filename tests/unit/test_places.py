@@ -1,8 +1,9 @@
-"""Who gets a free seat: cases that have begun, and new ones as far as it would be idle."""
+"""Who gets a free seat: the cases that began first, others as far as it would be idle."""
 
 from __future__ import annotations
 
 import random
+from statistics import mean
 
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
@@ -18,11 +19,13 @@ def seats(n: int) -> Play:
 class Conversations:
     """Cases of so many requests each, every second one to a role, with pauses between them."""
 
-    def __init__(self, n_seats: int, lengths: list[int], *, pause_s: float, spread: float) -> None:
+    def __init__(
+        self, n_seats: int, lengths: list[int], *, pause_s: float, spread: float, seed: int = 43
+    ) -> None:
         self.play = seats(n_seats)
         self.play.on_grant = self.granted
         self.left = dict(enumerate(lengths))
-        self.rng, self.pause_s, self.spread = random.Random(43), pause_s, spread
+        self.rng, self.pause_s, self.spread = random.Random(seed), pause_s, spread
         self.n_answered = self.n_at_half = 0
         self.took_s = 0.0
 
@@ -59,12 +62,35 @@ class Conversations:
         self.play.ask(model=model, opens=False, case_id=str(case))
 
 
+LENGTHS = [12 + n % 3 for n in range(40)]
+
+
+def means(spread: float) -> tuple[float, float]:
+    """Seconds of three runs of 40 conversations on 20 seats, and the share at half of them."""
+    runs = [Conversations(20, LENGTHS, pause_s=0.2, spread=spread, seed=seed) for seed in range(3)]
+    took_s = mean(run.run() for run in runs)
+    return took_s, mean(run.n_at_half / sum(LENGTHS) for run in runs)
+
+
 def test_conversations_that_have_begun_come_first():
-    lengths = [12 + n % 3 for n in range(40)]
-    play = Conversations(20, lengths, pause_s=0.2, spread=0.2)
-    # With seats for new cases whenever one was free: 18.9 s, and half ended at 80 %.
-    assert play.run() < 18.9
-    assert play.n_at_half < 0.65 * sum(lengths)
+    took_s, share = means(spread=0.2)
+    # First come, first served: 18.6 s, and half ended at 80 %.
+    assert took_s < 0.87 * 18.6
+    assert share < 0.65
+
+
+def test_answers_that_take_equally_long_cost_little():
+    """All seats are free at once then, and those of all cases that think are kept."""
+    took_s, share = means(spread=0.0)
+    # First come, first served: 13.5 s, and half ended at 95 %.
+    assert took_s < 1.18 * 13.5
+    assert share < 0.65
+
+
+def test_last_conversations_are_under_way_when_the_first_are_over():
+    """Three times as many as seats: opened one after the other, the last ones have them alone."""
+    play = Conversations(8, [13] * 24, pause_s=0.2, spread=0.2)
+    assert play.run() < 1.15 * 24 * 13 * 0.5 / 8
 
 
 def test_many_conversations_leave_hardly_a_seat_idle():
@@ -82,8 +108,8 @@ def test_cases_of_one_request_wait_for_nobody():
 def test_cases_that_think_for_long_keep_no_seats():
     """What comes back after more than half of an answer's time is no reason to wait."""
     play = Conversations(4, [6] * 40, pause_s=8.0, spread=0.2)
-    # 4.5 s a request alone: with all of them open at once it is hardly more than one of them.
-    assert play.run() < 40.0
+    # 30 s of answers for each seat, and the last to begin takes 27 s alone.
+    assert play.run() < 48.0
 
 
 def test_seat_is_kept_for_half_the_time_of_an_answer_and_then_a_case_begins():
@@ -121,11 +147,61 @@ def test_seat_goes_to_who_comes_back_in_any_role():
 
 def test_free_seats_beyond_those_that_are_wanted_again_go_to_new_cases():
     play = seats(3)
-    first = [play.ask(case_id="a"), play.ask(case_id="b")]
+    first = [play.ask(case_id=name) for name in "abc"]
     play.wait(1.0)
-    play.back(first[0])
-    new = [play.ask(case_id=name) for name in "cd"]
-    assert (play.lane(new[0]), play.waiting) == ("p/a/k", {new[1]})
+    for request in first:
+        play.back(request)
+    new = play.ask(case_id="d")
+    assert play.waiting == {new}
+    # Of two that are free, one is wanted by then, as the third may come back as well.
+    again = [play.ask(opens=False, case_id=name) for name in "ab"]
+    assert (play.lane(again[0]), play.lane(again[1]), play.lane(new)) == ("p/a/k",) * 3
+
+
+def test_case_without_a_place_goes_behind_those_that_have_one():
+    play = seats(2)
+    a, b = play.ask(case_id="a"), play.ask(case_id="b")
+    play.wait(1.0)
+    play.back(a)
+    # A third case has the seat that the first one left.
+    c = play.ask(case_id="c")
+    assert play.lane(c) == "p/a/k"
+    play.back(c)
+    d = play.ask(case_id="d")
+    extra = play.ask(opens=False, case_id="c")
+    placed = play.ask(opens=False, case_id="a")
+    assert play.waiting == {extra, placed}
+    play.back(d)
+    assert play.waiting == {extra}
+    play.end("a")
+    play.back(b)
+    assert not play.waiting
+
+
+def test_open_cases_without_a_place_go_before_new_ones():
+    play = seats(1)
+    play.back(play.ask(case_id="a"), "unsent")
+    b = play.ask(case_id="b")
+    busy = play.ask(opens=False, case_id="a")
+    play.back(b)
+    assert play.lane(busy) == "p/a/k"
+    extra, new = play.ask(opens=False, case_id="b"), play.ask(case_id="c")
+    # Two are open for the seat.
+    play.back(busy, "unsent")
+    assert (play.lane(extra), play.waiting) == ("p/a/k", {new})
+
+
+def test_new_cases_go_before_those_without_a_place_while_few_are_open():
+    play = seats(2)
+    for name in "abc":
+        play.back(play.ask(case_id=name), "unsent")
+    busy = [play.ask(opens=False, case_id=name) for name in "ab"]
+    extra, new = play.ask(opens=False, case_id="c"), play.ask(case_id="d")
+    play.back(busy[0], "unsent")
+    assert play.waiting == {extra}
+    last = play.ask(case_id="e")
+    play.back(busy[1], "unsent")
+    assert (play.lane(new), play.waiting) == ("p/a/k", {last})
 
 
 def test_requests_refused_or_unsent_keep_no_seat():
