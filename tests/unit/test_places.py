@@ -192,9 +192,13 @@ def test_open_cases_without_a_place_go_before_new_ones():
 
 
 def test_new_cases_go_before_those_without_a_place_while_few_are_open():
+    """Two for each seat at most, where cases think as here; else none."""
     play = seats(2)
-    for name in "abc":
-        play.back(play.ask(case_id=name), "unsent")
+    for request in [play.ask(case_id=name) for name in "ab"]:
+        play.wait(1.0)
+        play.back(request)
+    for name, opens in (("a", False), ("b", False), ("c", True)):
+        play.back(play.ask(opens=opens, case_id=name), "unsent")
     busy = [play.ask(opens=False, case_id=name) for name in "ab"]
     extra, new = play.ask(opens=False, case_id="c"), play.ask(case_id="d")
     play.back(busy[0], "unsent")
@@ -202,6 +206,21 @@ def test_new_cases_go_before_those_without_a_place_while_few_are_open():
     last = play.ask(case_id="e")
     play.back(busy[1], "unsent")
     assert (play.lane(new), play.waiting) == ("p/a/k", {last})
+
+
+def test_hardly_more_cases_than_seats_are_open_without_pauses():
+    play = Conversations(20, [13] * 60, pause_s=0.001, spread=0.2)
+    most_open = 0
+
+    def granted(request_id: int) -> None:
+        nonlocal most_open
+        begun = {one.case_id for n, one in play.play.requests.items() if n in play.play.granted}
+        most_open = max(most_open, len(begun & {str(case) for case in play.left}))
+        play.granted(request_id)
+
+    play.play.on_grant = granted
+    play.run()
+    assert most_open < 25
 
 
 def test_requests_refused_or_unsent_keep_no_seat():
