@@ -80,9 +80,9 @@ class LaneBroker:
     counts as the last one, so a clock that goes backwards never admits more.
 
     Between two calls this holds: no waiting request could be served by a lane that is free, apart
-    from lanes held for their home workers, from new cases where seats are kept for those that have
-    begun (`thinking`), and while claims hold no more; and every lane that only a rate, a pause or
-    such a case keeps from serving one comes up by `next_wake_s()`.
+    from lanes held for their home workers, from seats that are kept for cases with a place
+    (`places`), and while claims hold no more; and every lane that only a rate, a pause or such a
+    case keeps from serving one comes up by `next_wake_s()`.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class LaneBroker:
                 f"request {request.request_id} of {worker} is waiting already; ids must be unique"
             )
         state.trying.discard(request.case_id)
-        self._table.thinks_no_more(request.case_id, now_s)
+        self._table.asks(request.case_id)
         if not state.has_spoken:
             state.has_spoken = True
             self._homes.arrived(worker, now_s)
@@ -283,8 +283,7 @@ class LaneBroker:
         if feedback.is_cut:
             lane.cut = (lane.cut[0] + 1, max(lane.cut[1], feedback.tokens_out or 0))
         if outcome in ANSWERED:
-            is_open = held.request.case_id in state.open_cases
-            self._table.answered(held, now_s, is_open=is_open)
+            self._table.answered(held, now_s)
         self._table.progress.came_back(held, outcome, now_s)
         if feedback.late_s is not None:
             for headroom in lane.headrooms:
@@ -769,6 +768,7 @@ class LaneBroker:
             group=group,
             prefers=prefers,
             opens=opens,
+            is_extra=request.is_again or self._table.is_extra(request.case_id),
             since_s=since_s,
             full_s=waits_for.full_s(now_s),
             shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,

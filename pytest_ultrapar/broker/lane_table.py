@@ -186,8 +186,8 @@ class LaneTable:
         # By lane, since when nothing could be sent on it for want of a share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
-        # By case that thinks, the limits whose seats it had.
-        self._thinking: dict[str, list[LimitState]] = {}
+        # By open case, the limits whose seats it had.
+        self._open_on: dict[str, dict[LimitState, None]] = {}
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
         self.lanes: dict[LaneId, LaneState] = {}
@@ -338,38 +338,49 @@ class LaneTable:
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
-    def answered(self, held: HeldLease, now_s: float, *, is_open: bool) -> None:
+    def answered(self, held: HeldLease, now_s: float) -> None:
         """The provider answered; the case may ask again, if it is open."""
-        lane, case_id = held.lane, held.request.case_id
-        lane.answered(held.granted_s, now_s)
-        if is_open:
-            limits = [limit for limit in lane.path if limit.seats.cap < math.inf]
-            for limit in limits:
-                limit.thinkers.answered(case_id, now_s - held.granted_s, now_s)
-            self._thinking[case_id] = limits
+        held.lane.answered(held.granted_s, now_s)
+        for limit in held.lane.path:
+            limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
 
-    def thinks_no_more(self, case_id: str, back_s: float | None = None) -> None:
-        """A case asks again at that time, or None: it is over."""
-        for limit in self._thinking.pop(case_id, ()):
-            limit.thinkers.over(case_id, back_s)
-            if limit.thinkers.keep:
-                limit.thinkers.keep = False
+    def begins(self, case_id: str, lane: LaneState) -> None:
+        """An open case has a lease on a lane; it may be its first one there."""
+        self._open_on.setdefault(case_id, {}).update(dict.fromkeys(lane.path))
+        for limit in lane.path:
+            limit.places.begin(case_id)
+
+    def asks(self, case_id: str) -> None:
+        """A case wants a lease, or none any more."""
+        for limit in self._open_on.get(case_id, ()):
+            limit.places.thinks.pop(case_id, None)
+            if limit.places.keep:
                 self.look_at(limit.lanes)
 
+    def is_extra(self, case_id: str) -> bool:
+        """Whether an open case has no place on some limit."""
+        return not all(one.places.has_place(case_id) for one in self._open_on.get(case_id, ()))
+
+    def _leave(self, case_id: str) -> None:
+        self.asks(case_id)
+        for limit in self._open_on.pop(case_id, ()):
+            limit.places.end(case_id)
+
+    def not_kept(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
+        """Those of some lanes whose free seats are not kept for cases with a place."""
+        return [lane for lane in lanes if not self._is_kept(lane, now_s)]
+
     def _is_kept(self, lane: LaneState, now_s: float) -> bool:
-        """Whether cases that have begun will want the free seats of a lane at once."""
         for limit in lane.path:
-            until_s = limit.thinkers.keep_until_s(limit.seats, now_s)
-            if until_s > now_s:
-                limit.thinkers.keep = True
-                self._wakes.ensure(limit, until_s)
+            if limit.places.keeps(now_s):
+                self._wakes.ensure(limit, min(limit.places.thinks.values()))
                 lane.rate_label = limit.seat_label
                 return True
         return False
 
     def case_ended(self, case_id: str) -> None:
         """An episode is over, and needs no more."""
-        self.thinks_no_more(case_id)
+        self._leave(case_id)
         self.progress.ended(case_id)
         if self.budgets is not None:
             self.budgets.cases.ended(case_id)
@@ -378,7 +389,7 @@ class LaneTable:
     def cases_lost(self, case_ids: Collection[str]) -> None:
         """Episodes are gone with their worker."""
         for case_id in case_ids:
-            self.thinks_no_more(case_id)
+            self._leave(case_id)
         self.progress.lost(case_ids)
         if self.budgets is not None:
             self.budgets.cases.lost(case_ids)
@@ -391,10 +402,15 @@ class LaneTable:
             self.look_at(self.lanes.values())
             self.money_is_shut()
 
-    def that_may_begin(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
-        """Those of some lanes on which a case may begin, as far as money and open cases go."""
-        if self._thinking:
-            lanes = [lane for lane in lanes if not self._is_kept(lane, now_s)]
+    def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
+        """Those of some lanes on which a case may begin, as far as money goes.
+
+        Args:
+            lanes: Those that are free.
+            few: Only those on which few cases are open.
+        """
+        if few:
+            lanes = [one for one in lanes if all(limit.places.has_few() for limit in one.path)]
         if self.budgets is None:
             return lanes
         found: list[LaneState] = []
@@ -809,8 +825,8 @@ class LaneTable:
     def _free_seat(self, lane: LaneState) -> None:
         lane.in_flight -= 1
         for limit in lane.path:
-            if limit.seats.is_full:
-                # A limit that was not full kept nobody waiting, so its other lanes need no look.
+            if limit.seats.is_full or limit.places.keep:
+                # Else it kept nobody waiting, so its other lanes need no look.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):

@@ -466,7 +466,8 @@ class LaneSet:
             `is_priced`: money.
         n_alive: Lanes that are not removed.
         n_seated: Lanes that are not removed and have a seat free on every limit of their path.
-        follow_up_lines: By the lane that their requests want, None for any.
+        follow_up_lines: By the lane that their requests want, None for any, and whether their cases
+            are without a place.
         opening_lines: Those that no group lets through included. All lines have a request at least.
     """
 
@@ -478,7 +479,7 @@ class LaneSet:
         self.is_spendable = any(one.days or one.purse for lane in lanes for one in lane.metered)
         self.n_alive = sum(not lane.is_removed for lane in lanes)
         self.n_seated = sum(lane.n_full == 0 for lane in lanes)
-        self.follow_up_lines: dict[LaneState | None, Line] = {}
+        self.follow_up_lines: dict[tuple[LaneState | None, bool], Line] = {}
         self.opening_lines: dict[Line, None] = {}
         self._full_s = 0.0
         self._full_since_s = now_s

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.broker.headroom import Headroom, never_late_s
+from pytest_ultrapar.broker.places import Places
 from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.shares import (
     BUDGET_ROW,
@@ -19,7 +20,6 @@ from pytest_ultrapar.broker.shares import (
     WholeRow,
     whole_row,
 )
-from pytest_ultrapar.broker.thinking import Thinkers
 from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
 from pytest_ultrapar.broker.wakes import Wake
 
@@ -120,7 +120,7 @@ class LimitState(Wake):
             in fixed mode from the first refusal on; None leaves them as declared.
         head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
             request's tokens fit, -infinity without one.
-        thinkers: Cases that will want its seats again.
+        places: Which open cases come first on it.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last told.
     """
@@ -140,11 +140,11 @@ class LimitState(Wake):
         self.days = days
         self.controller: AdaptiveController | None = None
         self.head_of_line: HeadOfLine | None = None
-        self.thinkers = Thinkers()
         self.lanes: list[LaneState] = []
         self.was_full = False
         self.ready_s = self.pace_ready_s = self.spent_until_s = self.kept_until_s = -math.inf
         self.seats = Seats(self.most_seats)
+        self.places = Places(self.seats)
         self.shares = LimitShares(self.name)
         self._spendable_days = self._begin_closed(shared)
         headrooms: dict[float, tuple[Headroom, list[Pacer | TokenPacer]]] = {}

@@ -1,11 +1,11 @@
 """Brings waiting requests and free lanes together.
 
 A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
-Follow-ups go first, since an episode that has begun holds up its test, and seats that follow-ups
-will want at once are kept for them (`thinking`); opening requests are served worker by worker in
-rotation, those with more leases than others last. A worker's *home* are the lanes that it prefers
-(affinity); seats there that its home workers do not need go to others (work stealing). What waits,
-and where, is in `lanes`.
+Follow-ups of the cases that began first, as many as there are seats, go first (`places`); then new
+cases, as long as few are open; then the follow-ups of the others. Opening requests are served
+worker by worker in rotation, those with more leases than others last. A worker's *home* are the
+lanes that it prefers (affinity); seats there that its home workers do not need go to others (work
+stealing). What waits, and where, is in `lanes`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class Scheduler:
         if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
+        if waiting.opens or waiting.is_extra:
+            free = self._table.not_kept(free, now_s)
         if waiting.opens:
-            free = self._table.that_may_begin(free, now_s)
+            free = self._table.that_may_begin(free)
         while (lane := best_lane(waiting, free)) is not None:
             if lane.metered and keeps_limits(waiting, lane, self._table.changed, now_s):
                 free.remove(lane)
@@ -84,9 +86,9 @@ class Scheduler:
         else:
             # `join` puts a line of follow-ups where it is found here, `leave` takes it out.
             prefers = waiting.prefers
-            line = lane_set.follow_up_lines.get(prefers)
+            line = lane_set.follow_up_lines.get((prefers, waiting.is_extra))
             if line is None:
-                line = Line(model, lane_set, prefers=prefers)
+                line = Line(model, lane_set, prefers=prefers, is_extra=waiting.is_extra)
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
@@ -96,7 +98,7 @@ class Scheduler:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all that changed lanes can serve: follow-ups first, then opening requests."""
+        """Serve all that changed lanes can serve: first those of cases with a place."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         # Cleared first: a reservation that ends below puts its lanes into `changed` again;
@@ -110,15 +112,16 @@ class Scheduler:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
                 by_model.setdefault(lane.model, []).append(lane)
-            waiting = next_follow_up(by_model, passed)
-            if waiting is None or waiting.request.is_again:
+            waiting = next_follow_up(by_model, passed, is_extra=False)
+            if waiting is None:
+                by_model = {one: self._table.not_kept(by_model[one], now_s) for one in by_model}
+                waiting = next_follow_up(by_model, passed, is_extra=True)
                 may_begin = {
-                    model: self._table.that_may_begin(lanes, now_s)
+                    model: self._table.that_may_begin(lanes, few=waiting is not None)
                     for model, lanes in by_model.items()
                     if model.n_waiting > model.n_follow_ups
                 }
-                opening = next_opening(self._rotation.values(), may_begin)
-                if waiting is None or (opening is not None and opening.order < waiting.order):
+                if opening := next_opening(self._rotation.values(), may_begin):
                     waiting, by_model = opening, may_begin
             if waiting is None:
                 break
@@ -292,13 +295,16 @@ class Scheduler:
             worker.open(request.case_id, waiting.group)
             if waiting.group is not None:
                 self._groups.refresh(waiting.group, now_s)
+        if request.case_id in worker.open_cases:
+            table.begins(request.case_id, lane)
 
 
 def next_follow_up(
-    free: dict[ModelState, list[LaneState]], passed: Container[Line] = ()
+    free: dict[ModelState, list[LaneState]], passed: Container[Line], *, is_extra: bool
 ) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
+    Of cases with a place, or of the others (`is_extra`).
     A follow-up keeps to its lane while that is up; with its lane paused or removed any other of its
     lane set serves it. Lines that are `passed` wait for lanes that are not free.
     """
@@ -314,7 +320,7 @@ def next_follow_up(
                 if not lines:
                     continue
                 for prefers in (lane, None, *model.down):
-                    line = lines.get(prefers)
+                    line = lines.get((prefers, is_extra))
                     if line is None or line in passed:
                         continue
                     if best is None or line.first.order < best.order:

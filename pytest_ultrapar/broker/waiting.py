@@ -114,7 +114,7 @@ class Waiting:
 
     Attributes:
         order: Its place among all requests ever made.
-        opens: Whether it opens an episode.
+        opens: Whether it opens an episode; `is_extra`: whether that is open and has no place.
         prefers: The lane it wants, None for none.
         since_s: When it came.
         waits_for: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
@@ -134,6 +134,7 @@ class Waiting:
     group: GroupState | None
     prefers: LaneState | None
     opens: bool
+    is_extra: bool
     since_s: float
     full_s: float
     shut_s: float
@@ -165,6 +166,7 @@ class Line:
         worker: The worker whose opening requests wait here; None for follow-ups, which wait in one
             line for all workers.
         prefers: The lane that follow-ups here want; None for none, and for opening requests.
+        is_extra: Whether they are of cases without a place.
         is_linked: Whether the scheduler sees it; a line of opening requests is not linked while its
             group's gate is shut.
     """
@@ -174,6 +176,7 @@ class Line:
     worker: WorkerState | None = None
     group: GroupState | None = None
     prefers: LaneState | None = None
+    is_extra: bool = False
     is_linked: bool = field(default=False, init=False)
     _queue: OrderedDict[int, Waiting] = field(default_factory=OrderedDict, init=False)
 
@@ -240,7 +243,7 @@ class Line:
 
     def _appear(self) -> None:
         if self.worker is None:
-            self.lane_set.follow_up_lines[self.prefers] = self
+            self.lane_set.follow_up_lines[self.prefers, self.is_extra] = self
         else:
             self.lane_set.opening_lines[self] = None
         if self.group is not None:
@@ -251,7 +254,7 @@ class Line:
     def _vanish(self) -> None:
         self.unlink()
         if self.worker is None:
-            del self.lane_set.follow_up_lines[self.prefers]
+            del self.lane_set.follow_up_lines[self.prefers, self.is_extra]
         else:
             del self.lane_set.opening_lines[self]
         if self.group is not None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
+from pytest_ultrapar.broker.places import SOON
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Grant
-from pytest_ultrapar.broker.thinking import SOON
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class Wish:
     moves_to: Lane | None = None
     """Where a retry waits: the broker's own choice, judged when it was made."""
     was_parked: bool = False
+    is_extra: bool = False
+    """Whether its case had no place when it joined its line: the broker's own word."""
 
 
 @dataclass
@@ -156,6 +158,8 @@ class Judge(BrokerPlay):
         request = wish.request
         worker = self.broker._workers.get(wish.worker)
         waiting = worker.waiting.get(request.request_id) if worker is not None else None
+        if waiting is not None:
+            wish.is_extra = waiting.is_extra
         if request.after is not None and waiting is not None and waiting.prefers is not None:
             wish.moves_to = waiting.prefers.lane
             others = {one.lane_id for one in self._allowed(request) if self._is_up(one)}
@@ -179,14 +183,18 @@ class Judge(BrokerPlay):
         )
         assert lease.in_flight == self._in_flight_of_lane(granted)
         turns = [one for one in still if not one.request.opens and self._can_use(one, granted)]
+        placed = [one for one in turns if not one.is_extra]
         if request.opens:
-            assert not turns, "an open went before a turn that could use the same lane"
+            assert not placed, "an open went before a turn that could use the same lane"
             self._book_open(action.worker, request)
             home = self.assignment.home.get(action.worker)
             if home is not None and granted.lane_id not in home:
                 self._judge_stealing(granted, still)
         else:
+            if wish.is_extra:
+                assert not placed, "a case without a place went before one that has one"
             rivals = [one for one in turns if one.request.lane == request.lane]
+            rivals = [one for one in rivals if one.is_extra == wish.is_extra]
             rivals = [one for one in rivals if one.request.group == request.group]
             in_order = all(one.queued_s >= wish.queued_s for one in rivals)
             assert in_order, "turns are not served in order"
@@ -351,9 +359,10 @@ class Judge(BrokerPlay):
             for candidate in self._allowed(wish.request):
                 if not (self.is_free(candidate) and self._can_use(wish, candidate)):
                     continue
-                # A seat may be kept for a case that thinks, for half an answer's time at most.
+                # A seat may be kept for a case with a place, for half an answer's time at most.
                 kept_until_s = self.answered_s + SOON * self.longest_s
-                if wish.request.opens and self.now_s <= kept_until_s + 4 * math.ulp(self.now_s):
+                waits_for_others = wish.request.opens or wish.is_extra
+                if waits_for_others and self.now_s <= kept_until_s + 4 * math.ulp(self.now_s):
                     continue
                 if wish.request.opens and not self._is_home(wish.worker, candidate):
                     homes = self.assignment.home.items()
