@@ -63,10 +63,11 @@ class GraderFunction:
                 f"{whose} cannot be pickled, and it runs in another process: make it a plain "
                 "`def` at module level, with what it needs as its arguments"
             )
-        for limit in ("jobs", "timeout_s", "memory_mb"):
+        for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < _MOST):
-                return f"{whose} has {limit}={value!r}; it must be a number above 0"
+            is_kind = type(value) is int or (not kind and type(value) is float)
+            if value is not None and not (is_kind and 0 < value < _MOST):
+                return f"{whose} has {limit}={value!r}; it must be a {kind}number above 0"
         for name in self.arguments:
             definition = internals.fixture_definition(item, name)
             is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")

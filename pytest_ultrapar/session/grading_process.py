@@ -7,11 +7,11 @@ thread each, unlike pytest, and so may fork.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import resource
 import signal
-import socket
 import sys
 import traceback
 import warnings
@@ -21,15 +21,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import accumulate
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from time import sleep
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_TRY_AGAIN_S = 0.02
-"""Until a job asks again for the place that the same job of another worker has."""
 
 
 def main(descriptors: list[str]) -> None:
@@ -37,7 +33,8 @@ def main(descriptors: list[str]) -> None:
     warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
-    sys.path[:], place, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    sys.path[:], shared, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    places = open(shared, "ab")  # noqa: PTH123, SIM115 - jobs keep it
     function = _load(*own[:3])
     jobs: dict[int, int] = {}
 
@@ -47,7 +44,7 @@ def main(descriptors: list[str]) -> None:
             for other in {*pipes} - {pipes[n]}:
                 other.close()
             with suppress(EOFError, OSError):
-                _Job(pipes[n], f"\0{place}-{n}", function, *own[2:]).serve()
+                _Job(pipes[n], places, n, function, *own[2:]).serve()
             os._exit(0)
         jobs[pid] = n
 
@@ -80,7 +77,8 @@ class _Job(NamedTuple):
     """A process that has one case at a time."""
 
     pipe: Connection
-    place: str
+    places: BinaryIO
+    n: int
     function: Callable[..., object]
     name: str
     timeout_s: float
@@ -90,22 +88,18 @@ class _Job(NamedTuple):
         """Grade what comes, until the pipe ends."""
         while True:
             given = self.pipe.recv_bytes()
-            with socket.socket(socket.AF_UNIX) as place:
-                while True:
-                    with suppress(OSError):
-                        place.bind(self.place)
-                        break
-                    sleep(_TRY_AGAIN_S)
-                said = self._graded(given, place)
+            # The same job of another worker has the same place.
+            fcntl.lockf(self.places, fcntl.LOCK_EX, 1, self.n)
+            said = self._graded(given)
+            fcntl.lockf(self.places, fcntl.LOCK_UN, 1, self.n)
             self.pipe.send_bytes(said)
 
-    def _graded(self, given: bytes, place: socket.socket) -> bytes:
+    def _graded(self, given: bytes) -> bytes:
         """What a process of its own makes of a case; it ends with all that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
             with suppress(BaseException):
-                place.close()
                 self._work(theirs, given)
             os._exit(0)
         theirs.close()
@@ -127,6 +121,7 @@ class _Job(NamedTuple):
     def _work(self, pipe: Connection, given: bytes) -> None:
         os.setpgid(0, 0)
         self.pipe.close()
+        self.places.close()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)

@@ -528,9 +528,9 @@ class Prefetcher:
         """The processes of a grader, which import its module while the run begins."""
         from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
 
-        hides, run = self.runtime.redactor.text, self.runtime.directory.name
+        hides, run_dir = self.runtime.redactor.text, self.runtime.directory
         environ = {name: value for name, value in os.environ.items() if hides(value) == value}
-        return GraderPool(grader, run=run, environ=environ, graded=self._on_graded)
+        return GraderPool(grader, run_dir=run_dir, environ=environ, graded=self._on_graded)
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:
