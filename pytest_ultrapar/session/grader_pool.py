@@ -11,7 +11,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.system.child import Child
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.session.graders import GraderFunction
 
-Result = tuple[str, str | None, Any]
-"""`returned`, `unsolved` or `error`; what kind of that, if any; the value, or why there is none."""
 _MOST_TRIES = 3
 """Of a case: a program may be what kills the processes."""
 _MOST_STARTS = 10
@@ -36,7 +34,9 @@ class GraderPool:
         grader: What they run.
         run_dir: Where workers agree on who has which job.
         environ: Of the processes.
-        graded: Called once for each case, on a thread of this or on that of `submit`.
+        graded: Called once for each case, on a thread of this or on that of `submit`, with its
+            position, the grader's name and, pickled: `returned`, `unsolved` or `error`; what kind
+            of that, if any; the value, or why there is none.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GraderPool:
         *,
         run_dir: Path,
         environ: Mapping[str, str],
-        graded: Callable[[int, str, Result], None],
+        graded: Callable[[int, str, bytes], None],
     ) -> None:
         self._grader, self._environ, self._graded = grader, environ, graded
         self._places = run_dir.absolute() / f"grader-{grader.name:.50}.lock"
@@ -74,7 +74,7 @@ class GraderPool:
             self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
             why = f"an argument of the grader cannot be pickled: {error}"
-            self._graded(index, self._grader.name, ("error", None, why))
+            self._graded(index, self._grader.name, pickle.dumps(("error", None, why)))
 
     def stop(self) -> None:
         """End the processes, and all that they run."""
@@ -91,22 +91,17 @@ class GraderPool:
             index, given = self._waiting.get()
             self._graded(index, self._grader.name, self._result(n, given))
 
-    def _result(self, n: int, given: bytes) -> Result:
+    def _result(self, n: int, given: bytes) -> bytes:
         why = ""
         for _ in range(_MOST_TRIES):
             with self._changing:
                 child, pipe = self._child, self._pipes[n]
             try:
                 pipe.send_bytes(given)
-                said = pipe.recv_bytes()
+                return bytes(pipe.recv_bytes())
             except (EOFError, OSError):
-                why = self._lost(child)
-                continue
-            try:
-                return cast("Result", pickle.loads(said))  # noqa: S301 - they run as we do
-            except Exception as error:  # noqa: BLE001 - as where arguments are pickled
-                return "error", None, f"what the grader returned cannot be read: {error}"
-        return "error", None, f"the grader's process ended without a result: {why}"
+                why = f"the grader's process ended without a result: {self._lost(child)}"
+        return pickle.dumps(("error", None, why))
 
     def _lost(self, child: Child) -> str:
         """How processes ended; where they were killed, others are started in their place."""

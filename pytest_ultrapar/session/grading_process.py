@@ -146,8 +146,7 @@ class _Job(NamedTuple):
             said = traceback.format_exception_only(error)[-1].strip()
             frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
             lines = traceback.format_exception(type(error), error, frames)
-            told = f"{said}\n\n{''.join(lines)}"
-            return pickle.dumps(("error", None, told))
+            return pickle.dumps(("error", None, f"{said}\n\n{''.join(lines)}"))
 
     def _unsolved(self, kind: str | None, why: str) -> bytes:
         return pickle.dumps(("unsolved", kind, f"grader {self.name} {why}"))
