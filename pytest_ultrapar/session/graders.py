@@ -136,7 +136,7 @@ def grader(
     if function is None:
         return partial(grader, jobs=jobs, timeout_s=timeout_s, memory_mb=memory_mb)
     name, module = getattr(function, "__name__", repr(function)), str(function.__module__)
-    if getattr(function, "__qualname__", "") == name:
+    if getattr(function, "__qualname__", "") == name != "<lambda>":
         functions[module, name] = function
     code = getattr(inspect.unwrap(function), "__code__", grader.__code__)
     parameters = signature_of(function).parameters.values()

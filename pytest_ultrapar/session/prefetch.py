@@ -271,7 +271,7 @@ def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Par
     """The fixture that a suite's function becomes: `take` makes its value of these parameters."""
     take.__signature__ = inspect.Signature(own)
     take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
-    return pytest.fixture(name=name)(take)
+    return pytest.fixture(name=name if name.isidentifier() else None)(take)
 
 
 def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
