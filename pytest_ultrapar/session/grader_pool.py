@@ -108,7 +108,8 @@ class GraderPool:
         with self._changing:
             child.stop()
             code = child.wait()
-            if code < 0 and self._child is child and self._starts_left:
-                self._start()
+            with suppress(OSError):  # there may be no memory for more
+                if code < 0 and self._child is child and self._starts_left:
+                    self._start()
         said = child.said().rpartition("\n")[2]
         return signal.Signals(-code).name if code < 0 else said or f"exit code {code}"

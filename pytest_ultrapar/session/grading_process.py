@@ -22,10 +22,11 @@ from itertools import accumulate
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def main(descriptors: list[str]) -> None:
@@ -33,8 +34,7 @@ def main(descriptors: list[str]) -> None:
     warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
-    sys.path[:], shared, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
-    places = open(shared, "ab")  # noqa: PTH123, SIM115 - jobs keep it
+    sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
     function = _load(*own[:3])
     jobs: dict[int, int] = {}
 
@@ -77,7 +77,7 @@ class _Job(NamedTuple):
     """A process that has one case at a time."""
 
     pipe: Connection
-    places: BinaryIO
+    places: Path
     n: int
     function: Callable[..., object]
     name: str
@@ -88,11 +88,11 @@ class _Job(NamedTuple):
         """Grade what comes, until the pipe ends."""
         while True:
             given = self.pipe.recv_bytes()
-            # The same job of another worker has the same place.
-            fcntl.lockf(self.places, fcntl.LOCK_EX, 1, self.n)
-            said = self._graded(given)
-            fcntl.lockf(self.places, fcntl.LOCK_UN, 1, self.n)
-            self.pipe.send_bytes(said)
+            # The same job of another worker has the same place, until the file is closed.
+            with self.places.open("ab") as place:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.lockf(place, fcntl.LOCK_EX, 1, self.n)
+                self.pipe.send_bytes(self._graded(given))
 
     def _graded(self, given: bytes) -> bytes:
         """What a process of its own makes of a case; it ends with all that it started."""
@@ -121,7 +121,6 @@ class _Job(NamedTuple):
     def _work(self, pipe: Connection, given: bytes) -> None:
         os.setpgid(0, 0)
         self.pipe.close()
-        self.places.close()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)
