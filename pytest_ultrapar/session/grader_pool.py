@@ -49,6 +49,7 @@ class GraderPool:
     ) -> None:
         self._grader, self._environ, self._graded = grader, environ, graded
         self._places = run_dir.absolute() / f"grader-{grader.name:.50}.lock"
+        self._places.touch(0o600)
         self._waiting: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
         self._changing = Lock()
         self._starts_left = _MOST_STARTS
@@ -92,7 +93,6 @@ class GraderPool:
             self._graded(index, self._grader.name, self._result(n, given))
 
     def _result(self, n: int, given: bytes) -> bytes:
-        why = ""
         for _ in range(_MOST_TRIES):
             with self._changing:
                 child, pipe = self._child, self._pipes[n]

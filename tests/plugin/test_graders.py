@@ -69,6 +69,7 @@ def test_what_a_grader_returns_or_why_it_does_not_is_the_cases(project):
         else:
             assert (row["kind"], row["reason"]) == (kind, reason)
     assert "grading_process" not in done.stdout.str()
+    assert not any(one.stat().st_mode & 0o077 for one in project.directory.iterdir())
 
 
 @pytest.mark.slow
