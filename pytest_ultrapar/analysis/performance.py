@@ -18,7 +18,7 @@ from pytest_ultrapar.analysis.stretch import Stretch, stretch
 from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
@@ -199,7 +199,7 @@ and more (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 _OF_WORKERS = ": more workers (-n) share its work"
 _OF_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
-_FEW_CORES = ": cores are short; fewer processes, workers (-n) among them, leave it more"
+_FEW_CORES = ": cores are short; fewer processes (workers, -n; jobs of graders) leave it more"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
@@ -207,10 +207,6 @@ def dispatch_p95_s(log: RequestLog) -> float:
     columns = log.columns()
     delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
-
-
-def _total_s(stalls: Mapping[str, float]) -> float:
-    return sum(stalls.values())
 
 
 def client_bound(
@@ -226,11 +222,12 @@ def client_bound(
         engines: How busy each was, and what serves them; those of workers that died are missing.
         dispatch_s: From `dispatch_p95_s`.
     """
-    stalls = max((one.stalls for one in engines), key=_total_s, default={})
+    stalls = max((one.stalls for one in engines), key=lambda own: sum(own.values()), default={})
+    stood_s = sum(stalls.values())
     least_s = CLIENT_SHARE * attribution.makespan_s
-    if _total_s(stalls) >= least_s:
+    if stood_s >= least_s:
         return (
-            f"code of the suite blocked the loop of all episodes for {_total_s(stalls):.1f} s, most"
+            f"code of the suite blocked the loop of all episodes for {stood_s:.1f} s, most"
             f" of all in {max(stalls, key=stalls.__getitem__)}: await llm.run(function) instead"
         )
     share = attribution.run.client_s / attribution.makespan_s

@@ -83,8 +83,7 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
         call = _of_thread.get() or _Call()
 
         async def under_way() -> Any:  # noqa: ANN401 - as above
-            task = asyncio.current_task()
-            assert task is not None
+            task: Any = asyncio.current_task()
             if call.is_over or has_ended():
                 asked.close()
                 raise asyncio.CancelledError

@@ -243,9 +243,10 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         elif any(lane.estimated is not None and lane.estimated.declared for lane in lanes):
             idle = "client or lowered limits"
         yield _parts(summary.attribution.run, summary.attribution.makespan_s, idle)
-    if several and summary.client_bound:
-        yield f"CLIENT-BOUND: {summary.client_bound}"
-    if summary.stalls:
+    bound = summary.client_bound if several else ""
+    if bound:
+        yield f"CLIENT-BOUND: {bound}"
+    if summary.stalls and not any(at in bound for at in summary.stalls):
         stood = [f"{duration(own_s)} in {visible(at)}" for at, own_s in summary.stalls.items()]
         yield (
             f"BLOCKED: all episodes of a process stood still for {listed(stood, _MOST_STALLS)}:"
@@ -262,7 +263,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
 
 
 _CURES = {
-    "after the last answer": "tests or graders still ran (more workers, -n, or jobs share them)",
+    "after the last answer": "tests (more workers, -n, share them) or graders (more jobs) ran on",
     "tables": "one process makes them; fewer names of scores (a column each) make them smaller",
 }
 """Where the time goes, and what helps, if what comes after the last answer takes long."""

@@ -376,14 +376,12 @@ def arguments_for(
     for name in prefetched.arguments:
         if name in {"llm", ANSWERS}:
             continue
+        definition = internals.fixture_definition(item, name)
         if name == "case":
             arguments[name] = case
-            continue
-        if name == "self":
+        elif name == "self":
             arguments[name] = item.cls()  # type: ignore[attr-defined]  # of a `Function`
-            continue
-        definition = internals.fixture_definition(item, name)
-        if prefetched.is_test and is_ours(definition, "grade"):
+        elif prefetched.is_test and is_ours(definition, "grade"):
             arguments[name] = grade
         elif definition is None or internals.is_direct_parameter(definition):
             arguments[name] = parameter(item, name)

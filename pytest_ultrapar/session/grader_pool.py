@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
 import sys
 from contextlib import suppress
 from multiprocessing import Pipe
 from queue import SimpleQueue
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
 
 from pytest_ultrapar.system.child import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from multiprocessing.connection import Connection
+    from pathlib import Path
 
     from pytest_ultrapar.session.graders import GraderFunction
 
-Result = tuple[str, str | None, Any]
-"""`returned`, `unsolved` or `error`; what kind of that, if any; the value, or why there is none."""
+_MOST_TRIES = 3
+"""Of a case: a program may be what kills the processes."""
+_MOST_STARTS = 10
+"""Of processes that are killed each time."""
 
 
 class GraderPool:
@@ -29,32 +32,42 @@ class GraderPool:
 
     Args:
         grader: What they run.
-        run: Names what its workers have in common, and no other run has.
+        run_dir: Where workers agree on who has which job.
         environ: Of the processes.
-        graded: Called once for each case, on a thread of this or on that of `submit`.
+        graded: Called once for each case, on a thread of this or on that of `submit`, with its
+            position, the grader's name and, pickled: `returned`, `unsolved` or `error`; what kind
+            of that, if any; the value, or why there is none.
     """
 
     def __init__(
         self,
         grader: GraderFunction,
         *,
-        run: str,
+        run_dir: Path,
         environ: Mapping[str, str],
-        graded: Callable[[int, str, Result], None],
+        graded: Callable[[int, str, bytes], None],
     ) -> None:
-        self._name = grader.name
-        self._graded = graded
+        self._grader, self._environ, self._graded = grader, environ, graded
+        self._places = run_dir.absolute() / f"grader-{grader.name:.50}.lock"
+        self._places.touch(0o600)
         self._waiting: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
-        self._pipes, theirs = zip(*(Pipe() for _ in range(int(grader.jobs))), strict=True)
+        self._changing = Lock()
+        self._starts_left = _MOST_STARTS
+        self._start()
+        for n in range(grader.jobs):
+            Thread(target=self._job, args=(n,), name="ultrapar-grader", daemon=True).start()
+
+    def _start(self) -> None:
+        self._starts_left -= 1
+        grader = self._grader
+        self._pipes, theirs = zip(*(Pipe() for _ in range(grader.jobs)), strict=True)
         at = [one.fileno() for one in theirs]
         name = "pytest_ultrapar.session.grading_process"
-        self._child = Child.start(name, *map(str, at), environ=environ, inherited=at)
+        self._child = Child.start(name, *map(str, at), environ=self._environ, inherited=at)
         own = (grader.module, grader.file, grader.name, grader.timeout_s, grader.memory_mb)
-        place = f"ultrapar-{run}-{grader.name:.50}"
-        self._pipes[0].send_bytes(pickle.dumps((sys.path, place, *own)))
-        for ours, others in zip(self._pipes, theirs, strict=True):
+        self._pipes[0].send_bytes(pickle.dumps((sys.path, self._places, *own)))
+        for others in theirs:
             others.close()
-            Thread(target=self._job, args=(ours,), name="ultrapar-grader", daemon=True).start()
 
     def submit(self, index: int, arguments: Mapping[str, object]) -> None:
         """Have the case at a position graded."""
@@ -62,23 +75,41 @@ class GraderPool:
             self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
             why = f"an argument of the grader cannot be pickled: {error}"
-            self._graded(index, self._name, ("error", None, why))
+            self._graded(index, self._grader.name, pickle.dumps(("error", None, why)))
 
     def stop(self) -> None:
         """End the processes, and all that they run."""
+        with self._changing:
+            self._starts_left = 0
         for pipe in self._pipes:
             # A thread that reads it would keep it open.
             with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
                 end.shutdown(socket.SHUT_RDWR)
         self._child.stop()
 
-    def _job(self, pipe: Connection) -> None:
+    def _job(self, n: int) -> None:
         while True:
             index, given = self._waiting.get()
+            self._graded(index, self._grader.name, self._result(n, given))
+
+    def _result(self, n: int, given: bytes) -> bytes:
+        for _ in range(_MOST_TRIES):
+            with self._changing:
+                child, pipe = self._child, self._pipes[n]
             try:
                 pipe.send_bytes(given)
-                result = pickle.loads(pipe.recv_bytes())  # noqa: S301 - they run as we do
-            except Exception as error:  # noqa: BLE001 - as where arguments are pickled
-                said = self._child.said().rpartition("\n")[2] or repr(error)
-                result = ("error", None, f"the grader's process gave no result: {said}")
-            self._graded(index, self._name, result)
+                return bytes(pipe.recv_bytes())
+            except (EOFError, OSError):
+                why = f"the grader's process ended without a result: {self._lost(child)}"
+        return pickle.dumps(("error", None, why))
+
+    def _lost(self, child: Child) -> str:
+        """How processes ended; where they were killed, others are started in their place."""
+        with self._changing:
+            child.stop()
+            code = child.wait()
+            with suppress(OSError):  # there may be no memory for more
+                if code < 0 and self._child is child and self._starts_left:
+                    self._start()
+        said = child.said().rpartition("\n")[2]
+        return signal.Signals(-code).name if code < 0 else said or f"exit code {code}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +27,7 @@ functions: dict[tuple[str, str], Callable[..., object]] = {}
 """Graders at the top level of the modules that this process has imported, by module and name."""
 
 
-_Skipped: Any = pytest.skip.Exception
-
-
-class GraderEnded(_Skipped):  # type: ignore[misc]
+class GraderEnded(pytest.skip.Exception):  # type: ignore[misc, name-defined]
     """A grader gave no value: its case is `unsolved`, and its test does not run."""
 
 
@@ -63,10 +61,11 @@ class GraderFunction:
                 f"{whose} cannot be pickled, and it runs in another process: make it a plain "
                 "`def` at module level, with what it needs as its arguments"
             )
-        for limit in ("jobs", "timeout_s", "memory_mb"):
+        for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < _MOST):
-                return f"{whose} has {limit}={value!r}; it must be a number above 0"
+            is_kind = type(value) is int or (not kind and type(value) is float)
+            if value is not None and not (is_kind and 0 < value < _MOST):
+                return f"{whose} has {limit}={value!r}; it must be a {kind}number above 0"
         for name in self.arguments:
             definition = internals.fixture_definition(item, name)
             is_given = internals.is_direct_parameter(definition) or is_ours(definition, "model")
@@ -89,7 +88,7 @@ class GraderFunction:
             raise EpisodeError(
                 f"grader {self.name!r} has no value: the test of a prefetched fixture names it"
             )
-        how, kind, value = state.results[self.name]
+        how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - of our processes
         if how == "error":
             raise EpisodeError(value)
         if how == "unsolved":
@@ -137,7 +136,7 @@ def grader(
     if function is None:
         return partial(grader, jobs=jobs, timeout_s=timeout_s, memory_mb=memory_mb)
     name, module = getattr(function, "__name__", repr(function)), str(function.__module__)
-    if getattr(function, "__qualname__", "") == name:
+    if getattr(function, "__qualname__", "") == name != "<lambda>":
         functions[module, name] = function
     code = getattr(inspect.unwrap(function), "__code__", grader.__code__)
     parameters = signature_of(function).parameters.values()
@@ -145,14 +144,10 @@ def grader(
     place = (code.co_filename, code.co_firstlineno)
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     made = GraderFunction(function, module, name, arguments, *place, jobs, timeout_s, memory_mb)
-    take: Any = partial(made.take)
-    # As of `prefetch`.
-    take.__signature__ = inspect.Signature(
-        [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in arguments]
-    )
-    take.__name__, take.__doc__, take.__module__ = name, function.__doc__, module
+    take = partial(made.take)
     setattr(take, _ATTRIBUTE, made)
-    return pytest.fixture(name=name)(take)
+    own = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in arguments]
+    return prefetch.as_fixture(take, name, function, own)
 
 
 def graders_of(item: pytest.Item) -> list[GraderFunction]:

@@ -7,11 +7,11 @@ thread each, unlike pytest, and so may fork.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import resource
 import signal
-import socket
 import sys
 import traceback
 import warnings
@@ -21,15 +21,12 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import accumulate
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from time import sleep
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_TRY_AGAIN_S = 0.02
-"""Until a job asks again for the place that the same job of another worker has."""
+    from pathlib import Path
 
 
 def main(descriptors: list[str]) -> None:
@@ -37,7 +34,7 @@ def main(descriptors: list[str]) -> None:
     warnings.simplefilter("ignore")  # a fork beside threads of the suite's libraries
     os.dup2(2, 1)
     pipes = [Connection(int(one)) for one in descriptors]
-    sys.path[:], place, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
+    sys.path[:], places, *own = pickle.loads(pipes[0].recv_bytes())  # noqa: S301 - of pytest
     function = _load(*own[:3])
     jobs: dict[int, int] = {}
 
@@ -47,7 +44,7 @@ def main(descriptors: list[str]) -> None:
             for other in {*pipes} - {pipes[n]}:
                 other.close()
             with suppress(EOFError, OSError):
-                _Job(pipes[n], f"\0{place}-{n}", function, *own[2:]).serve()
+                _Job(pipes[n], places, n, function, *own[2:]).serve()
             os._exit(0)
         jobs[pid] = n
 
@@ -80,7 +77,8 @@ class _Job(NamedTuple):
     """A process that has one case at a time."""
 
     pipe: Connection
-    place: str
+    places: Path
+    n: int
     function: Callable[..., object]
     name: str
     timeout_s: float
@@ -90,22 +88,18 @@ class _Job(NamedTuple):
         """Grade what comes, until the pipe ends."""
         while True:
             given = self.pipe.recv_bytes()
-            with socket.socket(socket.AF_UNIX) as place:
-                while True:
-                    with suppress(OSError):
-                        place.bind(self.place)
-                        break
-                    sleep(_TRY_AGAIN_S)
-                said = self._graded(given, place)
-            self.pipe.send_bytes(said)
+            # The same job of another worker has the same place, until the file is closed.
+            with self.places.open("ab") as place:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.lockf(place, fcntl.LOCK_EX, 1, self.n)
+                self.pipe.send_bytes(self._graded(given))
 
-    def _graded(self, given: bytes, place: socket.socket) -> bytes:
+    def _graded(self, given: bytes) -> bytes:
         """What a process of its own makes of a case; it ends with all that it started."""
         ours, theirs = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
             with suppress(BaseException):
-                place.close()
                 self._work(theirs, given)
             os._exit(0)
         theirs.close()
@@ -151,8 +145,7 @@ class _Job(NamedTuple):
             said = traceback.format_exception_only(error)[-1].strip()
             frames = error.__traceback__ and error.__traceback__.tb_next  # the first is ours
             lines = traceback.format_exception(type(error), error, frames)
-            told = f"{said}\n\n{''.join(lines)}"
-            return pickle.dumps(("error", None, told))
+            return pickle.dumps(("error", None, f"{said}\n\n{''.join(lines)}"))
 
     def _unsolved(self, kind: str | None, why: str) -> bytes:
         return pickle.dumps(("unsolved", kind, f"grader {self.name} {why}"))

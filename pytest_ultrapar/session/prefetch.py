@@ -261,15 +261,17 @@ def prefetch(
         wanted["model"] = None
     # In a class it is a method, whose signature pytest reads without its first parameter.
     itself = [name for name in names[:1] if name in {"self", "cls"}]
-    take.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
-        + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
-    )
-    take.__name__ = function.__name__
-    take.__doc__ = function.__doc__
-    take.__module__ = function.__module__
+    own = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
+    own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
     setattr(take, ATTRIBUTE, prefetched)
-    return pytest.fixture(name=function.__name__)(take)
+    return as_fixture(take, function.__name__, function, own)
+
+
+def as_fixture(take: Any, name: str, function: object, own: Sequence[inspect.Parameter]) -> Any:  # noqa: ANN401 - a function, or a `partial`; a definition
+    """The fixture that a suite's function becomes: `take` makes its value of these parameters."""
+    take.__signature__ = inspect.Signature(own)
+    take.__name__, take.__doc__, take.__module__ = name, function.__doc__, function.__module__
+    return pytest.fixture(name=name if name.isidentifier() else None)(take)
 
 
 def is_ours(definition: pytest.FixtureDef[Any] | None, name: str) -> bool:
@@ -355,13 +357,16 @@ class CaseInfo:
 
 
 class Graded(NamedTuple):
-    """What `grade` was called with."""
+    """What `grade` was called with, if it was."""
 
-    outcome: Outcome
-    scores: dict[str, float]
-    kind: str | None
-    reason: str | None
+    outcome: Outcome | None = None
+    scores: dict[str, float] = {}  # noqa: RUF012 - a default
+    kind: str | None = None
+    reason: str | None = None
     labels: Mapping[str, str] = MappingProxyType({})
+
+
+_NO_GRADE = Graded()
 
 
 @dataclass(slots=True)
@@ -382,7 +387,7 @@ class CaseState:
         outcome: The measurement, once the deciding report is made.
         test: pytest's own result in one word.
         error: One line for the results.
-        results: What graders made of its value, by their names.
+        results: What graders made of its value, by their names, pickled.
     """
 
     prefetched: Prefetched
@@ -394,8 +399,8 @@ class CaseState:
     calling: bool = False
     subtest_error: BaseException | None = None
     n_subtests_failed: int = 0
-    graded: Graded | None = None
+    graded: Graded = _NO_GRADE
     outcome: Outcome | None = None
     test: str | None = None
     error: str | None = None
-    results: Mapping[str, tuple[str, str | None, Any]] = field(default_factory=dict)
+    results: Mapping[str, bytes] = field(default_factory=dict)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
-    from pytest_ultrapar.session.grader_pool import GraderPool, Result
+    from pytest_ultrapar.session.grader_pool import GraderPool
     from pytest_ultrapar.session.graders import GraderFunction
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.session.source import Source
@@ -223,7 +223,7 @@ class Prefetcher:
         self._changed = threading.Condition()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, Position]] = deque()
-        self._graded: deque[tuple[int, str, Result]] = deque()
+        self._graded: deque[tuple[int, str, bytes]] = deque()
         self._lost: BaseException | None = None
         self._closing = False
         self._abandoned = False
@@ -237,7 +237,7 @@ class Prefetcher:
         self._ended: dict[int, EpisodeEnded | Position] = {}
         self._ungraded: deque[int] = deque()
         self._grading: dict[int, int] = {}  # how many graders of each case have to tell yet
-        self._results: dict[int, dict[str, Result]] = {}
+        self._results: dict[int, dict[str, bytes]] = {}
         self._handed_out: deque[int] = deque()
         self._places: dict[int, tuple[str, int | None]] = {}
         self._thrown: dict[int, BaseException] = {}
@@ -528,9 +528,9 @@ class Prefetcher:
         """The processes of a grader, which import its module while the run begins."""
         from pytest_ultrapar.session.grader_pool import GraderPool  # noqa: PLC0415 - seldom
 
-        hides, run = self.runtime.redactor.text, self.runtime.directory.name
+        hides, run_dir = self.runtime.redactor.text, self.runtime.directory
         environ = {name: value for name, value in os.environ.items() if hides(value) == value}
-        return GraderPool(grader, run=run, environ=environ, graded=self._on_graded)
+        return GraderPool(grader, run_dir=run_dir, environ=environ, graded=self._on_graded)
 
     def _submit(self, indices: Sequence[int]) -> None:
         if self._engine_error is not None:
@@ -664,7 +664,7 @@ class Prefetcher:
             self._finished.extend((work.index, stored) for work, stored in ended)
             self._changed.notify()
 
-    def _on_graded(self, *graded: *tuple[int, str, Result]) -> None:
+    def _on_graded(self, *graded: *tuple[int, str, bytes]) -> None:
         with self._changed:
             self._graded.append(graded)
             self._changed.notify()
@@ -697,10 +697,8 @@ def _starter(
         except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
             # pytest's outcomes are no `Exception`s and would pass for a cancelled task. Those of a
             # task group come in a group.
-            group: BaseExceptionGroup[Any]
-            group = (
-                error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error])
-            )
+            is_group = isinstance(error, BaseExceptionGroup)
+            group: Any = error if is_group else BaseExceptionGroup("", [error])
             skips, others = group.split(pytest.skip.Exception)
             if skips is not None and others is None:
                 raise EpisodeSkipped(str(_first(skips))) from None
@@ -712,8 +710,7 @@ def _starter(
     return start
 
 
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -27,7 +27,7 @@ from pytest_ultrapar.session.other_plugins import (
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from pytest_ultrapar.session.prefetch import CaseState
     from pytest_ultrapar.session.prefetcher import Prefetcher
@@ -118,7 +118,7 @@ class CaseReports:
         Called on the main thread, three times per item.
         """
         # First: plugins take what a test printed from the item, and not from the report.
-        text = self._text_of(item)
+        text = self.shown if self._prefetcher.state_of(item) else self._runtime.redactor.text
         internals.mask_sections(item, text)
         report = yield
         state = self._prefetcher.state_of(item)
@@ -154,10 +154,6 @@ class CaseReports:
         if is_of_subtest(report) or report.outcome not in _OUTCOMES:
             text = self.shown if prefetch.state else self._runtime.redactor.text
             redact(report, self._runtime.config, text)
-
-    def _text_of(self, item: pytest.Item) -> Callable[[str], str]:
-        is_case = self._prefetcher.state_of(item) is not None
-        return self.shown if is_case else self._runtime.redactor.text
 
     def shown(self, text: str) -> str:
         """Text of a case for people: a model may have written it, and knows of terminals."""
@@ -220,7 +216,7 @@ class CaseReports:
         # For `--durations` and junit files: in pytest itself the item took next to nothing.
         if ended is not None:
             report.duration += ended.duration_s
-        outcome, kind, scores = state.outcome or "error", _kind(state), _scores(state)
+        outcome, kind, scores = state.outcome or "error", _kind(state), state.graded.scores
         labels = self._labels(state)
         show_as_expected(report, outcome, kind, scores)
         found = self._properties.of(
@@ -237,12 +233,11 @@ class CaseReports:
             set_properties(properties, found)
 
     def _reason(self, state: CaseState) -> str | None:
-        reason = state.graded.reason if state.graded is not None else None
+        reason = state.graded.reason
         return self._runtime.redactor.text(reason)[:_LONGEST_ERROR] if reason else None
 
     def _labels(self, state: CaseState) -> dict[str, str]:
-        labels = {} if state.graded is None else state.graded.labels
-        plain = self._runtime.redactor.text
+        plain, labels = self._runtime.redactor.text, state.graded.labels
         return {plain(name): plain(text)[:_LONGEST_ERROR] for name, text in labels.items()}
 
     def _write(self, item: pytest.Item, state: CaseState) -> None:
@@ -258,7 +253,7 @@ class CaseReports:
             test=state.test or "error",
             at_us=utc_now_us(),
             kind=_kind(state),
-            scores=_scores(state),
+            scores=state.graded.scores,
             error=state.error or (ended.detail if ended else None),
             reason=self._reason(state),
             labels=self._labels(state),
@@ -306,12 +301,10 @@ def _is_taken(state: CaseState) -> bool:
 
 
 def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException | None) -> Outcome:
-    ended = state.ended
-    if ended is not None and ended.ending == "infra":
+    ending = None if state.ended is None else state.ended.ending
+    if ending == "infra":
         return "infra"
-    if ended is not None and ended.ending == "refused":
-        return "unsolved"
-    if isinstance(error, GraderEnded):
+    if ending == "refused" or isinstance(error, GraderEnded):
         return "unsolved"
     if report.when == "setup":
         by_mark = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
@@ -321,19 +314,13 @@ def _outcome(state: CaseState, report: pytest.TestReport, error: BaseException |
     is_wrong = isinstance(error, prefetch.WRONG_ANSWERS) and not internals.could_not_run(error)
     if error is not None and not is_wrong:
         return "error"
-    if state.graded is not None:
-        return state.graded.outcome
-    return "unsolved" if error is not None else "solved"
+    return state.graded.outcome or ("unsolved" if error is not None else "solved")
 
 
 def _kind(state: CaseState) -> str | None:
     if state.ended is not None and state.ended.ending != "returned":
         return state.ended.kind
-    return state.graded.kind if state.graded is not None else None
-
-
-def _scores(state: CaseState) -> dict[str, float]:
-    return state.graded.scores if state.graded is not None else {}
+    return state.graded.kind
 
 
 def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:

@@ -93,7 +93,7 @@ async def answer(llm, prompt) -> str:
     said = client_bound(project, "-n2")
     assert "the busiest process (gw1) took" in said
     assert said.endswith(
-        (": more workers (-n) share its work", "workers (-n) among them, leave it more")
+        (": more workers (-n) share its work", "workers, -n; jobs of graders) leave it more")
     )
 
 

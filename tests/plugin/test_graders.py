@@ -69,6 +69,7 @@ def test_what_a_grader_returns_or_why_it_does_not_is_the_cases(project):
         else:
             assert (row["kind"], row["reason"]) == (kind, reason)
     assert "grading_process" not in done.stdout.str()
+    assert not any(one.stat().st_mode & 0o077 for one in project.directory.iterdir())
 
 
 @pytest.mark.slow
@@ -133,6 +134,56 @@ def test_jobs_that_a_program_kills_lose_no_other_case(project):
     assert [rows[one]["outcome"] for one in ("x=2", "x=3")] == ["solved", "unsolved"]
 
 
+KILLS = """
+import signal, sys
+from pathlib import Path
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+def kill_main_and_job():
+    job = os.getppid()
+    os.kill(parent(job), signal.SIGKILL)
+    os.kill(job, signal.SIGKILL)
+
+def once(name):
+    try:
+        Path(__file__).with_name(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+if "pytest_ultrapar.session.grading_process" in sys.orig_argv and once("at its start"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_a_grader_that_are_killed_are_started_again(project, workers):
+    project.suite(
+        suite(
+            "from test_suite import *;once('once') and kill_main_and_job();x=2",
+            "from test_suite import *;kill_main_and_job()",
+            *(f"x=2;# {n}" for n in range(8)),
+        )
+        + KILLS
+    )
+    project.run_apart(workers, "--ultrapar-coverage", "0")
+    assert sorted(project.outcomes().values()) == ["error", *["solved"] * 9]
+    (lost,) = [row for row in project.rows() if row["outcome"] == "error"]
+    assert lost["error"] == "the grader's process ended without a result: SIGKILL"
+
+
+@pytest.mark.slow
+def test_grader_whose_module_fails_beside_the_run_says_why(project):
+    project.suite(
+        suite("x=2", "x=3") + "\nassert 'grading_process' not in str(sys.orig_argv), 'no'"
+    )
+    project.run("-n0", "--ultrapar-coverage", "0")
+    errors = {row["error"] for row in project.rows()}
+    assert errors == {"the grader's process ended without a result: AssertionError: no"}
+
+
 @pytest.mark.parametrize(
     ("grader", "said"),
     [
@@ -141,11 +192,20 @@ def test_jobs_that_a_program_kills_lose_no_other_case(project):
             "passes = made()",
             "grader 'passes' cannot be pickled, and it runs in another process: make it a plain",
         ),
+        ("passes = grader(lambda answer: True)", "grader '<lambda>' cannot be pickled"),
         ("@grader\nasync def passes(answer): pass", "grader 'passes' cannot be pickled"),
         (
             "@grader(jobs=0)\ndef passes(answer): pass",
-            "grader 'passes' has jobs=0; it must be a number",
+            "grader 'passes' has jobs=0; it must be a whole number above 0",
         ),
+        ("@grader(jobs=1.5)\ndef passes(answer): pass", "has jobs=1.5; it must be a whole number"),
+        ("@grader(jobs=True)\ndef passes(answer): pass", "has jobs=True; it must be a whole"),
+        ("@grader(timeout_s=True)\ndef passes(answer): pass", "has timeout_s=True; it must be a n"),
+        (
+            "@grader(timeout_s=float('nan'))\ndef passes(answer): pass",
+            "has timeout_s=nan; it must be a number above 0",
+        ),
+        ("@grader(memory_mb=False)\ndef passes(answer): pass", "has memory_mb=False; it must be"),
         ("@grader(memory_mb='1 GB')\ndef passes(answer): pass", "has memory_mb='1 GB'; it must be"),
         (
             "@grader(timeout_s=-1)\ndef passes(answer): pass",

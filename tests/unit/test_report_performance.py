@@ -3,8 +3,10 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, Parts
+from pytest_ultrapar.analysis.performance import client_bound
 from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.broker.protocol import EstimatedLimit
+from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.summary import pace, performance_lines, waits_line
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import SUMMARY
@@ -141,3 +143,16 @@ def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
         "BLOCKED: all episodes of a process stood still for 3.20 s in fetched (evals/a.py:3), "
         "0.50 s in b (b.py:4), 0.20 s in c (c.py:1)"
     )
+
+
+def test_place_that_made_the_client_the_limit_is_said_once():
+    places = {"fetched (evals/a.py:3)": 3.2, "b (b.py:4)": 0.5}
+    said = client_bound(
+        Attribution(10.0, PARTS, ()), [EngineSpent("w", 9, 1, 9, 0, 0, stalls=places)], 0.0
+    )
+    stood = msgspec.structs.replace(MEASURED, stalls=places, client_bound=said)
+    (line,) = [one for one in lines(stood, lane()) if "fetched" in one]
+    assert line.startswith("CLIENT-BOUND: code of the suite blocked the loop of all episodes for 3")
+    busy = msgspec.structs.replace(stood, client_bound="cores are short")
+    told = [one.partition(":")[0] for one in lines(busy, lane())]
+    assert {"CLIENT-BOUND", "BLOCKED"} <= {*told}
