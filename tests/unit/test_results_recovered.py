@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog, said
@@ -19,7 +21,7 @@ from pytest_ultrapar.store.recovered import (
     read_history,
     recover,
 )
-from tests.journals import find_finished
+from tests.journals import find_finished, read_at
 
 
 def ended(case_id, ending, at_us=1):
@@ -198,6 +200,35 @@ def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
     assert all(secret not in path.read_bytes() for path in segments(tmp_path))
     (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
     assert (len(one.attempts), bodies(one)) == (4, spoken[:2])
+
+
+@pytest.mark.parametrize("of", [None, 0, 2, 3, "end"])
+def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_path, of):
+    secret = b"sk-canary-4f9a1c77e2b05d"
+    spoken = [one.replace(b"the same", secret) if n == of else one for n, one in enumerate(BODIES)]
+    searched = []
+
+    def redact(data):
+        searched.append(data)
+        return data.replace(secret, b"***") if secret in data else data
+
+    records = went_on(bodies=spoken)
+    exchanges = [one for record in records for one in record.exchanges]
+    attempts = [attempt(n) for n in range(4)]
+    detail = f"it said {secret.decode()}" if of == "end" else None
+    end = ended("a", "returned", 10)
+    end = replace(end, attempts=attempts, exchanges=exchanges, detail=detail)
+    writer = JournalWriter(tmp_path, "gw0", redact)
+    writer.append_all(records[:3])
+    position = writer.append(end)
+    writer.close()
+    assert all(secret not in path.read_bytes() for path in segments(tmp_path))
+    found = read_at(tmp_path, position)
+    said_then = [json.loads(one.replace(secret, b"***")) for one in spoken]
+    assert [*map(json.loads, bodies(found))] == said_then
+    assert len(found.attempts) == 4
+    if of is None:
+        assert [one.count(b'"api"') for one in searched] == [1, 1, 1, 1]
 
 
 def test_cut_off_episode_is_taken_up_once_and_the_last_one_counts(tmp_path):
