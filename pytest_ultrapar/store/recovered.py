@@ -312,7 +312,7 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
     Raises:
         ResultsError: The journal cannot be read or written.
     """
-    killed = cut_off_episodes(journal, history, worker)
+    killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
     # What is read there has no secrets any more.
@@ -323,15 +323,18 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
 
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
-) -> list[EpisodeEnded]:
+) -> dict[Position, EpisodeEnded]:
     """Episodes that were cut off, as interrupted ones with all that they had been answered by then.
 
     Args:
         journal: The run's `journal/` directory.
         history: What it says.
         worker: Whose; empty: of all, none of which runs any more.
+
+    Returns:
+        By where the last record of each stands, in the order of their ends.
     """
-    found = []
+    found = {}
     with closing(JournalReader(journal)) as reader:
         for (case_id, who, began_us), positions in history.went_on.items():
             own = history.cases.get(case_id, CaseHistory()).episodes
@@ -342,8 +345,8 @@ def cut_off_episodes(
             for position in positions:
                 with suppress(ResultsError, msgspec.DecodeError):
                     whole = _with_more(whole, _decode_went_on(reader.payload(position)))
-            found.append(whole)
-    return sorted(found, key=attrgetter("ended_at_us"))
+            found[positions[-1]] = whole
+    return dict(sorted(found.items(), key=lambda one: one[1].ended_at_us))
 
 
 _decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode

@@ -156,7 +156,7 @@ def bodies(episode):
 
 def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
     journal(tmp_path, "gw0", EpisodeStarted("a", "gw0", 10), *went_on())
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert (one.case_id, one.worker, one.ending, one.started_at_us) == (
         "a",
         "gw0",
@@ -164,7 +164,7 @@ def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
         10,
     )
     assert (one.n_turns, len(one.attempts), bodies(one)) == (4, 4, BODIES)
-    assert cut_off_episodes(tmp_path, read_history(tmp_path), "gw1") == []
+    assert cut_off_episodes(tmp_path, read_history(tmp_path), "gw1") == {}
 
 
 @pytest.mark.parametrize("of_it", ["w-controller-1-0.jsonl", "w-x-1-0.jsonl"])
@@ -173,7 +173,7 @@ def test_episode_that_ended_is_not_cut_off_whichever_segment_says_so(tmp_path, o
     end = EpisodeEnded("a", "gw0", "interrupted", 10, 13, 0.0)
     (position,) = journal(tmp_path, "end", end)
     (tmp_path / position.segment).rename(tmp_path / of_it)
-    assert cut_off_episodes(tmp_path, read_history(tmp_path)) == []
+    assert cut_off_episodes(tmp_path, read_history(tmp_path)) == {}
 
 
 def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp_path):
@@ -182,7 +182,7 @@ def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp
     data = bytearray(path.read_bytes())
     data[positions[1].offset + 30] ^= 1
     path.write_bytes(data)
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert [each.turn for each in one.attempts] == [0, 2, 3]
     assert bodies(one) == BODIES[:1]
 
@@ -198,7 +198,7 @@ def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
     writer.append_all(went_on(bodies=spoken))
     writer.close()
     assert all(secret not in path.read_bytes() for path in segments(tmp_path))
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert (len(one.attempts), bodies(one)) == (4, spoken[:2])
 
 
