@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
+from pytest_ultrapar.broker.protocol import GONE
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
     GRADED,
@@ -60,6 +61,7 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     ending: str
     started_at_us: int
     ended_at_us: int
+    kind: str | None = None
 
 
 Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
@@ -76,6 +78,7 @@ class EpisodeEntry(NamedTuple):
 
     Attributes:
         worker: Who ran it: with both times, what no two episodes of a case have in common.
+        kind: As of `EpisodeEnded`.
     """
 
     ended_at_us: int
@@ -83,6 +86,7 @@ class EpisodeEntry(NamedTuple):
     ending: str
     worker: str = ""
     started_at_us: int = 0
+    kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
         """Whether both are records of one and the same episode."""
@@ -123,10 +127,11 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its last episode did not come to its end."""
+        """Whether its last episode did not come to its end, be it that the broker died first."""
         if not self.episodes:
             return self.has_started
-        return self.episodes[-1].ending == "interrupted" and not self.finished
+        last = self.episodes[-1]
+        return (last.ending == "interrupted" or last.kind == GONE) and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
@@ -193,9 +198,8 @@ class JournalHistory:
             self.went_on.setdefault(_episode_of(record), []).append(position)
         else:
             self.went_on.pop(_episode_of(record), None)
-            entry = EpisodeEntry(
-                record.ended_at_us, position, record.ending, record.worker, record.started_at_us
-            )
+            own = (record.worker, record.started_at_us, record.kind)
+            entry = EpisodeEntry(record.ended_at_us, position, record.ending, *own)
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry

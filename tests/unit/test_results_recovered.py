@@ -231,6 +231,15 @@ def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_
         assert [one.count(b'"api"') for one in searched] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("kind", "n_begun"), [("broker", 1), ("timeout", 0)])
+def test_conversation_that_lost_its_broker_goes_on_from_its_answers(tmp_path, kind, n_begun):
+    (tmp_path / "journal").mkdir()
+    exchanges = [one for record in went_on() for one in record.exchanges]
+    end = replace(ended("a", "infra", 10), kind=kind, exchanges=exchanges)
+    journal(tmp_path / "journal", "gw0", EpisodeStarted("a", "gw0", 10), *went_on(), end)
+    assert recover(tmp_path)[3].n_begun == n_begun
+
+
 def test_cut_off_episode_is_taken_up_once_and_the_last_one_counts(tmp_path):
     run = tmp_path / "run"
     (run / "journal").mkdir(parents=True)
