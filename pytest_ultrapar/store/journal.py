@@ -207,16 +207,15 @@ class JournalWriter:
         return payload
 
     def _holds_secret(self, record: JournalRecord, payload: bytes) -> bool:
-        if isinstance(record, EpisodeEnded):
-            n, m = self._clean.pop((record.case_id, record.started_at_us), (0, 0))
-            if m:
-                attempts, exchanges = record.attempts[n:], record.exchanges[m:]
-                payload = self._encode(replace(record, attempts=attempts, exchanges=exchanges))
+        if not isinstance(record, EpisodeEnded | EpisodeWentOn):
+            return self._redact(payload) is not payload
+        n, m = self._clean.pop(episode := (record.case_id, record.started_at_us), (0, 0))
+        if isinstance(record, EpisodeEnded) and m:
+            new = replace(record, attempts=record.attempts[n:], exchanges=record.exchanges[m:])
+            payload = self._encode(new)
         holds = self._redact(payload) is not payload
-        if isinstance(record, EpisodeWentOn) and not holds:
-            n, m = self._clean.get(episode := (record.case_id, record.started_at_us), (0, 0))
-            if m == record.n_before:
-                self._clean[episode] = n + len(record.attempts), m + len(record.exchanges)
+        if isinstance(record, EpisodeWentOn) and not holds and m == record.n_before:
+            self._clean[episode] = n + len(record.attempts), m + len(record.exchanges)
         return holds
 
     def _redact_text(self, text: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import msgspec
 
 from pytest_ultrapar.broker.protocol import GONE
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.errors import ResultsError, bare_kind
 from pytest_ultrapar.records import (
     GRADED,
     EngineSpent,
@@ -131,7 +131,8 @@ class CaseHistory(msgspec.Struct):
         if not self.episodes:
             return self.has_started
         last = self.episodes[-1]
-        return (last.ending == "interrupted" or last.kind == GONE) and not self.finished
+        is_cut = last.ending == "interrupted" or bare_kind(last.kind or "") == GONE
+        return is_cut and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
@@ -400,9 +401,10 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
             if (position := _last_readable(reader, case.finished)) is not None
         }
         begun = {
-            case_id: case.episodes[-1].position
+            case_id: position
             for case_id, case in history.cases.items()
-            if case.episodes and case.was_cut_off and _has_answers(reader, case)
+            if case.was_cut_off
+            and (position := _last_readable(reader, case.episodes[-1:], answered=True)) is not None
         }
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory) if entry.said == "finished")
@@ -413,18 +415,13 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
     return finished, frozenset(once - finished.keys()), history.damage, cut_off
 
 
-def _has_answers(reader: JournalReader, case: CaseHistory) -> bool:
-    with suppress(ResultsError):
-        record = reader.read(case.episodes[-1].position)
-        return isinstance(record, EpisodeEnded) and bool(record.exchanges)
-    return False
-
-
-def _last_readable(reader: JournalReader, finished: list[EpisodeEntry]) -> Position | None:
-    for entry in reversed(finished):
+def _last_readable(
+    reader: JournalReader, ended: list[EpisodeEntry], *, answered: bool = False
+) -> Position | None:
+    for entry in reversed(ended):
         with suppress(ResultsError):
-            reader.read(entry.position)
-            return entry.position
+            if getattr(reader.read(entry.position), "exchanges", ()) or not answered:
+                return entry.position
     return None
 
 

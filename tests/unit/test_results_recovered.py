@@ -231,7 +231,7 @@ def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_
         assert [one.count(b'"api"') for one in searched] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("kind", "n_begun"), [("broker", 1), ("timeout", 0)])
+@pytest.mark.parametrize(("kind", "n_begun"), [("broker", 1), ("judge: broker", 1), ("timeout", 0)])
 def test_conversation_that_lost_its_broker_goes_on_from_its_answers(tmp_path, kind, n_begun):
     (tmp_path / "journal").mkdir()
     exchanges = [one for record in went_on() for one in record.exchanges]
