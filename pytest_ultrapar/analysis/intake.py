@@ -25,6 +25,7 @@ from pytest_ultrapar.store.recovered import (
     GrowingJournal,
     JournalHistory,
     UnreadableEpisode,
+    cut_off_episodes,
     decode_whole,
 )
 from pytest_ultrapar.store.table_set import Ended, TableSet
@@ -132,6 +133,7 @@ class Intake:
     def _take_slice(self, slices: Slices, cases: list[Case]) -> None:
         self.cases = cases
         self.history.cases.clear()
+        self.history.went_on.clear()
         self.tables.clear()
         self._plan(slices.cells(cases))
         self._log = self.new_log()
@@ -202,8 +204,10 @@ class Intake:
     def ended(self) -> list[Ended]:
         """The cases that left something behind: as planned, then those not in this selection.
 
-        Those were sent and may have been paid for.
+        Those were sent and may have been paid for, as was what episodes without an end asked.
         """
+        for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
+            self._take(at, open_one)
         known, planned = self.history.cases, self._planned
         unplanned = sorted(known.keys() - planned.keys())
         return [

@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import question_of
-from pytest_ultrapar.records import EngineSpent, Grade, WentOnHead
+from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
 from pytest_ultrapar.store.recovered import decode_head
@@ -126,8 +126,6 @@ class Slices:
                 if isinstance(head, EngineSpent):
                     if head not in self.engines:
                         self.engines.append(head)
-                    continue
-                if isinstance(head, WentOnHead):
                     continue
                 if isinstance(head, Grade):
                     self.said.update(grade_values(head))

@@ -367,9 +367,10 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
-OF_REQUEST = "refusal_of_request"
+OF_REQUEST, GONE = "refusal_of_request", "broker"
 """Why a request cannot be served: no lane is left, the day of each is used up, or the money;
-another host has the case by now; or this one request is refused, and others are not."""
+another host has the case by now; this one request is refused, and others are not; or there is no
+broker any more."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -26,6 +26,7 @@ from pytest_ultrapar.apis.state import state_made, state_named
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import (
+    GONE,
     NO_LANE,
     OF_REQUEST,
     Feedback,
@@ -525,7 +526,7 @@ class Sender:
                 error = NoLaneError(why, error.kind)
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
-            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
+            self._fail(InfraError(GONE, f"the broker is gone: {error}"), error)
         self._lane = lease.lane
         return lease
 
@@ -549,7 +550,7 @@ class Sender:
         try:
             return await self.parts.port.pay(first, most)
         except ConnectionError as error:
-            self._fail(InfraError("broker", f"the broker is gone: {error}"), error)
+            self._fail(InfraError(GONE, f"the broker is gone: {error}"), error)
         except asyncio.CancelledError:
             self.parts.port.release(first, "unsent")
             raise

@@ -33,7 +33,7 @@ from pytest_ultrapar.merge.suite_figures import add_suite_figures
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, WentOnHead
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
-from pytest_ultrapar.store import cases_file
+from pytest_ultrapar.store import cases_file, recovered
 from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.clock_stamps import Stamp
+    from pytest_ultrapar.store.journal import Position
     from pytest_ultrapar.store.manifest import Manifest
 
 OPTION = "ultrapar merge"
@@ -329,6 +330,10 @@ class _PartWriter:
     def __post_init__(self) -> None:
         self.log = RequestLog(self.source.part.manifest.pool_lanes)
         self._alone: set[str] = set()
+        self._open: dict[Position, EpisodeEnded] = {}
+        if self.source.part.manifest.ended_at is None:
+            journal = self.source.directory / JOURNAL_NAME
+            self._open = recovered.cut_off_episodes(journal, recovered.read_history(journal))
 
     def copy(self, beginning: bytes) -> dict[str, int]:
         """Copy all segments, each with the first line of those of the whole.
@@ -377,7 +382,8 @@ class _PartWriter:
         encode = msgspec.json.Encoder().encode
         with open_file(path) as original, target.open("xb", _BLOCK) as file:
             n_bytes = file.write(beginning)
-            for position, record in scan_segment(path, decode_record):
+            for position, found in scan_segment(path, decode_record):
+                record = self._open.get(position, found)
                 if isinstance(record, Damage):
                     # As it is: what is wrong with it is found again where the whole is read.
                     original.seek(position.offset)

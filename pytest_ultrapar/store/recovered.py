@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 
-from pytest_ultrapar.errors import ResultsError
+from pytest_ultrapar.broker.protocol import GONE
+from pytest_ultrapar.errors import ResultsError, bare_kind
 from pytest_ultrapar.records import (
     GRADED,
     EngineSpent,
@@ -60,6 +61,7 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     ending: str
     started_at_us: int
     ended_at_us: int
+    kind: str | None = None
 
 
 Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
@@ -76,6 +78,7 @@ class EpisodeEntry(NamedTuple):
 
     Attributes:
         worker: Who ran it: with both times, what no two episodes of a case have in common.
+        kind: As of `EpisodeEnded`.
     """
 
     ended_at_us: int
@@ -83,6 +86,7 @@ class EpisodeEntry(NamedTuple):
     ending: str
     worker: str = ""
     started_at_us: int = 0
+    kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
         """Whether both are records of one and the same episode."""
@@ -123,10 +127,12 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its last episode did not come to its end."""
+        """Whether its last episode did not come to its end, be it that the broker died first."""
         if not self.episodes:
             return self.has_started
-        return self.episodes[-1].ending == "interrupted" and not self.finished
+        last = self.episodes[-1]
+        is_cut = last.ending == "interrupted" or bare_kind(last.kind or "") == GONE
+        return is_cut and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
         """The last grade stands, but a measurement is never replaced by `infra`."""
@@ -193,9 +199,8 @@ class JournalHistory:
             self.went_on.setdefault(_episode_of(record), []).append(position)
         else:
             self.went_on.pop(_episode_of(record), None)
-            entry = EpisodeEntry(
-                record.ended_at_us, position, record.ending, record.worker, record.started_at_us
-            )
+            own = (record.worker, record.started_at_us, record.kind)
+            entry = EpisodeEntry(record.ended_at_us, position, record.ending, *own)
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
@@ -312,7 +317,7 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
     Raises:
         ResultsError: The journal cannot be read or written.
     """
-    killed = cut_off_episodes(journal, history, worker)
+    killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
     # What is read there has no secrets any more.
@@ -323,15 +328,18 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
 
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
-) -> list[EpisodeEnded]:
+) -> dict[Position, EpisodeEnded]:
     """Episodes that were cut off, as interrupted ones with all that they had been answered by then.
 
     Args:
         journal: The run's `journal/` directory.
         history: What it says.
         worker: Whose; empty: of all, none of which runs any more.
+
+    Returns:
+        By where the last record of each stands, in the order of their ends.
     """
-    found = []
+    found = {}
     with closing(JournalReader(journal)) as reader:
         for (case_id, who, began_us), positions in history.went_on.items():
             own = history.cases.get(case_id, CaseHistory()).episodes
@@ -342,8 +350,8 @@ def cut_off_episodes(
             for position in positions:
                 with suppress(ResultsError, msgspec.DecodeError):
                     whole = _with_more(whole, _decode_went_on(reader.payload(position)))
-            found.append(whole)
-    return sorted(found, key=attrgetter("ended_at_us"))
+            found[positions[-1]] = whole
+    return dict(sorted(found.items(), key=lambda one: one[1].ended_at_us))
 
 
 _decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode
@@ -393,9 +401,10 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
             if (position := _last_readable(reader, case.finished)) is not None
         }
         begun = {
-            case_id: case.episodes[-1].position
+            case_id: position
             for case_id, case in history.cases.items()
-            if case.episodes and case.was_cut_off and _has_answers(reader, case)
+            if case.was_cut_off
+            and (position := _last_readable(reader, case.episodes[-1:], answered=True)) is not None
         }
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory) if entry.said == "finished")
@@ -406,18 +415,13 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
     return finished, frozenset(once - finished.keys()), history.damage, cut_off
 
 
-def _has_answers(reader: JournalReader, case: CaseHistory) -> bool:
-    with suppress(ResultsError):
-        record = reader.read(case.episodes[-1].position)
-        return isinstance(record, EpisodeEnded) and bool(record.exchanges)
-    return False
-
-
-def _last_readable(reader: JournalReader, finished: list[EpisodeEntry]) -> Position | None:
-    for entry in reversed(finished):
+def _last_readable(
+    reader: JournalReader, ended: list[EpisodeEntry], *, answered: bool = False
+) -> Position | None:
+    for entry in reversed(ended):
         with suppress(ResultsError):
-            reader.read(entry.position)
-            return entry.position
+            if getattr(reader.read(entry.position), "exchanges", ()) or not answered:
+                return entry.position
     return None
 
 

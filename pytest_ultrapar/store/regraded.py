@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE
 from pytest_ultrapar.broker.health import PAUSES_FILE
-from pytest_ultrapar.records import Grade, WentOnHead
+from pytest_ultrapar.records import Grade
 from pytest_ultrapar.store.journal import (
     Damage,
     Position,
@@ -81,7 +81,7 @@ def _copy_segment(
                 continue
             head, payload = line
             history.add(position, head)
-            if isinstance(head, Grade | WentOnHead):
+            if isinstance(head, Grade):
                 continue
             whole = frame(payload)
             file.write(whole)

@@ -9,12 +9,17 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+import pyarrow.parquet as pq
 import pytest
 
+from pytest_ultrapar import cli
+from pytest_ultrapar.analysis import compaction
 from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.recovered import cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.family import workers_of
@@ -336,6 +341,49 @@ def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("most_at_once", [50_000, 0])
+def test_what_a_killed_run_asked_counts_before_it_is_resumed(
+    talks, capsys, monkeypatch, most_at_once
+):
+    monkeypatch.setattr(compaction, "MOST_AT_ONCE", most_at_once)
+    talks = talks("role")
+    talks.write(n_cases=3)
+    assert talks.project.run("-n0").ret == 0
+    run = talks.project.directory.resolve()
+    manifest = read_manifest(run)
+    write_manifest(run, msgspec.structs.replace(manifest, ended_at=None, segments={}))
+    for row in talks.project.rows()[:2]:
+        assert cut(run / "journal", row["case_id"]) == 2
+    whole = len(talks.server.prompts)
+    # Of a last request there is no record but that of the end.
+    asked_once_each = {"n_requests": whole - 2, "cost": pytest.approx(ONE * (whole - 2))}
+
+    def counted(directory: Path) -> dict:
+        found = json.loads((directory / "summary.json").read_text())
+        n_rows = pq.read_table(directory / "attempts.parquet").num_rows
+        assert n_rows == found["n_requests"]
+        return {"n_requests": n_rows, "cost": found["cost"]["total"]}
+
+    compaction.compact(run)
+    assert counted(run) == asked_once_each
+    assert cli.main(["show", str(run), "--no-pager"]) == 0
+    assert len(re.findall(r"^interrupted .*\b3\b", capsys.readouterr().out, re.MULTILINE)) == 2
+    assert cli.main(["show", str(run), "m-1-r0", "--no-pager"]) == 0
+    assert "slow 0.02 1-4" in capsys.readouterr().out
+
+    merged = talks.project.pytester.path / "merged"
+    cli.main(["merge", str(run), "--out", str(merged), "--coverage", "0.1"])
+    assert counted(merged) == asked_once_each
+    talks.project.run("-n0", f"--ultrapar-regrade={run}", "--ultrapar-out=graded")
+    assert counted(talks.project.pytester.path / "graded") == asked_once_each
+
+    assert talks.project.run("-n0", f"--ultrapar-resume={run}").ret == 0
+    assert len(talks.server.prompts) == whole + 2
+    sent = [row for row in talks.project.rows("attempts") if row["replayed"] is None]
+    assert len(sent) == summary(talks)["n_requests"] == whole
+
+
+@pytest.mark.slow
 def test_answers_of_requests_beside_one_under_way_are_kept_at_once(talks):
     talks = talks("chat")
     talks.project.suite("""
@@ -359,5 +407,5 @@ def test_it(three):
 
 def n_exchanges(journal: Path) -> int:
     """How many exchanges there are of episodes that have not ended."""
-    cut_off = cut_off_episodes(journal, read_history(journal))
+    cut_off = cut_off_episodes(journal, read_history(journal)).values()
     return sum(len(one.exchanges) for one in cut_off)

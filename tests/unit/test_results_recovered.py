@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog, said
@@ -19,7 +21,7 @@ from pytest_ultrapar.store.recovered import (
     read_history,
     recover,
 )
-from tests.journals import find_finished
+from tests.journals import find_finished, read_at
 
 
 def ended(case_id, ending, at_us=1):
@@ -154,7 +156,7 @@ def bodies(episode):
 
 def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
     journal(tmp_path, "gw0", EpisodeStarted("a", "gw0", 10), *went_on())
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert (one.case_id, one.worker, one.ending, one.started_at_us) == (
         "a",
         "gw0",
@@ -162,7 +164,7 @@ def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
         10,
     )
     assert (one.n_turns, len(one.attempts), bodies(one)) == (4, 4, BODIES)
-    assert cut_off_episodes(tmp_path, read_history(tmp_path), "gw1") == []
+    assert cut_off_episodes(tmp_path, read_history(tmp_path), "gw1") == {}
 
 
 @pytest.mark.parametrize("of_it", ["w-controller-1-0.jsonl", "w-x-1-0.jsonl"])
@@ -171,7 +173,7 @@ def test_episode_that_ended_is_not_cut_off_whichever_segment_says_so(tmp_path, o
     end = EpisodeEnded("a", "gw0", "interrupted", 10, 13, 0.0)
     (position,) = journal(tmp_path, "end", end)
     (tmp_path / position.segment).rename(tmp_path / of_it)
-    assert cut_off_episodes(tmp_path, read_history(tmp_path)) == []
+    assert cut_off_episodes(tmp_path, read_history(tmp_path)) == {}
 
 
 def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp_path):
@@ -180,7 +182,7 @@ def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp
     data = bytearray(path.read_bytes())
     data[positions[1].offset + 30] ^= 1
     path.write_bytes(data)
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert [each.turn for each in one.attempts] == [0, 2, 3]
     assert bodies(one) == BODIES[:1]
 
@@ -196,8 +198,46 @@ def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
     writer.append_all(went_on(bodies=spoken))
     writer.close()
     assert all(secret not in path.read_bytes() for path in segments(tmp_path))
-    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path))
+    (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert (len(one.attempts), bodies(one)) == (4, spoken[:2])
+
+
+@pytest.mark.parametrize("of", [None, 0, 2, 3, "end"])
+def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_path, of):
+    secret = b"sk-canary-4f9a1c77e2b05d"
+    spoken = [one.replace(b"the same", secret) if n == of else one for n, one in enumerate(BODIES)]
+    searched = []
+
+    def redact(data):
+        searched.append(data)
+        return data.replace(secret, b"***") if secret in data else data
+
+    records = went_on(bodies=spoken)
+    exchanges = [one for record in records for one in record.exchanges]
+    attempts = [attempt(n) for n in range(4)]
+    detail = f"it said {secret.decode()}" if of == "end" else None
+    end = ended("a", "returned", 10)
+    end = replace(end, attempts=attempts, exchanges=exchanges, detail=detail)
+    writer = JournalWriter(tmp_path, "gw0", redact)
+    writer.append_all(records[:3])
+    position = writer.append(end)
+    writer.close()
+    assert all(secret not in path.read_bytes() for path in segments(tmp_path))
+    found = read_at(tmp_path, position)
+    said_then = [json.loads(one.replace(secret, b"***")) for one in spoken]
+    assert [*map(json.loads, bodies(found))] == said_then
+    assert len(found.attempts) == 4
+    if of is None:
+        assert [one.count(b'"api"') for one in searched] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("kind", "n_begun"), [("broker", 1), ("judge: broker", 1), ("timeout", 0)])
+def test_conversation_that_lost_its_broker_goes_on_from_its_answers(tmp_path, kind, n_begun):
+    (tmp_path / "journal").mkdir()
+    exchanges = [one for record in went_on() for one in record.exchanges]
+    end = replace(ended("a", "infra", 10), kind=kind, exchanges=exchanges)
+    journal(tmp_path / "journal", "gw0", EpisodeStarted("a", "gw0", 10), *went_on(), end)
+    assert recover(tmp_path)[3].n_begun == n_begun
 
 
 def test_cut_off_episode_is_taken_up_once_and_the_last_one_counts(tmp_path):

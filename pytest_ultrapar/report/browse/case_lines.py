@@ -201,7 +201,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "what it asks is known when its episode ends"
+        return "what it asks is known when it asks on or ends"
     return "what it asked and got cannot be read" if one.history.had_episode else "it asked nothing"
 
 

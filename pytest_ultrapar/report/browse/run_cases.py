@@ -17,15 +17,15 @@ from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import JournalReader, cut_off
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import CaseHistory, read_history
+from pytest_ultrapar.store.recovered import CaseHistory, cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_ultrapar.records import Attempt, Case
-    from pytest_ultrapar.store.journal import Damage
+    from pytest_ultrapar.store.journal import Damage, Position
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.recovered import EpisodeEntry, JournalHistory
 
@@ -90,6 +90,7 @@ class RunCases(NamedTuple):
         is_in_use: Whether a process writes into the run now.
         cases: In the order planned.
         damage: What of the journal could not be read.
+        open: What episodes without an end have been answered.
     """
 
     directory: Path
@@ -97,6 +98,7 @@ class RunCases(NamedTuple):
     is_in_use: bool
     cases: tuple[RunCase, ...]
     damage: tuple[Damage, ...]
+    open: Mapping[Position, EpisodeEnded]
 
     def ordered(self) -> list[RunCase]:
         """Failures first; cases of the same state as planned."""
@@ -142,6 +144,9 @@ def read_run_cases(directory: Path) -> RunCases:
     is_in_use = in_use(directory)
     cases = read_cases(directory)
     history = read_history(directory / JOURNAL_NAME)
+    unended = cut_off_episodes(directory / JOURNAL_NAME, history)
+    for position, episode in unended.items():
+        history.add(position, episode)
     damage = history.damage
     manifest = None
     # Without a manifest prices and limits are not known; what cases said and became is.
@@ -149,7 +154,7 @@ def read_run_cases(directory: Path) -> RunCases:
         manifest = read_manifest(directory)
         damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
     found = tuple(_case(case, history, is_in_use=is_in_use) for case in cases)
-    return RunCases(directory, manifest, is_in_use, found, tuple(damage))
+    return RunCases(directory, manifest, is_in_use, found, tuple(damage), unended)
 
 
 def _case(case: Case, history: JournalHistory, *, is_in_use: bool) -> RunCase:
@@ -174,6 +179,7 @@ class EpisodeReader:
 
     def __init__(self, run: RunCases) -> None:
         self._journal = JournalReader(run.directory / JOURNAL_NAME)
+        self._open = run.open
         self._prices = None if run.manifest is None else Prices(run.manifest)
 
     def __enter__(self) -> Self:
@@ -200,7 +206,7 @@ class EpisodeReader:
 
     def _read(self, entry: EpisodeEntry) -> EpisodeEnded | None:
         try:
-            record = self._journal.read(entry.position)
+            record = self._open.get(entry.position) or self._journal.read(entry.position)
         except ResultsError:
             return None
         return record if isinstance(record, EpisodeEnded) else None
