@@ -15,6 +15,7 @@ from pytest_ultrapar.analysis.repetitions import (
     mean_change,
     solved_change,
 )
+from pytest_ultrapar.analysis.statistics import mean_of
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.records import GRADED, RATED, by_key
 
@@ -191,14 +192,14 @@ def score_look(
     n = len(both)
     values = [value for pair in both for value in pair]
     low, high = mean_change(_clusters(scored), both, confidence=confidence).known
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    mean = mean_of(values)
+    spread = math.hypot(*[value - mean for value in values]) / math.sqrt(len(values))
     return Look(
         model=model,
         figure=f"score.{name}",
         n=n,
-        base=math.fsum(base for base, _ in both) / n,
-        new=math.fsum(new for _, new in both) / n,
+        base=mean_of([base for base, _ in both]),
+        new=mean_of([new for _, new in both]),
         low=low,
         high=high,
         margin=max(
