@@ -125,8 +125,8 @@ class Measures:
             (*own, one.outcome, tuple(scored), is_completed(one.outcome, n))
             for own, one, scored, n in zip(alike, grades, scores, n_attempts, strict=True)
         ]
-        sends = ~np.isnan(columns["first_send_s"])
-        self.n_silent += int(np.sum(~sends & [one.outcome in GRADED for one in grades]))
+        graded = np.array([one.outcome in GRADED for one in grades], bool)
+        self.n_silent += int((graded & np.isnan(columns["first_send_s"])).sum())
         sampled = np.array([one.case_id in part.serial_sample for one in grades], bool)
         began_us = spent["started_at"].cast("int64").fill_null(0).to_numpy()
         counts = (began_us >= part.from_us) & ~sampled & (not part.is_nothing)

@@ -444,7 +444,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
             why = f"has the name {name!r}, which must be a text and none of a column or parameter"
-    if why:
+    if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}
 

@@ -303,19 +303,18 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     if sample is None:
         return
     percent = float(sample[:-1]) if sample.endswith("%") else None
-    stages: dict[int, int | None] = {}
+    stages: dict[int, list[int]] = {}
     groups: dict[tuple[int, str, str], dict[str, bytes]] = {}
     cells: dict[int, tuple[tuple[int, str, str], str]] = {}
     for item in items:
         test = internals.test_identity(item)
         if test not in stages:
-            found = prefetched_of(item)
-            stages[test] = stage_of(found[0]) if found else None
-        if (stage := stages[test]) is not None:
+            stages[test] = [*map(stage_of, prefetched_of(item))]
+        if stages[test]:
             name, _, cell = item.name.partition("[")
             cell = cell.removesuffix(f"r{parameter(item, REPEAT)}]")
             model = str(parameter(item, "model"))
-            group = stage, item.nodeid.removesuffix(item.name) + name, model
+            group = stages[test][0], item.nodeid.removesuffix(item.name) + name, model
             cells[id(item)] = group, cell
             lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
             groups.setdefault(group, {})[cell] = blake2b(lot).digest()
