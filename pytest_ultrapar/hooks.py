@@ -125,7 +125,7 @@ def pytest_ultrapar_figures(
 
     Args:
         config: pytest's.
-        rows: Those of `results`, by column.
+        rows: Those of `results`, by column; they cannot be changed.
 
     Returns:
         By name: a finite number, `(value, low, high)` with bounds at 95 %, or a function of rows

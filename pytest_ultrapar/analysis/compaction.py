@@ -40,7 +40,6 @@ from pytest_ultrapar.analysis.statistics import (
     without_pace,
 )
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.journal import cut_off
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
 from pytest_ultrapar.store.run_directory import COMPACT_LOCK_NAME, SUMMARY_FILE
@@ -166,7 +165,7 @@ def _compact(
         n_strayed=tables.n_strayed,
         n_requests=tables.n_requests,
         n_maybe_billed=tables.n_maybe_billed,
-        n_without_request=_n_without_request(measures) if manifest.replayed is None else 0,
+        n_without_request=measures.n_silent if manifest.replayed is None else 0,
         kinds=dict(ends.kinds.most_common()),
         notes=ends.notes,
         never_ran=ends.never_ran,
@@ -192,11 +191,6 @@ def _compact(
             summary = msgspec.structs.replace(summary, figures=earlier.figures)
     write_summary(run_dir, summary)
     return summary
-
-
-def _n_without_request(measures: Measures) -> int:
-    graded = measures.told(lambda kind: kind.outcome in GRADED)
-    return int((graded & (measures["n_attempts"] == 0)).sum())
 
 
 def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:

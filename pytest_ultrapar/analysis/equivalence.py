@@ -15,6 +15,7 @@ from pytest_ultrapar.analysis.repetitions import (
     mean_change,
     solved_change,
 )
+from pytest_ultrapar.analysis.statistics import mean_of
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.records import GRADED, RATED, by_key
 
@@ -167,19 +168,9 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
-    return Look(
-        model=model,
-        figure=RATE,
-        n=n,
-        base=before / n,
-        new=(before + gained - lost) / n,
-        low=low,
-        high=high,
-        margin=RATE_MARGIN,
-        n_gained=gained,
-        n_lost=lost,
-        chance=mcnemar(gained, lost),
-    )
+    rates = before / n, (before + gained - lost) / n
+    chance = mcnemar(gained, lost)
+    return Look(model, RATE, n, *rates, low, high, RATE_MARGIN, gained, lost, chance)
 
 
 def score_look(
@@ -188,23 +179,14 @@ def score_look(
     """The mean of a score in both runs, of the pairs that have it in both; at least one."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
-    n = len(both)
     values = [value for pair in both for value in pair]
     low, high = mean_change(_clusters(scored), both, confidence=confidence).known
-    mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return Look(
-        model=model,
-        figure=f"score.{name}",
-        n=n,
-        base=math.fsum(base for base, _ in both) / n,
-        new=math.fsum(new for _, new in both) / n,
-        low=low,
-        high=high,
-        margin=max(
-            SCORE_MARGIN_SD * spread, SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
-        ),
-    )
+    mean = mean_of(values)
+    spread = math.hypot(*[value - mean for value in values]) / math.sqrt(len(values))
+    least = SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
+    base, new = (mean_of(own) for own in zip(*both, strict=True))
+    margin = max(SCORE_MARGIN_SD * spread, least)
+    return Look(model, f"score.{name}", len(both), base, new, low, high, margin)
 
 
 def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:

@@ -91,9 +91,13 @@ class Measures:
     """The measures of graded cases, in the order in which they were added.
 
     What is selected of them has the numbers of its own rows, and shares what they have alike.
+
+    Attributes:
+        n_silent: Graded cases that sent nothing, to roles neither.
     """
 
     def __init__(self) -> None:
+        self.n_silent = 0
         self.kinds: list[Kind] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._scores = array("d")
@@ -121,6 +125,8 @@ class Measures:
             (*own, one.outcome, tuple(scored), is_completed(one.outcome, n))
             for own, one, scored, n in zip(alike, grades, scores, n_attempts, strict=True)
         ]
+        graded = np.array([one.outcome in GRADED for one in grades], bool)
+        self.n_silent += int((graded & np.isnan(columns["first_send_s"])).sum())
         sampled = np.array([one.case_id in part.serial_sample for one in grades], bool)
         began_us = spent["started_at"].cast("int64").fill_null(0).to_numpy()
         counts = (began_us >= part.from_us) & ~sampled & (not part.is_nothing)

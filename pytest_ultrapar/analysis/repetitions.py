@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.json import encode
@@ -177,15 +176,24 @@ def mean_interval_of(
         confidence: 0 to 1.
 
     Returns:
-        Infinite for fewer than two values, and for values whose squares are no numbers any more.
+        Infinite for fewer than two values. Where all are 0 or one other value, that of their share;
+        never beyond 0, nor beyond the range seen where that holds the mean at this confidence.
     """
     ends = possible_range(values)
-    with suppress(OverflowError):
-        if not any(row.cell or row.cluster for row in rows):
-            return mean_interval(values, ends=ends, confidence=confidence)
+    is_rate = len({0.0, *values}) < 3 and len(values) > 1  # noqa: PLR2004 - 0 and the other
+    if is_rate and (share := share_of(rows, [*map(bool, values)], confidence=confidence)):
+        return Interval(*sorted((ends.low or ends.high) * at for at in (share.low, share.high)))
+    if any(row.cell or row.cluster for row in rows):
         of_clusters = [*zip(clusters_of(rows), values, strict=True)]
-        return clustered_mean_interval(of_clusters, ends=ends, confidence=confidence)
-    return NOTHING_KNOWN
+        found = clustered_mean_interval(of_clusters, ends=ends, confidence=confidence)
+    else:
+        found = mean_interval(values, ends=ends, confidence=confidence)
+    if found == NOTHING_KNOWN:
+        return found
+    is_few = 0.5 ** len(values) > (1 - confidence) / 2  # all may lie on one side of the mean
+    low = found.low if is_few and ends.low else max(found.low, ends.low)
+    high = found.high if is_few and ends.high else min(found.high, ends.high)
+    return Interval(low, high)
 
 
 class SolvedChange(NamedTuple):

@@ -139,8 +139,8 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_resumed: Conversations that were cut off and went on from the answers that they had.
         n_strayed: Those that asked something else then and went on live.
         n_requests: All requests of the run, those of episodes that were not graded among them.
-        n_without_request: Graded cases whose episode sent nothing through `llm`. What it sent by
-            other means, if anything, nobody knows.
+        n_without_request: Graded cases whose episode sent nothing through `llm`, to no role either.
+            What it sent by other means, if anything, is not known.
         n_maybe_billed: Those of them that brought no answer and may have been billed.
         kinds: How often each kind of `infra`, `error` and refused prompt came, as `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.

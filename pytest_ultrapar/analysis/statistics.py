@@ -539,15 +539,16 @@ def mean_scores(
             parts.append(part)
             all_of_it.extend(column)
     return {
-        name: MeanScore(_mean(own), len(own), interval(parts, own))
+        name: MeanScore(mean_of(own), len(own), interval(parts, own))
         for name, (parts, own) in values.items()
     }
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of finite numbers, one at least; also where their sum is none any more."""
     try:
         return math.fsum(values) / len(values)
-    except OverflowError:  # the sum is no number any more, and the mean is
+    except OverflowError:
         return math.fsum(value / len(values) for value in values)
 
 
@@ -588,6 +589,6 @@ def latency_of(durations: Iterable[float]) -> Latency | None:
     ordered = sorted(durations)
     if not ordered:
         return None
-    mean_s = math.fsum(ordered) / len(ordered)
+    mean_s = mean_of(ordered)
     marks = (quantile(ordered, share) for share in (0.50, 0.90, 0.95, 0.99, 1.0))
     return Latency(len(ordered), mean_s, *marks)

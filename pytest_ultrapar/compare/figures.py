@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean, geometric_mean
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.analysis.paired import (
@@ -33,6 +33,7 @@ from pytest_ultrapar.analysis.statistics import (
     LEAST_CASES,
     Part,
     makespan_shares,
+    mean_of,
     quantile,
     speedup,
     speedup_interval,
@@ -137,7 +138,7 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
                 raise NoFigureError(missing(metric))
             rows_of = [row for row, _ in known]
             interval = mean_interval_of(rows_of, values, confidence=rule.confidence)
-            return _single(fmean(values), len(values), interval)
+            return _single(mean_of(values), len(values), interval)
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
@@ -473,7 +474,7 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
         raise NoFigureError(missing(rule.metric))
     before, after = [early for early, _ in both], [late for _, late in both]
     alike = before == after
-    base_mean, new_mean = fmean(before), fmean(after)
+    base_mean, new_mean = mean_of(before), mean_of(after)
     if rule.form != "relative":
         clusters = clusters_of([row for row, _ in known])
         interval = mean_change(clusters, both, confidence=rule.confidence)

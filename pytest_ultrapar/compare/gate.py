@@ -32,12 +32,14 @@ from pytest_ultrapar.compare.rules import (
     check_baseline,
     check_filters,
     check_names,
+    filter_fault,
     parse_rule,
     refuse,
     selected,
 )
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import Undecided
+from pytest_ultrapar.records import LABEL
 from pytest_ultrapar.system.child import Child, output_of
 from pytest_ultrapar.system.parent import answer_parent
 
@@ -153,6 +155,10 @@ def judge(
     measured = {"the run": run} | ({"the baseline": baseline} if baseline is not None else {})
     judged = []
     for rule in rules:
+        labels = [one for one in rule.filters if one[0].startswith(LABEL)]
+        if faults := [why for one in labels if (why := filter_fault(*one, run.cases))]:
+            judged.append(Judged(rule=rule, verdict="no figure", note=faults[0]))
+            continue
         try:
             if pairing is None or not rule.needs_baseline:
                 figure = figure_of_run(rule, run, rows)

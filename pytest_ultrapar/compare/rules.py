@@ -395,7 +395,8 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
     for rule in rules:
         planned = [one for one in rule.filters if not one[0].startswith(LABEL)]
         for name, text in planned:
-            _check_filter(rule, name, text, cases)
+            if why := filter_fault(name, text, cases):
+                refuse(rule.text, why)
         # What labels there are is known when cases are graded.
         if planned and planned == [*rule.filters] and not selected(rule, cases):
             refuse(rule.text, "no case matches all of these filters")
@@ -436,16 +437,17 @@ def check_baseline(rules: Iterable[Rule]) -> None:
             )
 
 
-def _check_filter(rule: Rule, name: str, text: str, cases: Sequence[Case]) -> None:
-    parameters = sorted({key for case in cases for key in case.facts})
-    if name not in {*_ATTRIBUTES, *parameters}:
-        near = _nearest(name, [*_ATTRIBUTES, *parameters])
-        refuse(rule.text, f"{name} is not a parameter of a case{near}")
+def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
+    """Why no case has what a filter names, with the nearest name; empty where one has."""
+    known = [*_ATTRIBUTES, *sorted({key for case in cases for key in case.facts})]
+    if name not in known:
+        what = "label" if name.startswith(LABEL) else "parameter"
+        return f"{name} is not a {what} of a case{_nearest(name, known)}"
     values = dict.fromkeys(case.value_of(name) for case in cases)
-    if text not in values:
-        pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
-        near = _nearest(text, [*filter(None, values)])
-        refuse(rule.text, f"no case has {name} {text!r}{pattern}{near}")
+    if text in values:
+        return ""
+    pattern = " (filters take no patterns)" if set(text) & set("*?") else ""
+    return f"no case has {name} {text!r}{pattern}{_nearest(text, [*filter(None, values)])}"
 
 
 DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")

@@ -257,7 +257,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
     if summary.n_without_request:
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
-            f"{summary.n_without_request:,} of {n_graded} asked their model nothing through llm;"
+            f"{summary.n_without_request:,} of {n_graded} asked nothing through llm;"
             " what they may have sent by other means than llm is neither limited nor counted"
         )
 

@@ -28,22 +28,23 @@ POLL_S = 0.05
 
 
 def find_peers(
-    cases: Sequence[Case], prefetched: Mapping[int, Prefetched]
+    cases: Sequence[Case], prefetched: Mapping[int, Prefetched], chosen_by: str
 ) -> tuple[dict[int, Peers], list[str]]:
     """Which answers each case waits for.
 
     Args:
         cases: All that are going to run.
         prefetched: The function of each, by position.
+        chosen_by: Options that left out cases one by one; empty where none did.
 
     Returns:
         By position of a case that waits, the ids of the others by model or repetition, its own
-        among them; and a sentence for each that cannot wait.
+        among them; and a sentence for each function of which a case cannot wait.
     """
     found: dict[int, Peers] = {}
-    faults: list[str] = []
+    faults: dict[Prefetched, str] = {}
     if not any(case.stage for case in cases):
-        return found, faults
+        return found, []
     by_function = by_key((prefetched[case.index], case) for case in cases if not case.skipped)
     for function, waiting in by_function.items():
         if (after := function.after) is None:
@@ -58,14 +59,15 @@ def find_peers(
             peers = same.get((fixed(case), *_values(case, names)), [])
             own = {key(peer): peer.case_id for peer in peers}
             if len(own) < len(peers) or key(case) not in own:
-                faults.append(
+                faults.setdefault(
+                    function,
                     f"{case.nodeid} waits for {after.name!r}, of which {len(peers)} selected cases "
                     f"have its {', '.join(names) or 'parameters'}, and {function.across} "
                     f"{key(case)!r} must have one: give both tests the same parameters, and select "
-                    "both"
+                    f"both{chosen_by and f' (take -k; {chosen_by} chooses case by case)'}",
                 )
             found[case.index] = own
-    return found, faults
+    return found, [*faults.values()]
 
 
 def _values(case: Case, names: Sequence[str]) -> list[object]:

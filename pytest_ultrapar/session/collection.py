@@ -110,6 +110,11 @@ def collect(
     collected = collect_cases(
         items, run_seed=options.seed, models=run_config.models(config), repeats=options.repeats.n
     )
+    chosen_by = " or ".join(
+        f"--ultrapar-{one}" for one in ("only", "sample") if getattr(options, one)
+    )
+    collected.peers, faults = find_peers(collected.cases, collected.prefetched, chosen_by)
+    collected.faults += faults
     plain = run_config.redactor(pool).text
     if collected.peers and (options.shard is not None or options.cluster_run is not None):
         collected.faults.append(
@@ -229,8 +234,6 @@ def collect_cases(
             collected.graders[index] = graders
         if len(collected.faults) > _ENOUGH_FAULTS:
             break
-    collected.peers, faults = find_peers(collected.cases, collected.prefetched)
-    collected.faults += faults
     return collected
 
 
@@ -439,7 +442,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
             why = f"has the name {name!r}, which must be a text and none of a column or parameter"
-    if why:
+    if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}
 

@@ -92,14 +92,14 @@ class Grader:
                 f"grade() got labels={texts!r}; labels are a dict such as {{'answer': 'B'}}"
             )
         for name, value in (texts or {}).items():
-            is_plain = isinstance(value, str) or _finite(value) is not None
+            is_plain = isinstance(value, str) or finite(value) is not None
             if not (isinstance(name, str) and is_plain):
                 raise TypeError(
                     f"grade() got the label {name!r}: {value!r}; it must be a text or a number"
                 )
         plain = {}
         for name, value in numbers.items():
-            number = _finite(value)
+            number = finite(value)
             if number is None:
                 raise ValueError(f"grade() got {name}={value!r}; a score must be a finite number")
             plain[_text(name)] = number
@@ -116,7 +116,7 @@ def _text(told: Any) -> Any:  # noqa: ANN401 - a text of any library as Python's
     return str.encode(told, errors="backslashreplace").decode() if isinstance(told, str) else told
 
 
-def _finite(value: object) -> float | None:
+def finite(value: object) -> float | None:
     """A number of any library; None where it is none."""
     try:
         number = float(value) if isinstance(value, SupportsFloat) else math.nan

@@ -138,6 +138,10 @@ class Prefetched:
         place = f"{code.co_filename}:{code.co_firstlineno}"
         return cls(function.__name__, function, names, place, is_test)
 
+    def of_its_cases(self) -> tuple[str, ...]:
+        """What its cases have: its arguments, and those of the function that it waits for."""
+        return self.arguments + (self.after.of_its_cases() if self.after is not None else ())
+
     @property
     def title(self) -> str:
         """What messages call it."""
@@ -224,7 +228,8 @@ def prefetch(
         function: What runs ahead.
         after: A prefetched function. A case of this one waits until those of `after` with the same
             parameters have ended, and gets as `answers` what they returned, by model or repetition.
-            Those without an answer are left out; where its own is, the case is `infra`.
+            Its test takes these parameters, whether it names them or not. Those without an answer
+            are left out; where its own is, the case is `infra`.
         across: `model`: with all models, in the case's repetition; `repeat`: in all repetitions,
             with its model.
 
@@ -242,8 +247,7 @@ def prefetch(
     if after is not None:
         awaited = getattr(inspect.unwrap(after), ATTRIBUTE, None)
         prefetched = replace(prefetched, after=awaited, across=across)
-    names = prefetched.arguments
-    if function.__name__.startswith("test") and "llm" in names:
+    if function.__name__.startswith("test") and "llm" in prefetched.arguments:
         # Collected as the async test that it looks like, for `fault` to say.
         setattr(function, _NEEDLESS, True)
         return function
@@ -254,13 +258,14 @@ def prefetch(
     # pytest reads a fixture's requests from its signature; `__wrapped__` would lead it to the async
     # function. It has nothing to set up for `llm` and `case`, and `request` alone would cost 0.14
     # ms an item (pytest 9.2.0 inspects a signature for each).
+    names = prefetched.of_its_cases()
     wanted = dict.fromkeys(
         name for name in names if name not in {"self", "cls", "llm", "case", ANSWERS}
     )
     if "llm" in names:
         wanted["model"] = None
     # In a class it is a method, whose signature pytest reads without its first parameter.
-    itself = [name for name in names[:1] if name in {"self", "cls"}]
+    itself = [name for name in prefetched.arguments[:1] if name in {"self", "cls"}]
     own = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in itself]
     own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
     setattr(take, ATTRIBUTE, prefetched)

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.session import internals, run_config
+from pytest_ultrapar.session.awaited import stage_of
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
@@ -295,25 +296,25 @@ def draw_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cells that are not of the sample, with all repetitions of each.
 
     A larger sample holds all of a smaller one. Models and tests that have the same parameters get
-    the same of them, so that they can be compared.
+    the same of them, so that they can be compared; where one waits for the other, the other first.
     """
     options, _ = run_config.settings(config)
     seed, sample = options.seed, options.sample
     if sample is None:
         return
     percent = float(sample[:-1]) if sample.endswith("%") else None
-    are_cases: dict[int, bool] = {}
-    groups: dict[tuple[str, str], dict[str, bytes]] = {}
-    cells: dict[int, tuple[tuple[str, str], str]] = {}
+    stages: dict[int, list[int]] = {}
+    groups: dict[tuple[int, str, str], dict[str, bytes]] = {}
+    cells: dict[int, tuple[tuple[int, str, str], str]] = {}
     for item in items:
         test = internals.test_identity(item)
-        if test not in are_cases:
-            are_cases[test] = bool(prefetched_of(item))
-        if are_cases[test]:
+        if test not in stages:
+            stages[test] = [*map(stage_of, prefetched_of(item))]
+        if stages[test]:
             name, _, cell = item.name.partition("[")
             cell = cell.removesuffix(f"r{parameter(item, REPEAT)}]")
             model = str(parameter(item, "model"))
-            group = item.nodeid.removesuffix(item.name) + name, model
+            group = stages[test][0], item.nodeid.removesuffix(item.name) + name, model
             cells[id(item)] = group, cell
             lot = f"{seed}/{cell.replace(model, '', 1)}".encode("utf-8", "surrogatepass")
             groups.setdefault(group, {})[cell] = blake2b(lot).digest()

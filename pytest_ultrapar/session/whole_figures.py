@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.run_summary import RunSummary, WholeFigure, write_summary
 from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.text import visible
+from pytest_ultrapar.report.text import shortened, visible
+from pytest_ultrapar.session.grading import finite
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.table_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import pytest
-
-    Rows = list[dict[str, Any]]
+    Rows = list[Mapping[str, Any]]
 
 HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
@@ -33,6 +34,7 @@ _LEAST_RESAMPLES = 0.9
 """Share of the resamples that must have the figure: of those that lack it nothing is known."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
+_RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
 
 
 def add_figures(
@@ -55,52 +57,56 @@ def add_figures(
     faults: list[str] = []
     hooks = getattr(config.hook, HOOK).get_hookimpls()
     if hooks:
-        rows = read_rows(run_dir, "results", (), beginning=("",))  # which every name has
+        found_rows = read_rows(run_dir, "results", (), beginning=("",))  # which every name has
+        # One function cannot change what the next one gets.
+        rows: Rows = [*map(MappingProxyType, found_rows)]
         cases = read_cases(run_dir)
         cells = cells_of(cases)
         clusters = {one.case_id: one.cluster or cells[one.case_id] or one.case_id for one in cases}
     for hook in hooks:
-        known = {"config": config, "rows": rows}
+        known = {"config": config, "rows": [*rows]}
         code = inspect.unwrap(hook.function).__code__
         place = f"{HOOK} ({code.co_filename}:{code.co_firstlineno})"
         try:
-            said = hook.function(*(known[name] for name in hook.argnames)) or {}
-            for name, figure in said.items():
+            said = hook.function(*(known[name] for name in hook.argnames))
+            if not isinstance(said, Mapping | None):
+                shown = shortened(repr(said), 100)
+                refuse(f"returned {shown}: it must be a dict of figures by name; {_WANTED}")
+            for name, figure in (said or {}).items():
                 try:
                     found[name] = _figure(name, figure, rows, clusters)
-                except Exception as error:  # noqa: BLE001 - the suite's own code
-                    faults.append(f"{place}: figure {name!r}: {_words(error)}")
-        except Exception as error:  # noqa: BLE001 - likewise
-            faults.append(f"{place} raised {_words(error)}")
-    summary = msgspec.structs.replace(summary, figures=[*found.values()])
-    if hooks:
+                except _RAISED as error:
+                    faults.append(f"{place}: figure {name!r} {_words(error)}")
+        except _RAISED as error:
+            faults.append(f"{place} {_words(error)}")
+    if [*found.values()] != summary.figures:
+        summary = msgspec.structs.replace(summary, figures=[*found.values()])
         write_summary(run_dir, summary)
     return summary, (*faults,)
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     said = visible(str(error))
-    return said if isinstance(error, ConfigError) else f"{type(error).__name__}: {said}"
+    return said if isinstance(error, ConfigError) else f"raised {type(error).__name__}: {said}"
 
 
 def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse("a name is text of 1 to 100 characters, without blanks and []<>=")
+        refuse("needs another name: a text of 1 to 100 characters, without blanks and []<>=")
     if callable(said):
-        return WholeFigure(name, _number(said(rows)), _interval(said, rows, clusters))
+        return WholeFigure(name, _number(said([*rows])), _interval(said, rows, clusters))
     if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says
         value, low, high = map(_number, said)
+        if low > high:
+            refuse(f"is {said!r}: {_WANTED}")
         return WholeFigure(name, value, (low, high))
     return WholeFigure(name, _number(said))
 
 
 def _number(said: Any) -> float:  # noqa: ANN401
-    try:
-        number = float(said)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        refuse(f"got {visible(repr(said))}: {_WANTED}")
+    number = finite(said)
+    if number is None:
+        refuse(f"is {shortened(repr(said), 100)}: {_WANTED}")
     return number
 
 
@@ -118,7 +124,7 @@ def _interval(
     draw = np.random.default_rng(0)
     values = []
     for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
-        with suppress(Exception):  # a draw may lack what the figure needs
+        with suppress(*_RAISED):  # a draw may lack what the figure needs
             values.append(_number(figure([row for at in drawn for row in own[at]])))
     if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
         return None

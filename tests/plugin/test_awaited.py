@@ -121,6 +121,11 @@ def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
             "test_better[m0-ant-r0] waits for 'reply', of which 0 selected",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
+        (
+            ('["ant", "bee", "cow"])\ndef test_reply', '["ant", "bee", "dog"])\ndef test_reply'),
+            ["--ultrapar-sample=12"],
+            "and select both (take -k; --ultrapar-sample chooses case by case)",
+        ),
         ((), ["--ultrapar-policy=batch:1"], "use a policy whose groups do not wait for each other"),
         (("question, answers", "question"), [], 'after=answer, across="model"'),
         (('across="model"', 'across="question"'), [], 'across "model" or "repeat"'),
@@ -129,13 +134,12 @@ def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
     ],
 )
 def test_what_cannot_wait_is_one_sentence(project, changes, options, said):
-    body = PAIRWISE.replace(*changes) if changes else PAIRWISE
+    body = PAIRWISE.replace("QUESTIONS)", '["ant", "bee", "cow"])')
+    body = body.replace(*changes) if changes else body
     style = '@pytest.mark.parametrize("style", ["a", "b"])\n'
     if "style" in body:
-        body = body.replace("def test_reply", "def test_reply").replace(
-            '@pytest.mark.parametrize("question", QUESTIONS)\ndef test_reply',
-            f'{style}@pytest.mark.parametrize("question", QUESTIONS)\ndef test_reply',
-        )
+        head, at, rest = body.rpartition("@pytest.mark.parametrize")
+        body = head + style + at + rest
     write(project, body)
     assert said in project.refusal(project.run("-n0", *options))
 
@@ -146,3 +150,49 @@ def test_modes_that_ask_one_by_one_and_samples_do_not_wait_for_ever(project):
     for options in (["--ultrapar-mode=serial"], ["--ultrapar-baseline=4"]):
         assert project.run("-n0", *options, "--ultrapar-coverage=0").ret == 1
         assert sum(one[0] == "solved" for one in wins(project).values()) == 8
+
+
+def test_cases_that_ended_so_are_not_chosen_apart_from_those_that_they_wait_for(project):
+    write(project, PAIRWISE.replace("status 500 down", "say cow-m2"))
+    body = 'grade(False, wins=len(verdict["others"]))'
+    project.suite(PAIRWISE.replace('grade(True, wins=len(verdict["others"]))', body))
+    assert project.run("-n0", *ONCE).ret == 1
+    project.server.reset()
+    text = project.refusal(project.run("-n0", "--ultrapar-only=unsolved"))
+    assert "and select both (take -k; --ultrapar-only chooses case by case)" in text
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_sample_has_what_its_cases_wait_for(project, n):
+    write(project)
+    done = project.run_here("-n0", f"--ultrapar-sample={n}", "--collect-only", "-q")
+    found = [line.partition("::")[2] for line in done.outlines if "::" in line]
+    assert len(found) == n
+    replies = {one.replace("reply", "better") for one in found if "reply" in one}
+    assert replies >= {one for one in found if "better" in one}
+
+
+def test_waiting_episode_takes_only_what_it_uses(project, workers):
+    write(
+        project,
+        """
+@prefetch
+async def reply(llm, question) -> str:
+    return (await llm.chat(f"say {question}")).text
+
+@prefetch(after=reply)
+async def both(answers) -> list:
+    return sorted(answers.items())
+
+@pytest.mark.parametrize("question", ["ant", "bee"])
+def test_both(both, question): assert both == [[f"m{n}", question] for n in range(3)]
+
+@pytest.mark.parametrize("question", ["ant", "bee"])
+def test_told(both, grade): grade(len(both) == 3)
+
+@pytest.mark.parametrize("question", ["ant", "bee"])
+def test_reply(reply, question): assert reply == question
+""",
+    )
+    said_by(project.run(workers), 0)
+    assert [row["outcome"] for row in project.rows()] == ["solved"] * 18

@@ -296,3 +296,18 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     assert project.run("-n0").ret == 0
     # Each of two models beside the other, for two questions.
     project.report.fnmatch_lines(["role judge: 4 requests*"])
+
+
+def test_cases_that_ask_their_judge_alone_have_asked(project):
+    """Not those that asked nothing, which are counted."""
+    body = """
+@prefetch
+async def judged_alone(llm, n) -> str:
+    return (await llm.role("judge").chat(f"say {n}")).text if n else "nothing"
+
+@pytest.mark.parametrize("n", range(3))
+def test_judged(judged_alone): assert judged_alone
+"""
+    write(project, body)
+    assert project.run("-n0").ret == 0
+    project.report.fnmatch_lines(["1 of 3 graded cases asked nothing through llm; *"])

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar import cli
 from pytest_ultrapar.analysis.run_summary import read_summary
-from tests.plugin.conftest import cases, said_by
+from tests.plugin.conftest import CANARY, cases, said_by
 
 WORDS = ["ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen"]
 BODY = cases(
@@ -78,16 +78,69 @@ def pytest_ultrapar_figures(rows):
     done.stdout.fnmatch_lines(
         [
             "FAILED: pytest_ultrapar_figures (*other.py:1) raised KeyError: *",
-            "FAILED: pytest_ultrapar_figures (*conftest.py:*): figure 'nan': got nan: a *",
-            "FAILED: *: figure 'two': got (1, 2): a figure is a finite number, (value, *",
-            "FAILED: *: figure 'a b': a name is text *",
-            "FAILED: *: figure 'missing': KeyError: 'label.answer'",
+            "FAILED: pytest_ultrapar_figures (*conftest.py:*): figure 'nan' is nan: a *",
+            "FAILED: *: figure 'two' is (1, 2): a figure is a finite number, (value, *",
+            "FAILED: *: figure 'a b' needs another name: a text *",
+            "FAILED: *: figure 'missing' raised KeyError: 'label.answer'",
         ],
         consecutive=False,
     )
     assert "n 8" in said
     assert figures(project.directory) == {"n": (8.0, None)}
     assert len(project.rows()) == 8
+
+
+TWO = cases(["say ant", "say bee"], "grade(answer == 'ant')")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return [1, 2]", "returned [1, 2]: it must be a dict of figures by name; a figure is a"),
+        ("return 'f1'", "returned 'f1': it must be a dict of figures by name; a figure is a"),
+        ("import pytest; pytest.skip('none')", "raised Skipped: none"),
+        ("import pytest; pytest.fail('none')", "raised Failed: none"),
+        ("raise SystemExit(3)", "raised SystemExit: 3"),
+        ("return {'f': '3'}", ": figure 'f' is '3': a figure is a finite number, (value, low"),
+        ("return {'f': (5, 7, 3)}", ": figure 'f' is (5, 7, 3): a figure is a finite number"),
+        ("return {1: 2}", ": figure 1 needs another name: a text of 1 to 100 characters"),
+        ("import os; raise ValueError(os.environ['TEST_KEY_0'])", "raised ValueError: ***"),
+        ("import os; return [os.environ['TEST_KEY_0']]", "returned ['***']: it must be"),
+        ("rows[0]['n'] = 1", "raised TypeError: 'mappingproxy' object does not support item"),
+    ],
+)
+def test_hook_that_returns_no_figures_is_one_sentence_and_the_results_stand(project, body, said):
+    project.suite(TWO)
+    project.pytester.makeconftest(f"def pytest_ultrapar_figures(rows): {body}")
+    shown = project.run("-n0").stdout.str()
+    (line,) = [one for one in shown.splitlines() if one.startswith("FAILED: ")]
+    assert line.startswith("FAILED: pytest_ultrapar_figures (")
+    assert f"conftest.py:1){'' if said.startswith(':') else ' '}{said}" in line
+    assert CANARY not in shown
+    assert "Traceback" not in shown
+    assert sorted(row["outcome"] for row in project.rows()) == ["solved", "unsolved"]
+
+
+def test_no_function_changes_what_the_next_one_gets_and_what_is_gone_is_forgotten(project):
+    project.suite(TWO)
+    hook = """
+def pytest_ultrapar_figures(rows):
+    def emptied(rows):
+        rows.clear()
+        return 0
+    def n(rows): return len(rows)
+    rows.pop()
+    return {"emptied": emptied, "n": n}
+"""
+    project.pytester.makeconftest(hook)
+    said_by(project.run("-n0"), 0)
+    assert {name: value for name, (value, _) in figures(project.directory).items()} == {
+        "emptied": 0.0,
+        "n": 2.0,
+    }
+    project.pytester.makeconftest("")
+    said_by(project.run("-n0", "--ultrapar-resume=latest"), 0)
+    assert figures(project.directory) == {}
 
 
 @pytest.mark.slow

@@ -115,7 +115,7 @@ def test_scores_labels_metadata_and_values_stand_wherever_results_are_shown(
     report = (directory / "report.md").read_text()
     assert "12 cases: 12 scored; coverage 100" in report
     assert "solved" not in report.partition("- n: graded")[0]
-    assert re.search(r"\| m +\| early +\| +3 \| 1\.000 \(-1\.\d+ to 3\.\d+\) \| +0 \|", report)
+    assert re.search(r"\| m +\| early +\| +3 \| 1\.000 \(0\.000 to 3\.\d+\) \| +0 \|", report)
     screen = project.pytester.path.joinpath("screen").read_text()
     assert re.search(r"^model +n +rank +early +late$", screen, re.MULTILINE)
     assert re.search(r"^m +6  2\.50 \(0\.5\d to 4\.4\d\) +1\.00 +4\.00$", screen, re.MULTILINE)
@@ -173,6 +173,11 @@ def test_labels_and_metadata_filter_rules_and_are_dimensions_of_comparisons(
     given = [word for rule in rules for word in ("--rule", rule)]
     code, verdicts = gate(capsys, base, *given)
     assert (code, verdicts) == (1, rules)
+    wrong = ("score.rank[label.first=lat]>=0", "score.rank[label.frist=late]>=0")
+    assert cli.main(("gate", str(base), "--rule", wrong[0], "--rule", wrong[1])) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no case has label.first 'lat'; did you mean late? allowed are early, late" in said
+    assert "label.frist is not a label of a case; did you mean label.first? allowed are" in said
     assert cli.main(("gate", str(base), "--rule", "score.rank[meta.kind=fins]>=0")) == 4
     said = capsys.readouterr().err
     assert "no case has meta.kind 'fins'; did you mean wings? allowed are legs, wings" in said

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
-from pytest_ultrapar.analysis.statistics import quantile
+from pytest_ultrapar.analysis.statistics import mean_of, quantile
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import GRADED, LABEL, META, RATED, function_of
@@ -344,9 +344,10 @@ def _dimension(
 def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Square:
     those = [rows[number] for number in at]
     if scored is not None and those:
-        low, high = mean_interval_of(those, scored[at].tolist()).known
-        mean, least, most = float(scored[at].mean()), np.nanmin(scored), np.nanmax(scored)
-        place = float((mean - least) / (most - least)) if least < most else 0.5
+        own, least, most = scored[at].tolist(), float(np.nanmin(scored)), float(np.nanmax(scored))
+        low, high = mean_interval_of(those, own).known
+        mean = mean_of(own)
+        place = (mean - least) / (most - least) if least < most else 0.5
         return Square(len(those), 0, 0, low, high, mean, place)
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
