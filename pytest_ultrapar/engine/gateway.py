@@ -231,12 +231,13 @@ class Gateway:
     Attributes:
         n_heard: Requests that came, whatever became of them.
         n_served: Those of them whose answers are not there, or not whole.
+        n_refused: Those that were told that it is ending, by clients that are still there.
     """
 
     def __init__(
         self, listening: socket.socket | None = None, max_wait_s: float | None = None
     ) -> None:
-        self.n_heard = self.n_served = 0
+        self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
@@ -367,6 +368,7 @@ class Gateway:
                 return _models(door)
             body = await _body(request)
             if self._is_ending:
+                self.n_refused += 1
                 return _said(urlsplit(url).path, *_ENDING)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
@@ -413,6 +415,7 @@ class Gateway:
             handed = place.task.result()
         except asyncio.CancelledError:
             if self._is_ending:
+                self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
             said = f"{door.name} has ended, and its requests with it"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
