@@ -365,7 +365,8 @@ class Gateway:
             door = self._door(url, headers)
             url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                return _models(door)
+                own = [{"id": n, "object": "model", "owned_by": "pool"} for n in door.guest.models]
+                return aiohttp.web.json_response({"object": "list", "data": own})
             body = await _body(request)
             if self._is_ending:
                 self.n_refused += 1
@@ -445,11 +446,6 @@ class _RefusedError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-def _models(door: Door) -> web.StreamResponse:
-    data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
-    return aiohttp.web.json_response({"object": "list", "data": data})
 
 
 async def _body(request: web.BaseRequest) -> bytes:

@@ -108,6 +108,28 @@ def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
 
 
 @pytest.mark.slow
+def test_requests_for_which_no_money_is_left_while_they_wait_are_answered(tmp_path):
+    """The first ones leave a little: none of the others is begun, and their clients are told."""
+    pool = PRICED.replace("[[provider]]", "[pool]\nbudget = 0.003\n[[provider]]", 1)
+
+    async def harness(url):
+        async with session(url) as client:
+            asked = [
+                client.post("/chat/completions", json=body(n, model="other", max_tokens=30))
+                for n in range(40)
+            ]
+            return await asyncio.gather(*asked)
+
+    with serve(tmp_path, pool=pool) as served:
+        answers = asyncio.run(harness(served.url))
+        served.end()
+    assert {one.status_code for one in answers} == {200, 502}
+    refused = next(one for one in answers if one.status_code == 502)
+    assert "the budget of pool (0.00300 USD) has no room" in refused.json()["error"]["message"]
+    assert sum(row["cost"] for row in results(tmp_path)) <= 0.003
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code"), [("kill -9 $$", 128 + signal.SIGKILL), ("kill -2 $$", 128 + signal.SIGINT)]
 )
@@ -245,7 +267,7 @@ def test_requests_of_what_the_command_left_behind_are_counted(tmp_path, end):
     tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
     done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
     assert done.returncode == 3
-    said = "2 requests came from what sh left in the background, and got 503"
+    said = "sh had ended, and 2 requests that waited or came then got 503: have it wait"
     assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
     answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
     assert sorted(map(int, done.stdout.split())) == answers

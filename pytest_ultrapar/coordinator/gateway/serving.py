@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import wait
 from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
@@ -151,10 +152,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _token(name: str | None) -> str:
-    if name is None:
-        return ""
-    token = os.environ.get(name, "").strip()
-    if not token:
+    token = os.environ.get(name or "", "").strip()
+    if name is not None and not token:
         refuse(f"--token-env {name}: that environment variable is not set")
     return token
 
@@ -289,7 +288,7 @@ class Serving:
         engine = Engine(
             settings,
             record=self._record,
-            ended=lambda _: None,
+            ended=lambda told: everyone.end(told),  # noqa: PLW0108 - it is made with the engine
             sync=self._sync,
             lost=self._note_lost,
         )
@@ -361,10 +360,13 @@ class Serving:
             self.interrupted(number, None)
         self._wait()
         self.code = self._harness.end()
+        if self._gateway.n_served:
+            # What dies with it has left by then.
+            time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._harness = None
         if not self._gateway.n_heard:
-            names = " and ".join(next(iter(own)) for own in self._variables)
+            names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
                 f"no request came to the gateway: {command[0]} and what it started do not read "
                 f"{names}; tell its clients the address and the key in their own way"
@@ -383,11 +385,10 @@ class Serving:
     def drain(self) -> None:
         """Send nothing more, and wait until what was sent is answered."""
         drained = self._begin_to_drain()
-        if drained is None or wait([drained], _SOON_S).done:
-            return
-        write_line("what was sent is answered first; Ctrl-C again ends it")
-        while self._lost is None and not wait([drained], _SOON_S).done:
-            pass
+        if drained is not None and not wait([drained], _SOON_S).done:
+            write_line("what was sent is answered first; Ctrl-C again ends it")
+            while self._lost is None and not wait([drained], _SOON_S).done:
+                pass
 
     def _begin_to_drain(self) -> Future[None] | None:
         if self._loop is None or self._lost is not None:
@@ -401,10 +402,9 @@ class Serving:
         while not self._over.wait(1.0):
             status = self._status() if self._sharing is not None else None
             trouble, notes = (status.trouble, status.notes) if status is not None else ("", [])
-            for sentence in notes:
-                if sentence not in noted:
-                    noted.add(sentence)
-                    write_line(self._redactor.text(sentence))
+            for sentence in [one for one in notes if one not in noted]:
+                write_line(self._redactor.text(sentence))
+            noted.update(notes)
             troubled_s = troubled_s + 1 if trouble else 0
             if troubled_s == _SAID_S:
                 write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
@@ -422,9 +422,8 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"{counted(n, 'request')} came from what {command[0]} left in the background, and "
-                "got 503, because the gateway ends with its command: have it wait for what it "
-                "starts (in a shell: wait)"
+                f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
+                "503: have it wait for what it starts in the background (in a shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
@@ -469,7 +468,8 @@ class Serving:
         self._cases.write()
         ended = [one for one in records if isinstance(one, EpisodeEnded)]
         grades = [grade for one in ended if (grade := grade_of(one)) is not None]
-        return self._journal.append_all([*records, *grades])[: len(records)]
+        self._journal.append_all([*records, *grades])
+        return records
 
     def _sync(self) -> None:
         self._parts.sync()
