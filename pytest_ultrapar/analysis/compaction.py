@@ -150,6 +150,7 @@ def _compact(
         mode=manifest.mode,
         rate_mode=manifest.rate_mode,
         simulated=manifest.simulated,
+        asked_by_others=manifest.asked_by_others,
         drawn_from=manifest.drawn_from,
         statistics=statistics,
         summary_by=manifest.summary_by,

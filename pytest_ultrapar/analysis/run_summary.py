@@ -138,6 +138,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
         n_ambiguous: Those of them that were the first of several that fit and differ.
         n_resumed: Conversations that were cut off and went on from the answers that they had.
         n_strayed: Those that asked something else then and went on live.
+        asked_by_others: Whether cases are what clients of a gateway asked.
         n_requests: All requests of the run, those of episodes that were not graded among them.
         n_without_request: Graded cases whose episode sent nothing through `llm`, to no role either.
             What it sent by other means, if anything, is not known.
@@ -178,6 +179,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     damage: list[Damage]
     files: list[str]
     measured_earlier: bool = False
+    asked_by_others: bool = False
     regraded: str | None = None
     replayed: str | None = None
     n_replayed: int = 0

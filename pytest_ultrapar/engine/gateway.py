@@ -231,12 +231,13 @@ class Gateway:
     Attributes:
         n_heard: Requests that came, whatever became of them.
         n_served: Those of them whose answers are not there, or not whole.
+        n_refused: Those that were told that it is ending, by clients that are still there.
     """
 
     def __init__(
         self, listening: socket.socket | None = None, max_wait_s: float | None = None
     ) -> None:
-        self.n_heard = self.n_served = 0
+        self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
         self._doors: dict[str, Door] = {}
@@ -364,9 +365,11 @@ class Gateway:
             door = self._door(url, headers)
             url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                return _models(door)
+                own = [{"id": n, "object": "model", "owned_by": "pool"} for n in door.guest.models]
+                return aiohttp.web.json_response({"object": "list", "data": own})
             body = await _body(request)
             if self._is_ending:
+                self.n_refused += 1
                 return _said(urlsplit(url).path, *_ENDING)
             place = door.place(request.method, url, headers, body)
         except _RefusedError as refused:
@@ -413,6 +416,7 @@ class Gateway:
             handed = place.task.result()
         except asyncio.CancelledError:
             if self._is_ending:
+                self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
             said = f"{door.name} has ended, and its requests with it"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
@@ -442,11 +446,6 @@ class _RefusedError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-def _models(door: Door) -> web.StreamResponse:
-    data = [{"id": name, "object": "model", "owned_by": "pool"} for name in door.guest.models]
-    return aiohttp.web.json_response({"object": "list", "data": data})
 
 
 async def _body(request: web.BaseRequest) -> bytes:

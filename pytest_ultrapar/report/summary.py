@@ -354,7 +354,8 @@ def _audit(summary: RunSummary) -> Iterator[str]:
     fullest = sorted(summary.audit, key=_use, reverse=True)[:MOST_LIMITS]
     n_more = len(summary.audit) - len(fullest)
     more = f"; {n_more} more in summary.json" if n_more > 0 else ""
-    held = "the limits" if passed else "no request through llm exceeded a limit"
+    way = "the gateway" if summary.asked_by_others else "llm"
+    held = "the limits" if passed else f"no request through {way} exceeded a limit"
     falls = "; ".join(map(_fall, fullest))
     yield (
         f"{counted(summary.peak_in_flight, 'request')}{summary.session} in flight at most; {held},"

@@ -10,7 +10,7 @@ import platform
 from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -37,6 +37,8 @@ from pytest_ultrapar.system.files import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from pytest_ultrapar.pool.model import Pool
 
 
 FILE_NAME = MANIFEST_NAME
@@ -249,6 +251,21 @@ def describe_machine() -> Machine:
     # As `platform.platform()` has it, which starts a process (`uname -p`) and waits for it.
     parts = [system.sysname, system.release, system.machine, *(["with", libc] if libc else ())]
     return Machine(len(os.sched_getaffinity(0)), "-".join(parts).replace(" ", "_"))
+
+
+def conditions(pool: Pool) -> dict[str, Any]:
+    """Fields of a manifest that every run has of its pool and of this machine."""
+    return {
+        "pool_path": pool.path,
+        "pool_digest": pool.digest,
+        "models": pool.models,
+        "rate_mode": pool.rate_mode,
+        "currency": pool.currency,
+        "prices": pool.prices,
+        "versions": describe_versions(),
+        "python": describe_python(),
+        "machine": describe_machine(),
+    }
 
 
 def describe_versions() -> dict[str, str]:

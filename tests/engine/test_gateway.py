@@ -49,6 +49,12 @@ class Outside:
     async def ask(self, **fields):
         return await self.client.post(self.url, headers=self.headers, json=self.body(**fields))
 
+    async def leave(self, user):
+        """Ask, and leave before there is an answer."""
+        body, timeout = self.body(user=user), httpx.Timeout(30, read=0.2)
+        with pytest.raises(httpx.ReadTimeout):
+            await self.client.post(self.url, headers=self.headers, json=body, timeout=timeout)
+
     def stream(self):
         body = self.body(stream=True)
         return self.client.stream("POST", self.url, headers=self.headers, json=body)
@@ -387,10 +393,7 @@ def test_client_that_leaves_the_line_is_not_sent_and_may_come_back(tmp_path):
         first = asyncio.create_task(client.ask(user="first"))
         await until(lambda: told.server.requests)
         for user in ("gone", "back"):
-            with pytest.raises(httpx.ReadTimeout):
-                await client.client.post(
-                    client.url, headers=client.headers, json=told.body(user=user), timeout=0.2
-                )
+            await client.leave(user)
         back = asyncio.create_task(client.ask(user="back"))
         await asyncio.sleep(0.1)
         may.set()
@@ -409,10 +412,7 @@ def test_place_in_the_line_is_for_who_asks_the_same_in_the_same_way(tmp_path):
         client = Outside(told)
         first = asyncio.create_task(client.ask(user="first"))
         await until(lambda: told.server.requests)
-        with pytest.raises(httpx.ReadTimeout):
-            await client.client.post(
-                client.url, headers=client.headers, json=told.body(user="other"), timeout=0.2
-            )
+        await client.leave("other")
         client.headers["anthropic-beta"] = "another"
         other = asyncio.create_task(client.ask(user="other"))
         await asyncio.sleep(0.1)

@@ -27,10 +27,12 @@ PRICED = POOL.replace('persona = "echo"\n', f'persona = "echo"\n{PRICES}')
 ASKS = """
 import json, os, sys, urllib.request
 base, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
-for n, label in enumerate(["first", "second", "second"]):
+for n, label in enumerate(["first", "second", "second", "second"]):
     said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"word {n}"}]
     headers = {"authorization": f"Bearer {key}", "x-ultrapar-label": label, "user-agent": "Own/1"}
-    body = {"model": "other", "messages": said, "stream": n == 2}
+    body = {"model": "other", "messages": said, "stream": n >= 2}
+    if n == 3:
+        body["stream_options"] = {"include_usage": True}
     request = urllib.request.Request(f"{base}/chat/completions", json.dumps(body).encode(), headers)
     print(urllib.request.urlopen(request).read().decode())
 sys.exit(7)
@@ -60,18 +62,20 @@ def test_command_asks_and_its_code_and_who_asked_are_told(tmp_path):
     done = run(tmp_path, sys.executable, "-c", ASKS)
     assert done.returncode == 7
     assert "echo: word 0" in done.stdout
-    # The client did not ask for the stream's usage, and it is in the tables.
-    assert '"usage":{' not in done.stdout.split("data: ", 1)[1]
+    # A stream's usage is in the tables, and is handed on to a client that asked for it.
+    n_told = [part.count('"usage":{') for part in done.stdout.split("[DONE]")]
+    assert n_told == [2, 1, 0]
     assert "ultrapar" not in done.stdout
-    assert "3 cases: 3 solved" in done.stderr
+    assert "4 cases: 4 solved" in done.stderr
+    assert "no request through the gateway exceeded a limit" in " ".join(done.stderr.split())
     assert "cost by label: second 0.000" in done.stderr
     rows = results(tmp_path)
-    assert [row["param.label"] for row in rows] == ["first", "second", "second"]
+    assert [row["param.label"] for row in rows] == ["first", *["second"] * 3]
     assert {(row["param.client"], row["param.path"]) for row in rows} == {
         ("Own/1", "/chat/completions")
     }
-    assert [row["param.prompt"] for row in rows] == ["word 0", "word 1", "word 2"]
-    assert rows[2]["cost"] == rows[1]["cost"] > 0
+    assert [row["param.prompt"] for row in rows] == [f"word {n}" for n in range(4)]
+    assert rows[3]["cost"] == rows[2]["cost"] == rows[1]["cost"] > 0
     shown = [sys.executable, "-m", "pytest_ultrapar.cli", "show", "latest", "m-second"]
     assert (
         b"other-second-1"
@@ -101,6 +105,28 @@ def test_budget_is_spent_by_streams_as_by_whole_answers(tmp_path):
     costs = [row["cost"] for row in results(tmp_path)]
     assert all(cost > 0 for cost in costs)
     assert sum(costs) < 0.05
+
+
+@pytest.mark.slow
+def test_requests_for_which_no_money_is_left_while_they_wait_are_answered(tmp_path):
+    """The first ones leave a little: none of the others is begun, and their clients are told."""
+    pool = PRICED.replace("[[provider]]", "[pool]\nbudget = 0.003\n[[provider]]", 1)
+
+    async def harness(url):
+        async with session(url) as client:
+            asked = [
+                client.post("/chat/completions", json=body(n, model="other", max_tokens=30))
+                for n in range(40)
+            ]
+            return await asyncio.gather(*asked)
+
+    with serve(tmp_path, pool=pool) as served:
+        answers = asyncio.run(harness(served.url))
+        served.end()
+    assert {one.status_code for one in answers} == {200, 502}
+    refused = next(one for one in answers if one.status_code == 502)
+    assert "the budget of pool (0.00300 USD) has no room" in refused.json()["error"]["message"]
+    assert sum(row["cost"] for row in results(tmp_path)) <= 0.003
 
 
 @pytest.mark.slow
@@ -215,6 +241,38 @@ def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path):
 
 
 SLOW = POOL.replace("workers = 5, qps = 20", "workers = 1").replace("0.05", "2.0")
+LEFT = """
+import json, os, pathlib, sys, threading, urllib.error, urllib.request
+base, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+def ask(n):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": f"word {n}"}]})
+    headers = {"authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"{base}/chat/completions", body.encode(), headers)
+    try:
+        print(urllib.request.urlopen(request).status, flush=True)
+    except urllib.error.HTTPError as error:
+        print(error.status, flush=True)
+asking = [threading.Thread(target=ask, args=(n,)) for n in range(3)]
+for one in asking:
+    one.start()
+"""
+STARTED = "until grep -q started .ultrapar/latest/journal/*; do sleep 0.1; done; sleep 0.5"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["exit 3", "wait; exit 3", "kill -9 $!; exit 3"])
+def test_requests_of_what_the_command_left_behind_are_counted(tmp_path, end):
+    """What was sent is answered first; what waited is refused, and what is dead asks nothing."""
+    write_pool(tmp_path, SLOW)
+    tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
+    done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
+    assert done.returncode == 3
+    said = "sh had ended, and 2 requests that waited or came then got 503: have it wait"
+    assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
+    answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
+    assert sorted(map(int, done.stdout.split())) == answers
+    outcomes = [row["outcome"] for row in results(tmp_path)]
+    assert outcomes.count("solved") == answers.count(200)
 
 
 @pytest.mark.slow

@@ -35,11 +35,14 @@ def test_clients_of_what_the_pool_serves_are_told_and_no_others(path, first, key
 def test_command_has_the_variables_of_this_process_but_none_that_lead_elsewhere():
     own = {"PATH": "/bin", "OPENAI_API_KEY": "sk-own", "OPENAI_API_HOST": "x", "NO_PROXY": "a.b"}
     assert environment(own, [{"OPENAI_API_KEY": "token"}], "127.0.0.1") == {
+        "DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600",
         "PATH": "/bin",
         "OPENAI_API_KEY": "token",
         "NO_PROXY": "a.b,127.0.0.1",
         "no_proxy": "127.0.0.1",
     }
+    own = {"DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "30"}
+    assert environment(own, [], "127.0.0.1").items() >= own.items()
 
 
 def test_command_that_cannot_be_run_has_a_shells_code(tmp_path):

@@ -27,7 +27,7 @@ from pytest_ultrapar.records import ASKED_FOR, Case, EpisodeEnded, Grade, Scalar
 from pytest_ultrapar.store.journal import without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.answers import Handed
@@ -71,6 +71,7 @@ class Everyone:
         self._lanes = by_key((lane.model, lane) for lane in self.endpoints)
         self.models = tuple(self._lanes)
         self._numbers = itertools.count()
+        self._coming: dict[str, asyncio.Future[Handed]] = {}
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
         """A request of the model that it names.
@@ -79,10 +80,9 @@ class Everyone:
             BadRequestError: It names none of the pool's, or may not be sent.
         """
         path = urlsplit(url).path
-        lanes = [lane for of_model in self._lanes.values() for lane in of_model]
-        if method != "POST" or not any(resource_asked(lane, path) for lane in lanes):
+        if method != "POST" or not any(resource_asked(lane, path) for lane in self.endpoints):
             # Before anything is said of a body, which belongs to another resource or is none.
-            raise not_served(method, path, {one for lane in lanes for one in lane.api.serves})
+            raise not_served(method, path, {a for one in self.endpoints for a in one.api.serves})
         model = self._model(path, body)
         request = read_request(
             method,
@@ -126,18 +126,23 @@ class Everyone:
         """
         case = self._case(asked)
         came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
+        self._coming[case.case_id] = came
         start = partial(_run, asked, came)
         self.submit([Work(case.index, case.case_id, case.model, "", case.seed, start)])
         return await came
 
+    def end(self, told: Iterable[tuple[Work, EpisodeEnded]]) -> None:
+        """Tell who still waits for a case that has ended: it was never begun, as without a lane."""
+        for work, ended in told:
+            _fail(self._coming.pop(work.case_id), InfraError(ended.kind or "", ended.detail or ""))
+
     def _case(self, asked: NativeRequest) -> Case:
         n = next(self._numbers)
-        model = asked.model
         digest = hashlib.sha256(f"{self.run_id} {n}".encode()).hexdigest()
-        names = filter(None, (model, asked.asker.get(ASKED_FOR), str(n)))
+        names = filter(None, (asked.model, asked.asker.get(ASKED_FOR), str(n)))
         nodeid = f"{SUITE}::request[{'-'.join(names)}]"
         params: dict[str, Scalar] = {"request": n, **asked.asker}
-        case = Case(n, digest[:16], nodeid, SUITE, model, 0, params, int(digest[16:31], 16))
+        case = Case(n, digest[:16], nodeid, SUITE, asked.model, 0, params, int(digest[16:31], 16))
         self.plan(case)
         return case
 

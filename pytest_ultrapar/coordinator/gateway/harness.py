@@ -65,7 +65,8 @@ def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -
         told: Of the gateway, as of `variables`.
         host: Of its address, which no proxy knows.
     """
-    found = dict(own)
+    # Of 88 s, which count the line; as other SDKs wait.
+    found = {"DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600", **own}
     # By which promptfoo goes before it looks at an address.
     found.pop("OPENAI_API_HOST", None)
     for name in ("NO_PROXY", "no_proxy"):

@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import threading
+import time
+from concurrent.futures import wait
 from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,12 +24,7 @@ from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
-from pytest_ultrapar.coordinator.gateway.harness import (
-    Harness,
-    environment,
-    look_up,
-    variables,
-)
+from pytest_ultrapar.coordinator.gateway.harness import Harness, environment, look_up, variables
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
@@ -46,6 +43,7 @@ from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.browse.screen import write_line
 from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
 from pytest_ultrapar.session.ctrl_c import CtrlC
@@ -53,13 +51,7 @@ from pytest_ultrapar.session.engine_settings import engine_settings
 from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
-from pytest_ultrapar.store.manifest import (
-    Manifest,
-    describe_machine,
-    describe_python,
-    describe_versions,
-    write_manifest,
-)
+from pytest_ultrapar.store.manifest import Manifest, conditions, write_manifest
 from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -86,6 +78,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_PORT = 65_535
 _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
+_SOON_S = 0.5
 _SAID_S = 3
 """Trouble that is over sooner is not worth a line."""
 
@@ -135,15 +128,14 @@ def _serve(arguments: argparse.Namespace) -> int:
         for one in before:
             signal.signal(one, serving.interrupted)
         ctrl_c.install()
-        code = 0
         try:
             serving.begin(token)
             try:
-                code = serving.run()
+                serving.run()
             except KeyboardInterrupt:
                 write_line("\nultrapar gateway: ending")
-                with suppress(KeyboardInterrupt):
-                    serving.drain()
+            with suppress(KeyboardInterrupt):
+                serving.drain()
             ctrl_c.note_ending()
             serving.end()
         except KeyboardInterrupt:
@@ -156,14 +148,12 @@ def _serve(arguments: argparse.Namespace) -> int:
                 # Right after a Ctrl-C, that one is left to `CtrlC`.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
-    return code
+    return serving.code
 
 
 def _token(name: str | None) -> str:
-    if name is None:
-        return ""
-    token = os.environ.get(name, "").strip()
-    if not token:
+    token = os.environ.get(name or "", "").strip()
+    if name is not None and not token:
         refuse(f"--token-env {name}: that environment variable is not set")
     return token
 
@@ -204,7 +194,11 @@ def _port(text: str) -> int:
 
 
 class Serving:
-    """One gateway and its run."""
+    """One gateway and its run.
+
+    Attributes:
+        code: Exit code of the command, once it has ended.
+    """
 
     def __init__(
         self,
@@ -240,9 +234,9 @@ class Serving:
         self._port: LocalBroker | None = None
         self._lost: BaseException | None = None
         self._over = threading.Event()
+        self.code = self._n_refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._token = self._address = ""
-        self._is_token_new = False
+        self._address = ""
         self._harness: Harness | None = None
         # Signals that come while the command is being started.
         self._early: list[int] | None = None
@@ -294,7 +288,7 @@ class Serving:
         engine = Engine(
             settings,
             record=self._record,
-            ended=lambda _: None,
+            ended=lambda told: everyone.end(told),  # noqa: PLW0108 - it is made with the engine
             sync=self._sync,
             lost=self._note_lost,
         )
@@ -306,16 +300,15 @@ class Serving:
             engine.submit,
             settings.shown,
         )
-        self._token = self._gateway.admit(everyone, "the gateway", token).token
+        token = self._gateway.admit(everyone, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
         engine.start()
         # Requests of clients wait in the socket until the broker is there.
         engine.submit([])
-        self._is_token_new = not token
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
-        self._variables = variables(paths, self._address, self._token)
+        self._variables = variables(paths, self._address, token)
 
     async def _connect(self) -> BrokerPort:
         settings = self._services.broker_settings(
@@ -340,59 +333,65 @@ class Serving:
         for own in self._variables:
             (name, address), *_, (key, token) = own.items()
             write_line(f"{name}={address}")
-            if self._is_token_new:
+            if self._arguments.token_env is None:
                 write_line(f"{key}={token}")
         write_line("Ctrl-C ends it and writes the tables")
 
-    def run(self) -> int:
+    def run(self) -> None:
         """Say where, and serve until the command ends; without one, until the engine does.
 
-        Which it does only if something is wrong. Returns the exit code of the command.
+        Which it does only if something is wrong.
         """
         if self._lost is None:
             self._announce()
         command = self._arguments.command
         if not command:
             self._wait()
-            return 0
+            return
         everything = environment(os.environ, self._variables, self._arguments.host)
         self._early = []
         try:
             self._harness = Harness(command, everything, self._over.set)
         except OSError as error:
-            return _not_run(command, error)
-        for number in self._early:
+            self.code = _not_run(command, error)
+            return
+        early, self._early = self._early, None
+        for number in early:
             self.interrupted(number, None)
         self._wait()
-        code = self._harness.end()
+        self.code = self._harness.end()
+        if self._gateway.n_served:
+            # What dies with it has left by then.
+            time.sleep(_SOON_S)
+        self._n_refused = self._gateway.n_refused
+        self._harness = None
         if not self._gateway.n_heard:
-            names = " and ".join(next(iter(own)) for own in self._variables)
+            names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
                 f"no request came to the gateway: {command[0]} and what it started do not read "
                 f"{names}; tell its clients the address and the key in their own way"
             )
-        return code
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal that ends it: the command's business while there is one."""
-        if self._harness is None and self._early is not None:
+        if self._early is not None:
             self._early.append(number)
-            return
-        if self._harness is None:
+        elif self._harness is None:
             signal.default_int_handler(number, frame)
-        self._harness.pass_on(number)
-        self._begin_to_drain()
+        else:
+            self._harness.pass_on(number)
+            self._begin_to_drain()
 
     def drain(self) -> None:
         """Send nothing more, and wait until what was sent is answered."""
-        if self._gateway.n_served:
-            write_line("what was sent is answered first; Ctrl-C again ends it")
         drained = self._begin_to_drain()
-        while drained is not None and not drained.done() and not self._over.wait(0.05):
-            pass
+        if drained is not None and not wait([drained], _SOON_S).done:
+            write_line("what was sent is answered first; Ctrl-C again ends it")
+            while self._lost is None and not wait([drained], _SOON_S).done:
+                pass
 
     def _begin_to_drain(self) -> Future[None] | None:
-        if self._loop is None or self._loop.is_closed():
+        if self._loop is None or self._lost is not None:
             return None
         drain = self._gateway.drain()
         return engine_context().run(asyncio.run_coroutine_threadsafe, drain, self._loop)
@@ -403,10 +402,9 @@ class Serving:
         while not self._over.wait(1.0):
             status = self._status() if self._sharing is not None else None
             trouble, notes = (status.trouble, status.notes) if status is not None else ("", [])
-            for sentence in notes:
-                if sentence not in noted:
-                    noted.add(sentence)
-                    write_line(self._redactor.text(sentence))
+            for sentence in [one for one in notes if one not in noted]:
+                write_line(self._redactor.text(sentence))
+            noted.update(notes)
             troubled_s = troubled_s + 1 if trouble else 0
             if troubled_s == _SAID_S:
                 write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
@@ -421,6 +419,12 @@ class Serving:
         status = self._status()
         self._engine.stop()
         self._journal.sync()
+        command = self._arguments.command
+        if command and (n := self._gateway.n_refused - self._n_refused):
+            write_line(
+                f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
+                "503: have it wait for what it starts in the background (in a shell: wait)"
+            )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
             raise ResultsError(self._redactor.text(msg))
@@ -428,9 +432,8 @@ class Serving:
             self._write_plan(self._cases.finish()),
             lanes=status.lanes if status is not None else [],
             ended_at=datetime.now(UTC),
+            segments=largest_sizes(self._directory.journal, {}),
         )
-        segments = largest_sizes(self._directory.journal, manifest.segments)
-        manifest = msgspec.structs.replace(manifest, segments=segments)
         write_manifest(self._directory.path, manifest)
         summary = self._services.compact(lambda _done, _total: None, lambda: None, write_line)
         width = shutil.get_terminal_size().columns
@@ -465,7 +468,8 @@ class Serving:
         self._cases.write()
         ended = [one for one in records if isinstance(one, EpisodeEnded)]
         grades = [grade for one in ended if (grade := grade_of(one)) is not None]
-        return self._journal.append_all([*records, *grades])[: len(records)]
+        self._journal.append_all([*records, *grades])
+        return records
 
     def _sync(self) -> None:
         self._parts.sync()
@@ -478,12 +482,9 @@ class Serving:
         manifest = Manifest(
             run_id=self._directory.run_id,
             started_at=self._started_at,
-            pool_path=pool.path,
-            pool_digest=pool.digest,
-            models=pool.models,
+            **conditions(pool),
             answered_by=answered_by(pool),
             simulated=pool.is_simulated,
-            rate_mode=pool.rate_mode,
             mode="ultra",
             asked_by_others=True,
             policy=Options.policy.default or "balanced",
@@ -494,12 +495,7 @@ class Serving:
             cases_digest=cases_digest(self._directory.path),
             arguments=tuple(map(self._redactor.text, sys.argv[1:])),
             effective=pool.effective,
-            versions=describe_versions(),
-            python=describe_python(),
-            machine=describe_machine(),
             record=self._kept,
-            currency=pool.currency,
-            prices=pool.prices,
             pool_lanes=pool.lanes,
             pool_limits=tuple(pool.limits.values()),
         )
