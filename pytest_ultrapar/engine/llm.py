@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -237,8 +237,7 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: openai.AsyncOpenAI = openai_client(self.native())
-        return client
+        return cast("openai.AsyncOpenAI", openai_client(self.native()))
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
         """Anthropic's client, as `httpx_client` says.
@@ -248,8 +247,7 @@ class Llm:
             BadRequestError: A lane of the model has an API that this client does not speak; the
                 case becomes an `error`.
         """
-        client: anthropic.AsyncAnthropic = anthropic_client(self.native())
-        return client
+        return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
     def native(self) -> NativeClient:
         """What answers requests that are written already; for clients, not for suites."""
@@ -295,8 +293,7 @@ class SyncLlm:
             asyncio.CancelledError: The case no longer waits for this function.
             RuntimeError: It was called on the loop of all episodes, which it would block.
         """
-        reply: Reply = self._wait(self._llm.chat(messages, system=system, **parameters))
-        return reply
+        return cast("Reply", self._wait(self._llm.chat(messages, system=system, **parameters)))
 
     def role(self, name: str) -> SyncLlm:
         """As `Llm.role`."""
@@ -308,10 +305,8 @@ class SyncLlm:
 
     def openai(self) -> openai.OpenAI:
         """OpenAI's client `OpenAI`, as `Llm.openai` says."""
-        client: openai.OpenAI = openai_client(self._llm.native(), self._wait)
-        return client
+        return cast("openai.OpenAI", openai_client(self._llm.native(), self._wait))
 
     def anthropic(self) -> anthropic.Anthropic:
         """Anthropic's client `Anthropic`, as `Llm.anthropic` says."""
-        client: anthropic.Anthropic = anthropic_client(self._llm.native(), self._wait)
-        return client
+        return cast("anthropic.Anthropic", anthropic_client(self._llm.native(), self._wait))
