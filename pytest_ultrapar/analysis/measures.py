@@ -6,7 +6,7 @@ import math
 from array import array
 from collections import Counter
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -134,8 +134,7 @@ class Measures:
             columns[own] = np.where(sampled, columns[name], math.nan)
             columns[name] = np.where(counts, columns[name], math.nan)
         self.extend(kinds, columns, [value for one in scores for value in one.values()])
-        ran: Mask = ~np.isnan(columns["end_s"])
-        return ran
+        return cast("Mask", ~np.isnan(columns["end_s"]))
 
     def extend(
         self,
@@ -181,8 +180,7 @@ class Measures:
 
     def told(self, says: Callable[[Kind], bool]) -> Mask:
         """By row, what a function says of its kind."""
-        found: Mask = np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]]
-        return found
+        return cast("Mask", np.array([says(kind) for kind in self.kinds], bool)[self.rows["kind"]])
 
     @property
     def completed(self) -> Mask:
@@ -192,8 +190,7 @@ class Measures:
     @property
     def ran(self) -> Mask:
         """By row, whether it has a span."""
-        found: Mask = ~np.isnan(self.rows["end_s"])
-        return found
+        return cast("Mask", ~np.isnan(self.rows["end_s"]))
 
     @property
     def timed(self) -> Mask:

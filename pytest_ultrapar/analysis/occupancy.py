@@ -6,7 +6,7 @@ Only a compaction needs it, which has numpy; who prints a run's summary has not.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -313,5 +313,4 @@ def seconds_by_slice(
     # What begins in a slice counts there in part, and in whole in all that follow.
     here = np.bincount(at, steps * (at + 1 - place), n + 1)
     later = np.bincount(at + 1, steps, n + 2).cumsum()
-    seconds: Floats = (here[:n] + later[:n]) * width_s
-    return seconds
+    return cast("Floats", (here[:n] + later[:n]) * width_s)

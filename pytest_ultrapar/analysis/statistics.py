@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -181,8 +181,7 @@ def makespan_shares(
     shares = np.zeros(n)
     shares[at[begins]] = idle_s[begins] - paid_s[begins]
     shares[at[ends]] += paid_s[ends]
-    found: list[float] = shares.tolist()
-    return found
+    return shares.tolist()
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -265,8 +264,7 @@ def serial_times(measures: Measures) -> list[float]:
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
-    found: list[float] = times_s[~np.isnan(times_s)].tolist()
-    return found
+    return cast("list[float]", times_s[~np.isnan(times_s)].tolist())
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:

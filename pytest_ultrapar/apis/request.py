@@ -64,8 +64,10 @@ def asked_of(fields: Mapping[str, Any]) -> Asked:
         for name in _ALL_BOUNDS
         if _is_count(bound := of.get(name)) and bound > 0
     ]
-    prompts = fields.get("prompt")
-    n_prompts = len(prompts) if _are_prompts(prompts) else 1
+    prompts: Any = fields.get("prompt")
+    # Of a completion: several are texts, or lists of tokens.
+    is_several = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
+    n_prompts = len(prompts) if is_several else 1
     wanted = [fields.get("n"), fields.get("best_of")]
     wanted += [of.get(name) for of in configs for name in ("candidateCount", "candidate_count")]
     return Asked(
@@ -83,11 +85,6 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _are_prompts(value: object) -> TypeGuard[list[Any]]:
-    """Whether a completion's prompt is several: texts, or lists of tokens."""
-    return isinstance(value, list) and bool(value) and not isinstance(value[0], int)
-
-
 def _name_of(value: object) -> str | None:
     name = value.get("id") if isinstance(value, dict) else value
     return name if isinstance(name, str) and name else None
@@ -99,17 +96,13 @@ def _messages(fields: Mapping[str, Any]) -> Iterator[Message]:
             yield {"role": "system", "content": _parts_of(said)}
     for name in _SAID:
         said = fields.get(name)
-        if _is_items(said):
+        if isinstance(said, list | tuple) and all(isinstance(one, Mapping) for one in said):
             for one in said:
                 yield {**one, "content": one["parts"]} if "parts" in one else one
         elif isinstance(said, list) and all(isinstance(one, str) for one in said):
             yield {"role": "user", "content": "\n".join(said)}
         elif said is not None:
             yield {"role": "user", "content": said}
-
-
-def _is_items(value: object) -> TypeGuard[Sequence[Message]]:
-    return isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
 
 
 def _parts_of(said: object) -> object:

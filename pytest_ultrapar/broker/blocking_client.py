@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 READ_BYTES = 1 << 16
+_ANSWER_S = 30.0
+"""Longest wait for one answer."""
 
 
 class BlockingBrokerClient:
     """Asks the broker's process and waits for the answer; threads that share it take turns."""
 
-    def __init__(
-        self, path: str | Path, token: str, *, name: str = "controller", timeout_s: float = 30.0
-    ) -> None:
+    def __init__(self, path: str | Path, token: str, *, name: str = "controller") -> None:
         """Connect as a controller.
 
         Args:
             path: The broker's socket.
             token: The broker's token.
             name: Shown in nothing but messages.
-            timeout_s: Longest wait for one answer, > 0 seconds.
 
         Raises:
             BrokerGoneError: When nothing listens there or the token is wrong.
@@ -44,7 +43,7 @@ class BlockingBrokerClient:
         self._reader = wire.FrameReader()
         self._decoder = msgspec.msgpack.Decoder(wire.ServerMessage)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
+        self._socket.settimeout(_ANSWER_S)
         try:
             self._socket.connect(str(path))
         except OSError as error:

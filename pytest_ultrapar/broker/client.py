@@ -13,7 +13,6 @@ from pytest_ultrapar.broker.port import BrokerPort
 from pytest_ultrapar.broker.protocol import Grant, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseRequest
@@ -22,22 +21,13 @@ if TYPE_CHECKING:
 HANDSHAKE_S = 10.0
 
 
-async def connect_broker(
-    path: str | Path,
-    token: str,
-    worker: str,
-    role: wire.Role = "worker",
-    *,
-    on_lost: Callable[[], None] | None = None,
-) -> BrokerClient:
-    """Connect to the broker's process.
+async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerClient:
+    """Connect to the broker's process as a worker.
 
     Args:
         path: Its socket.
         token: Its token.
         worker: This process's name in assignments; one connection per name.
-        role: `controller` may assign and has no leases.
-        on_lost: Called once, on the loop, when the connection ends other than by `close`.
 
     Raises:
         ConnectionError: When nothing listens there, or the broker refuses the token or the name.
@@ -49,15 +39,13 @@ async def connect_broker(
         raise ConnectionError(f"no broker listens at {path}: {error.strerror or error}") from error
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            await client.ask(wire.Hello(token, worker, role))
+            await client.ask(wire.Hello(token, worker, "worker"))
     except (TimeoutError, ConnectionError) as error:
         await client.close()
         raise ConnectionError(
             f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
         ) from error
-    client.call_when_lost(on_lost)
-    if role == "worker":
-        client.give_signs()
+    client.give_signs()
     return client
 
 
@@ -76,13 +64,6 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         self._outgoing = bytearray()
         self._asked: deque[asyncio.Future[Any]] = deque()
         self._lost: str | None = None
-        self._on_lost: Callable[[], None] | None = None
-
-    def call_when_lost(self, on_lost: Callable[[], None] | None) -> None:
-        """Have `on_lost` called when the connection ends other than by `close`; now, if it has."""
-        self._on_lost = on_lost
-        if self._lost is not None and on_lost is not None:
-            on_lost()
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """A future of the lease; cancelling it withdraws the request."""
@@ -122,7 +103,6 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
 
     async def close(self) -> None:
         """End the connection; all leases still held come back and all waiting futures fail."""
-        self._on_lost = None
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -177,5 +157,3 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
             asked = self._asked.popleft()
             if not asked.done():
                 asked.set_exception(ConnectionError(reason))
-        if self._on_lost is not None:
-            self._on_lost()

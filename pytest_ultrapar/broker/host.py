@@ -12,7 +12,7 @@ import math
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.adaptive.server_load import LoadWatch, Place, watched
@@ -200,5 +200,4 @@ class BrokerHost:
 
     def _load(self, settings: SharesSettings) -> Shares:
         module, _, name = settings.factory.partition(":")
-        shares: Shares = getattr(import_module(module), name)(self, settings.config)
-        return shares
+        return cast("Shares", getattr(import_module(module), name)(self, settings.config))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_ultrapar.broker import debug_log, wire
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, Refusal
@@ -95,8 +95,7 @@ class BrokerPort(ABC):
         Raises:
             ConnectionError: The broker is gone.
         """
-        status: BrokerStatus = (await self.ask(wire.AskStatus())).status
-        return status
+        return cast("BrokerStatus", (await self.ask(wire.AskStatus())).status)
 
     # -- for those who bring the messages ----------------------------------------------------------
 

@@ -13,7 +13,7 @@ which is why `Options` is no dataclass (1.4 ms for this many fields, half of wha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
@@ -236,8 +236,7 @@ class Setting(Generic[T]):
     def __get__(self, options: Options | None, owner: type) -> Setting[T] | T:
         if options is None:
             return self
-        value: T = vars(options)[self.name]
-        return value
+        return cast("T", vars(options)[self.name])
 
     def __set__(self, options: Options, value: T) -> None:
         vars(options)[self.name] = value

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from traceback import walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
@@ -135,8 +135,7 @@ def _at(frame: Frame) -> FrameType:
         co_qualname=frame.function,
         co_firstlineno=frame.begins,
     )
-    made: FrameType = FunctionType(code, {"sys": sys})()
-    return made
+    return cast("FrameType", FunctionType(code, {"sys": sys})())
 
 
 class BodyResult(msgspec.Struct, omit_defaults=True, tag=ASYNC_TEST):

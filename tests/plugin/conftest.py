@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +17,7 @@ from tests.light import LIGHT
 from tests.plugin.cluster_stage import hosts, lab  # noqa: F401 - fixtures
 from tests.running import OPTIONS
 from tests.scripted_server import ScriptedServer
-from tests.warm import installed, warm_children
+from tests.warm import warm_run
 
 CANARY = "sk-canary-4f9a1c77e2b05d"
 SUITE = """
@@ -118,7 +117,7 @@ class Project:
         """Run pytest in this process: ten times as fast where the run ends before any request."""
         options = OPTIONS if pool else ()
         machine_info()  # kept, for children too
-        with warm_children(), patch("importlib.metadata.distributions", installed):
+        with warm_run():
             return self.pytester.runpytest_inprocess(*LIGHT, *options, *args)
 
     def refusal(self, result: pytest.RunResult) -> str:

@@ -158,17 +158,17 @@ def test_details_that_are_none_leave_the_error(details):
 @pytest.mark.parametrize(
     "details",
     [
-        [{"reason": f"r{number}"} for number in range(100_000)],
-        [{"reason": "r" * 1_000 + str(number)} for number in range(5_000)],
-        [{"violations": [{"quotaId": "q" * 1_000 + str(number)} for number in range(5_000)]}],
-        {"reason": "r" * 5_000_000},
-        [{"retryDelay": "1s" * 500} for _ in range(5_000)],
+        lambda: [{"reason": f"r{number}"} for number in range(100_000)],
+        lambda: [{"reason": "r" * 1_000 + str(number)} for number in range(5_000)],
+        lambda: [{"violations": [{"quotaId": "q" * 1_000 + str(n)} for n in range(5_000)]}],
+        lambda: {"reason": "r" * 5_000_000},
+        lambda: [{"retryDelay": "1s" * 500} for _ in range(5_000)],
     ],
     ids=["many", "long", "violations", "one", "delays"],
 )
 def test_error_of_any_size_is_looked_at_in_part(details):
     for place in (lambda one: {"error": one}, lambda one: [{"error": one}] * 2):
-        body = place({"message": "Rate limit of tokens", "details": details})
+        body = place({"message": "Rate limit of tokens", "details": details()})
         found = classify_status(429, json.dumps(body).encode(), None)
         assert found.outcome == "rate"
         assert "rate limit of tokens" in found.said

@@ -44,7 +44,12 @@ FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 def imports(path: Path) -> set[str]:
     """Dotted names of all that a file imports anywhere, `from a import b` as both `a` and `a.b`."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    # Statements alone: what they compute has no import in it, and is most of the tree.
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    for node in nodes:
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, block, ())
+            nodes += inner if isinstance(inner, list) else ()
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -19,7 +19,10 @@ from tests.unit.case_measures import measure_case, measures_of
 from tests.unit.request_logs import episode, log_of, request
 from tests.unit.slow_servers import batches, knee, play
 
-KNEES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 56, 60, 64)
+KNEES = [
+    pytest.param(most, marks=() if most in {1, 4, 16, 56} else pytest.mark.slow)
+    for most in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 56, 60, 64)
+]
 FIXED = knee(1e9)
 PLAYS = [
     (seats, n, turns, spread, gap_s)

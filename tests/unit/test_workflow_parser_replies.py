@@ -76,19 +76,18 @@ def test_parser_reads_in_a_reply_what_is_meant(reply):
 def test_parser_takes_time_in_proportion_to_the_reply(unit):
     """16 times the text in less than 64 times the CPU time; quadratic would be 256.
 
+    One look at the long text that is fast enough will do: what is in its way only makes it slower.
+
     CPU time is not the same on every machine either, but far from off by a factor of four.
     """
 
-    def best_s(n_bytes: int) -> float:
+    def took_s(n_bytes: int) -> float:
         text = unit * (n_bytes // len(unit))
-        times_s = []
-        for _ in range(3):
-            start_s = time.process_time()
-            says_it_is_done(parse_reply(text).text)
-            parse_reply(text, is_cut=True)
-            times_s.append(time.process_time() - start_s)
-        return min(times_s)
+        start_s = time.process_time()
+        says_it_is_done(parse_reply(text).text)
+        parse_reply(text, is_cut=True)
+        return time.process_time() - start_s
 
-    best_s(25_000)
     # A floor below which the clock's own grain would decide.
-    assert best_s(400_000) < 64 * max(best_s(25_000), 0.0005)
+    most_s = 64 * max(min(took_s(25_000) for _ in range(3)), 0.0005)
+    assert any(took_s(400_000) < most_s for _ in range(3))

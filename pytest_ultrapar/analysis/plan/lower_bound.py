@@ -8,7 +8,7 @@ first pool that needs one.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import numpy as np
@@ -168,8 +168,7 @@ def _refined(own: Numbers, at: Numbers, meets: Numbers) -> Numbers:
 
 def _numbered(rows: NDArray[np.generic]) -> Numbers:
     """A number for each row, the same for equal ones."""
-    found: Numbers = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-    return found
+    return cast("Numbers", np.unique(rows, axis=0, return_inverse=True)[1].ravel())
 
 
 _ENOUGH = 1e-8

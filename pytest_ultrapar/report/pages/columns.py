@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
@@ -44,8 +44,7 @@ def floats(column: Column) -> Floats:
 
 def rounded(numbers: Floats, digits: int) -> list[float]:
     """Numbers with so many digits after the point."""
-    found: list[float] = np.round(numbers, digits).tolist()
-    return found
+    return cast("list[float]", np.round(numbers, digits).tolist())
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
