@@ -1,4 +1,4 @@
-"""Functions that play models, behind an address that speaks OpenAI's API: examples need no key."""
+"""A local server for OpenAI's API whose models are functions, so that examples need no key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def serve(port: int, players: dict[str, Player]) -> None:
-    """Answer for these models until the process ends.
+    """Serve these models until the process ends.
 
     Args:
         port: On the loopback.
-        players: What makes the next message of a conversation, by the model's name.
+        players: By the model's name, a function that returns the next message of a conversation.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -2,10 +2,10 @@
 
     python ray_tasks.py nightly-17 SUITE --ultrapar-pool pool.toml -n 4
 
-All nodes need pytest-ultrapar[cluster], the suite and the pool at the same path (a shared file
-system, or a working directory of the job), and the variables of the pool's keys. The server's URL
-is taken from ULTRAPAR_CLUSTER where this script runs. Run directories are in OUT, `runs/` by
-default; where that is on no shared file system, collect them before the merge.
+All nodes need pytest-ultrapar[cluster] and the variables of the pool's keys. The suite and the pool
+must have the same path on all nodes: use a shared file system, or a working directory of the job.
+The script reads the server's URL from ULTRAPAR_CLUSTER. Run directories are in OUT, by default
+`runs/`. If OUT is not on a shared file system, collect them before the merge.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ def command(run: str, host: str, arguments: list[str], out: Path) -> list[str]:
 
 
 def run_host(run: str, host: str, arguments: list[str], out: Path, server: str) -> int:
-    """Run one host here; its exit code."""
+    """Run one host on this node, and return its exit code."""
     environ = os.environ | {"ULTRAPAR_CLUSTER": server}
     return subprocess.run(command(run, host, arguments, out), env=environ, check=False).returncode
 
 
 def main(run: str, arguments: list[str]) -> int:
-    """Run a host on every node; the highest exit code."""
+    """Run a host on every node, and return the highest exit code."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     out = Path(os.environ.get("OUT", "runs")).absolute()
     server = os.environ["ULTRAPAR_CLUSTER"]
     ray.init()
-    # A host that dies is not started again: the others run its cases.
+    # No retries: if a host dies, the other hosts run its cases.
     host = ray.remote(num_cpus=1, max_retries=0)(run_host)
     tasks = []
     for node in ray.nodes():

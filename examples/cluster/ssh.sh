@@ -1,9 +1,9 @@
 #!/bin/sh
-# One host of a run on each machine that is named, by ssh; merges what they bring.
+# Starts one host of a run on each given machine by ssh, and merges their results.
 #
 #   ULTRAPAR_CLUSTER=rediss://... sh ssh.sh nightly-17 m1 m2 m3
 #
-# Each machine has the suite, the pool, an environment with pytest-ultrapar[cluster] in .venv and the pool's keys in
+# Each machine needs the suite, the pool, an environment with pytest-ultrapar[cluster] in .venv and the pool's keys in
 # keys.env, all below DIR (a path from the home directory).
 set -eu
 
@@ -13,9 +13,9 @@ dir=${DIR:-evals}
 mkdir -p "runs/$run"
 
 for machine in "$@"; do
-  host=$(printf %s "$machine" | tr -c 'A-Za-z0-9._-' -) # of user@m1, which is no name of a host
+  host=$(printf %s "$machine" | tr -c 'A-Za-z0-9._-' -) # user@m1 is not a valid host name
   {
-    # The URL goes by standard input: it has a password, and everybody can read command lines.
+    # The URL contains a password, and other users can read command lines, so it goes to standard input.
     printf '%s\n' "$ULTRAPAR_CLUSTER" | ssh "$machine" "
       cd '$dir' && read -r ULTRAPAR_CLUSTER && export ULTRAPAR_CLUSTER && set -a && . ./keys.env && set +a &&
       .venv/bin/pytest suite -n ${WORKERS:-4} --ultrapar-pool pool.toml --ultrapar-cluster-run '$run' \

@@ -1,4 +1,4 @@
-"""Plays clerk and customer. The clerk is helpful, and forgets to ask whose booking it is."""
+"""Simulated clerk and customer. The clerk is helpful, but does not check whose booking it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def customer(messages: list[Message]) -> Message:
-    """The next wish after a `Sorry`; else that is all."""
+    """The next wish if the clerk said `Sorry`, otherwise `DONE`."""
     wishes = re.findall(r"(?:Then p|P)lease[^.]*\.", messages[0]["content"])
     n_said = sum(one["role"] == "assistant" for one in messages)
     goes_on = n_said < len(wishes) and (not n_said or "Sorry" in messages[-1]["content"])
@@ -23,7 +23,7 @@ def customer(messages: list[Message]) -> Message:
 
 
 def clerk(messages: list[Message]) -> Message:
-    """Look for the booking, change it, say so."""
+    """Find the booking, change it, and confirm the change."""
     at = max(n for n, one in enumerate(messages) if one["role"] == "user")
     match = re.search(r"(move|cancel) (\w+)'s booking(?: to (\w+))?", messages[at]["content"])
     results = [json.loads(one["content"]) for one in messages[at:] if one["role"] == "tool"]
@@ -42,12 +42,12 @@ def clerk(messages: list[Message]) -> Message:
 
 
 def called(tool: str, **arguments: str) -> Message:
-    """A call of a tool."""
+    """A message with a tool call."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     return {"content": None, "tool_calls": [{"id": tool, "type": "function", "function": function}]}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Play once, in xdist's controller."""
+    """Start the simulated models once, in xdist's controller."""
     if not hasattr(config, "workerinput"):
         serve(8431, {"clerk": clerk, "customer": customer})

@@ -20,7 +20,7 @@ MOST_TURNS = 5
 
 @dataclass
 class Workshop:
-    """Bookings. Its methods are the agent's tools: what they raise, the model reads."""
+    """Bookings. Its methods are the agent's tools; the model reads their errors."""
 
     days: dict[str, str] = field(
         default_factory=lambda: {"b1": "monday", "b2": "friday", "b3": "monday", "b4": "friday"}
@@ -48,7 +48,7 @@ class Workshop:
 
 
 def offered(tool: Callable[..., object]) -> dict[str, Any]:
-    """A function as the API describes it; all arguments are texts."""
+    """The description of a function for the API. All arguments are strings."""
     names = list(inspect.signature(tool).parameters)
     parameters = {"type": "object", "required": names}
     parameters["properties"] = {name: {"type": "string"} for name in names}
@@ -57,7 +57,7 @@ def offered(tool: Callable[..., object]) -> dict[str, Any]:
 
 
 def result_of(call: ToolCall, tools: dict[str, Callable[..., object]]) -> dict[str, str]:
-    """What a call came to, as the message that follows it."""
+    """The result of a tool call, as a message."""
     try:
         result = tools[call.name](**json.loads(call.arguments))
     except (LookupError, TypeError, ValueError) as error:
@@ -67,7 +67,7 @@ def result_of(call: ToolCall, tools: dict[str, Callable[..., object]]) -> dict[s
 
 @dataclass
 class Visit:
-    """What a visit left."""
+    """The state after a visit."""
 
     days: dict[str, str]
     n_calls: int
@@ -76,7 +76,7 @@ class Visit:
 
 @prefetch
 async def visit(llm: Llm, name: str, wishes: list[str]) -> Visit:
-    """Customer and agent talk until the customer is done."""
+    """Let customer and agent talk until the customer is done."""
     workshop, customer, n_calls = Workshop(), llm.role("customer"), 0
     tools = {one.__name__: one for one in (workshop.bookings_of, workshop.move, workshop.cancel)}
     wanted = CUSTOMER.format(name=name, wishes=" ".join(wishes))
@@ -103,7 +103,7 @@ TASKS = cases("tasks.jsonl", "name", "wishes", "expected", id="id", meta=("kind"
 @pytest.mark.ultrapar(summary=("model", "meta.kind"))
 @pytest.mark.parametrize(("name", "wishes", "expected"), TASKS)
 def test_bookings(visit: Visit, expected: dict[str, str | None], grade: Grader) -> None:
-    """The bookings are as they should be; `expected` has those that change, None is cancelled."""
+    """Compare the bookings with `expected`: changed bookings, None if cancelled."""
     wanted = {key: day for key, day in (Workshop().days | expected).items() if day}
     reason = None if visit.days == wanted else f"bookings are {visit.days}, not {wanted}"
     labels = {"ended": "yes" if visit.ended else "no"}

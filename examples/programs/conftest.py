@@ -1,4 +1,4 @@
-"""Plays two models: the hasty one takes the first program that comes to mind."""
+"""Two simulated models. The hasty one writes programs with mistakes."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ HASTY = CAREFUL | {
 
 
 def writes(programs: dict[str, str], messages: list[Message]) -> Message:
-    """The program whose name the prompt begins with."""
+    """The program that the prompt names."""
     name = messages[-1]["content"].split("\n")[1].split("(")[0]
     return {"content": f"Here it is:\n```python\n{programs[name].strip()}\n```"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Play once, in xdist's controller."""
+    """Start the simulated models once, in xdist's controller."""
     if not hasattr(config, "workerinput"):
         serve(8432, {"careful": partial(writes, CAREFUL), "hasty": partial(writes, HASTY)})

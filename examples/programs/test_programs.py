@@ -1,4 +1,4 @@
-"""Functions that models write, each graded by its tests in a process of its own.
+"""Functions that models write. A separate process grades each function by tests.
 
 pytest examples/programs --ultrapar-pool examples/programs/pool.toml
 """
@@ -22,12 +22,12 @@ async def program(llm: Llm, prompt: str) -> str:
 
 @grader(jobs=2, timeout_s=2, memory_mb=512)
 def n_passed(program: str, tests: str) -> int:
-    """How many tests pass. What does not end, or takes too much memory, is ended and unsolved."""
+    """The number of passed tests. A case that exceeds the time or memory is unsolved."""
     passed = 0
     for test in tests.splitlines():
         try:
             exec(f"{program}\n{test}", {})
-        # Whatever the program raises is the model's fault; raised here, it would be the grader's.
+        # An exception that leaves a grader counts as an error of the grader, not of the model.
         except Exception:
             continue
         passed += 1
@@ -37,7 +37,7 @@ def n_passed(program: str, tests: str) -> int:
 @pytest.mark.ultrapar(summary=("model", "meta.level"))
 @pytest.mark.parametrize(("prompt", "tests"), TASKS)
 def test_program(n_passed: int, program: str, tests: str, grade: Grader) -> None:
-    """Solved where all tests pass."""
+    """A program is solved if all tests pass, and partial if some do."""
     n, lines = len(tests.splitlines()), len(program.splitlines())
     outcome = "solved" if n_passed == n else "partial" if n_passed else "unsolved"
     grade(outcome, f"{n_passed} of {n} tests pass", lines=lines)

@@ -1,4 +1,4 @@
-"""Figures of all comparisons; and it plays three models and a judge, who counts items."""
+"""Strengths of the models, three simulated models, and a simulated judge who counts items."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ROUNDS = 50
 
 
 def strengths(rows: Sequence[Row]) -> dict[str, float]:
-    """Bradley-Terry strengths of the models, of all comparisons, as Elo has them: mean 1000.
+    """Bradley-Terry strengths of the models on the Elo scale, with a mean of 1000.
 
-    Between two models half a win of each is added, so that one that always wins stays finite.
+    Each model of a pair gets half a win more, so that every strength is finite.
     """
     won: dict[tuple[str, str], float] = defaultdict(lambda: 0.5)
     for row in rows:
@@ -48,7 +48,7 @@ def strengths(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def pytest_ultrapar_figures(rows: Sequence[Row]) -> dict[str, Callable[[Sequence[Row]], float]]:
-    """A strength for each model; its interval is found by drawing the cases anew."""
+    """The strength of each model. The run resamples the cases for its interval."""
 
     def strength(model: str, rows: Sequence[Row]) -> float:
         return strengths(compared(rows))[model]
@@ -59,7 +59,7 @@ def pytest_ultrapar_figures(rows: Sequence[Row]) -> dict[str, Callable[[Sequence
     return {f"strength_{name}": partial(strength, name) for name in strengths(compared(rows))}
 
 
-# -- the players -----------------------------------------------------------------------------------
+# -- simulated models ------------------------------------------------------------------------------
 
 KNOWN = {
     "metals": "silver, copper, gold",
@@ -78,7 +78,7 @@ KNOWN = {
 
 
 def lists(most: int, unknown: set[str], messages: list[Message]) -> Message:
-    """Up to so many items of what is known."""
+    """Up to `most` known items about the topic of the question."""
     words = messages[-1]["content"].rstrip("?.").split()
     (topic,) = [word for word in words if word in KNOWN]
     items = KNOWN[topic].split(", ")[:most]
@@ -86,12 +86,12 @@ def lists(most: int, unknown: set[str], messages: list[Message]) -> Message:
 
 
 def n_items(answer: str) -> int:
-    """How much a judge finds in an answer."""
+    """The number of items in an answer."""
     return 0 if "not know" in answer else answer.count(",") + answer.count(".")
 
 
 def judge(messages: list[Message]) -> Message:
-    """Prefer more items; rate by their number."""
+    """Rate an answer by its number of items, and prefer the answer with more items."""
     prompt = messages[-1]["content"]
     if prompt.startswith("Rate"):
         return {"content": str(1 + 3 * n_items(prompt.split("Answer: ")[1]))}
@@ -100,7 +100,7 @@ def judge(messages: list[Message]) -> Message:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Play once, in xdist's controller."""
+    """Start the simulated models once, in xdist's controller."""
     if not hasattr(config, "workerinput"):
         players = {
             "terse": partial(lists, 1, set[str]()),

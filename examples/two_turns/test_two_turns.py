@@ -1,4 +1,4 @@
-"""Two turns, rated by a judge, and compared with those of the other models.
+"""Answers of two turns, rated by a judge and compared with the answers of other models.
 
 pytest examples/two_turns --ultrapar-pool examples/two_turns/pool.toml
 """
@@ -18,7 +18,7 @@ of_each_question = pytest.mark.parametrize(("first", "then"), QUESTIONS)
 
 @dataclass
 class Talk:
-    """What a model says in both turns, and what the judge thinks of each."""
+    """A model's answers in both turns, and the judge's ratings."""
 
     answers: list[str]
     ratings: list[float]
@@ -26,7 +26,7 @@ class Talk:
 
 @prefetch
 async def talk(llm: Llm, first: str, then: str) -> Talk:
-    """Ask both questions, then the judge."""
+    """Send both questions, and let the judge rate each answer."""
     judge, said, talk = llm.role("judge"), [], Talk([], [])
     for question in (first, then):
         said.append({"role": "user", "content": question})
@@ -42,9 +42,9 @@ async def talk(llm: Llm, first: str, then: str) -> Talk:
 async def wins(
     llm: Llm, model: str, first: str, then: str, answers: dict[str, Talk]
 ) -> dict[str, float]:
-    """What a model wins of each comparison: 1, 0.5 for a tie, or 0.
+    """The result against each other model: 1 for a win, 0.5 for a tie, or 0.
 
-    Its own answers come first here, and second where the other model is the case.
+    The model's own answers come first. In the other model's case they come second.
     """
     judge, won = llm.role("judge"), {}
     said_by = {name: "\n".join(talk.answers) for name, talk in answers.items()}
@@ -57,11 +57,11 @@ async def wins(
 
 @of_each_question
 def test_ratings(talk: Talk, grade: Grader) -> None:
-    """Ratings are no solved and unsolved: scores alone."""
+    """Record the ratings as scores, without solved or unsolved."""
     grade(None, turn1=talk.ratings[0], turn2=talk.ratings[1])
 
 
 @of_each_question
 def test_wins(wins: dict[str, float], grade: Grader) -> None:
-    """The share of comparisons that are won; of whom, `conftest.py` reads in `value`."""
+    """Record the share of won comparisons. `conftest.py` reads each result from `value`."""
     grade(None, won=sum(wins.values()) / len(wins))
