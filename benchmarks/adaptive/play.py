@@ -189,9 +189,7 @@ class LimitPlay(BrokerPlay):
         self._next_job()
 
     def _ask(self, job: _Job, after: LaneId | None) -> None:
-        request = LeaseRequest(
-            next(self._ids), _MODEL, opens=False, after=after, is_again=bool(job.tries.failed)
-        )
+        request = LeaseRequest(next(self._ids), _MODEL, opens=False, after=after)
         self._jobs[request.request_id] = job
         self.request("main", request)
 

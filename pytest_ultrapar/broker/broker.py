@@ -768,7 +768,7 @@ class LaneBroker:
             group=group,
             prefers=prefers,
             opens=opens,
-            is_extra=request.is_again or self._table.is_extra(request.case_id),
+            is_extra=self._table.is_extra(request.case_id),
             since_s=since_s,
             full_s=waits_for.full_s(now_s),
             shut_s=group.shut_s(now_s) if group is not None and opens else 0.0,

@@ -112,7 +112,6 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
             (`port.BrokerPort.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
         stays: Whether it goes to no other lane than those, once they are checked.
-        is_again: Whether it was refused as too much before: it stands with cases without a place.
     """
 
     request_id: int
@@ -127,7 +126,6 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     most: Most | None = None
     refused_by: tuple[LaneId, ...] = ()
     stays: bool = False
-    is_again: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

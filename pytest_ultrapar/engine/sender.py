@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.failure_classes import CLASSES, LIMITED, OWN, is_doubted
+from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, is_doubted
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.sanitise import LEFT_OUT
 from pytest_ultrapar.apis.state import state_made, state_named
@@ -514,7 +514,6 @@ class Sender:
             most=most,
             refused_by=tuple(tries.refused_by),
             stays=tries.stays,
-            is_again=not LIMITED.isdisjoint(tries.failed),
         )
         try:
             lease = await self._acquire(wish)

@@ -39,7 +39,7 @@ class Storm(BrokerPlay):
     def ask(self, n, tries=None):
         for _ in range(n):
             of_this = tries or Tries()
-            request = LeaseRequest(next(self._ids), "m", is_again=bool(of_this.failed))
+            request = LeaseRequest(next(self._ids), "m")
             self._tries[request.request_id] = of_this
             self.request("main", request)
 
