@@ -153,7 +153,7 @@ def test_sample_is_compared_on_what_both_have_and_never_held_for_the_whole(proje
     said_by(project.run("-n0", "--ultrapar-out=sample", "--ultrapar-sample=5"), 0)
     capsys.readouterr()
 
-    assert main(["compare", "whole", "sample"]) == 0
+    assert main(["compare", "--full", "whole", "sample"]) == 0
     said = capsys.readouterr().out
     assert "left out: the new run is a sample: 5 of 20 cases" in said
     assert "left out: 15 cases only in the baseline run" in said
