@@ -25,7 +25,7 @@ def refusal(project, *options, in_process=True):
 POOLS = {
     "name = ": "pool.toml: line 5 is not TOML: Invalid value",
     "worker = 3": "provider[0].per_key.worker is not a known field; did you mean workers?",
-    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: a secret never stands in the",
+    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: the pool file must",
 }
 
 
