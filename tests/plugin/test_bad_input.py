@@ -141,7 +141,7 @@ def test_simulator_that_does_not_answer_is_refused(project):
     )
     project.suite(cases(["say a"]))
     said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
-    assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said
+    assert "--ultrapar-simulator: no server answers at http://127.0.0.1:1" in said
 
 
 def test_parameter_that_no_file_can_hold_is_named(project, workers):
