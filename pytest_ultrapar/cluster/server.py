@@ -45,11 +45,9 @@ _FINISHER = b"finisher:"
 """The prefix of a host's name in a run's hash."""
 _AT_ONCE = 200
 """Number of Redis keys that are read in one call."""
-_CODES = (
-    r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)\b"
-)
+_CODES = r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)"
 _TAKES_NO_CALLS = re.compile(
-    rf"{_CODES}|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
+    rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
 """The errors of a server that takes no calls for now, including the commands of scripts.

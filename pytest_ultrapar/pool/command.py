@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 NAME = "init"
 SUMMARY = "write a pool.toml for the models in the environment"
 DESCRIPTION = """\
-Write the pool file that pytest --ultrapar-model WORD stands for. Without a word, the file has a
-model of each vendor whose key is set, and the models of local vLLM and ollama servers at their
-default ports. The file names the variables of keys, not the keys. No request goes to a vendor, and
-an existing file is never overwritten.
+Write the pool file that pytest --ultrapar-model WORD stands for. By default it has a model of each
+vendor whose key is set, and the models of local vLLM and ollama servers. The file names variables
+of keys, not keys. No request goes to a vendor, and an existing file is never overwritten.
 """
 
 

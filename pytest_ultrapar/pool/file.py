@@ -407,11 +407,9 @@ def _refuse_unknown(location: Location, field: str, table: type[FileTable]) -> N
     allowed = sorted(table.__struct_fields__)
     meant = did_you_mean(field, allowed)
     if not meant and table is ModelTable:
-        meant = did_you_mean(
-            field, ProviderTable.__struct_fields__, form="{}, a field of the provider"
-        )
+        meant = did_you_mean(field, ProviderTable.__struct_fields__, form="{} in the provider")
     if not meant and table is ProviderTable:
-        meant = did_you_mean(field, ModelTable.__struct_fields__, form="{}, a field of its models")
+        meant = did_you_mean(field, ModelTable.__struct_fields__, form="{} in its models")
     location.refuse(f"is not a known field{meant} (allowed: {', '.join(allowed)})")
 
 

@@ -198,8 +198,7 @@ def build_instances(
         return (replace(server, name=table.name, api_name=api_name),)
     if table.api_name is not None:
         location.at("api_name").refuse(
-            "cannot be combined with instances: set it in their entries, "
-            "{ name = ..., api_name = ... }"
+            "cannot be combined with instances: set it there, { name = ..., api_name = ... }"
         )
     if not table.instances:
         where.refuse("must name at least one instance (got none)")

@@ -330,9 +330,8 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions. The seed "
-        "draws it evenly from every test and model. To run the other cells later, resume without "
-        "this option",
+        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions, drawn by "
+        "the seed evenly from every test and model. To run the other cells, resume without it",
         between=COUNT,
         is_recorded=True,
     )
@@ -550,9 +549,8 @@ class Options:
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
-        "need. If one fails, 'fail' ends the run with exit code 4 and names the lane, 'warn' "
-        "prints it and continues without the lane. No word means fail. 'ultrapar check' does so "
-        "without a run",
+        "need. If one fails, 'fail' (the default word) ends the run with exit code 4, 'warn' "
+        "prints it and continues without the lane. 'ultrapar check' does so without a run",
         choices=get_args(LaneCheck),
         bare="fail",
         is_recorded=True,

@@ -134,9 +134,7 @@ def _at_server(location: Location, word: str) -> Named:
     provider = place.replace("/", ":")
     if not name:
         if not url.startswith("http:"):
-            location.refuse(
-                "must end with its model, #NAME: only an http:// server is asked for it"
-            )
+            location.refuse("must end with its model, #NAME: only http:// servers list models")
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 
