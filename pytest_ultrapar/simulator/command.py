@@ -150,7 +150,7 @@ def banner(
     pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None, script: FaultScript
 ) -> Iterator[str]:
     """The start message, line by line, without values of variables."""
-    yield f"SIMULATED provider for {pool.path}: no answer comes from a real model"
+    yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
     for provider in pool.providers:
         yield f"  {provider.name}: base_url http://127.0.0.1:{port}{base_path(provider.name)}"
         for model in provider.models:
