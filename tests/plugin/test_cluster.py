@@ -589,7 +589,7 @@ def test_a_gateway_says_that_others_declare_less(project, hosts, kv, monkeypatch
             ask(second.url)
             timer = threading.Timer(30.0, first.process.kill)
             timer.start()
-            said = "qps = 10 in this pool and 4 in that of others"
+            said = "qps = 10 in this pool and 4 on other hosts"
             assert any(said in line for line in first.process.stdout)
             timer.cancel()
 
@@ -673,7 +673,7 @@ def test_hosts_meet_behind_tls_with_a_private_authority(project, hosts, lab, mon
             "?ca_file={folder}/none.pem",
             "names a ca_file that does not exist",
         ),
-        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is no certificate"),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is not a certificate"),
         ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is for another name"),
         ("redis", "127.0.0.1", "", "does not answer"),
     ],
