@@ -1,7 +1,7 @@
-"""Which rows of the ledger a host asks for, and what its broker may use by the answer.
+"""The rows of a host's call to the ledger, and the units that the answer gives to its broker.
 
-Most rows of a pool are one of the ledger. One that counts days of a calendar is two around
-midnight; and once after a day the ledger is told that nothing is held of it any more.
+Most rows of a pool are one row of the ledger. A row of calendar days is two rows around midnight.
+After a day the ledger is told once that the host holds nothing of it any more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class AskedRow(NamedTuple):
-    """A row of the ledger as the next call asks for it.
+    """A row of the ledger in the next call.
 
     Attributes:
         at: Position of the pool's row.
-        day: Of a calendar; empty for all others.
-        is_over: Whether its day is over: nothing is wanted of it.
-        spec: What it is called in the ledger, and what it is.
-        use: What the host holds and wants of it.
+        day: The calendar day; empty for all other rows.
+        is_over: Whether its day is over: the host wants nothing of it.
+        spec: The row for the ledger.
+        use: The units that the host holds and wants.
     """
 
     at: int
@@ -43,18 +43,18 @@ class AskedRow(NamedTuple):
 
 
 class AskedRows:
-    """The rows of the last call, so that its answer can be read.
+    """The rows of the last call, to read its answer.
 
     Attributes:
-        last: Those rows, in the order of the answer's shares.
+        last: The rows in the order of the answer's shares.
     """
 
     def __init__(self, rows: SharedRows, spent_before: Callable[[int, str], int]) -> None:
-        """Ask for none.
+        """Start without rows.
 
         Args:
-            rows: Of the pool, before days are added to their names.
-            spent_before: What a row, by its position, had spent on a day before it joined.
+            rows: The pool's rows, without days in their names.
+            spent_before: Units that the row at a position had spent on a day before it joined.
         """
         self._limits, self._specs = rows.limits, rows.specs
         self._lanes, self._counted = rows.lanes, rows.counted
@@ -70,16 +70,16 @@ class AskedRows:
         *,
         leaving: bool,
     ) -> tuple[tuple[int, ...], ...]:
-        """Begin a call; `last` is what it asks for.
+        """Begin a call and set `last` to its rows.
 
         Args:
-            held: What the broker holds of each row of the pool.
-            wants: What it could use.
-            wall_s: The time by the server's clock, in seconds since 1970.
+            held: The broker's holding of each row of the pool.
+            wants: The units that it could use.
+            wall_s: The time of the server's clock, in seconds since 1970.
             leaving: Whether the host wants nothing more.
 
         Returns:
-            For each way through the limits, the positions of its rows in `last`.
+            For each path of limits, the positions of its rows in `last`.
         """
         before = {(row.at, row.day) for row in self.last}
         rows: list[AskedRow] = []
@@ -108,15 +108,15 @@ class AskedRows:
     def granted(
         self, shares: Iterable[RowShare], held: Mapping[Row, Holding], *, forfeits: bool
     ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
-        """What the broker may use by the answer to the last call.
+        """The units that the broker may use after the answer to the last call.
 
         Args:
-            shares: The answer's.
-            held: What the broker holds now.
-            forfeits: Whether others may have what it was granted before.
+            shares: The shares in the answer.
+            held: The broker's holding now.
+            forfeits: Whether other hosts may have the units that were granted before.
 
         Returns:
-            Units by row; and of counted rows how much is left of them on all hosts.
+            Units by row, and for counted rows the units that are left on all hosts.
         """
         units: dict[tuple[str, str], int] = {}
         left: dict[tuple[str, str], float] = {}
@@ -127,7 +127,7 @@ class AskedRows:
             if self._counted[row.at] is None:
                 units[name] = 0 if forfeits else share.grant
                 continue
-            # Where two days count, both must have room.
+            # If two days count, a request needs room in both.
             of_day = self._days[row.at][row.day]
             n, rest = of_day.answered(share, held[name], forfeits=forfeits)
             units[name] = min(n, units.get(name, n))

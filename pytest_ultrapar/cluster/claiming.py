@@ -1,8 +1,8 @@
 """A host's side of the claims: a thread that claims cases a little before they are needed.
 
-Claims are few: what a host has claimed and not begun when all is claimed, others wait for. So it
-claims about as many as it began in the last moments, and twice as many as in the last one where
-that leaves seats free: 500 are filled in six looks.
+Claims stay few: near the end of a run, other hosts wait for cases that a host has claimed but not
+begun. So a host claims about as many as it began in the last looks. It claims twice as many as in
+the last look while seats are free: this fills 500 seats in six looks.
 """
 
 from __future__ import annotations
@@ -45,46 +45,48 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""Cases that are claimed ahead of lines that are kin: before any began, and at least."""
+"""Cases that are claimed ahead for kin lines: before any case began, and at least."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks while there is something to claim, and while there is not."""
+"""Seconds between two looks, while there are cases to claim and while there are not."""
 RECENT = 5
-"""Looks: so many tell how many cases begin in one. By the last one alone phase 5.3 on three hosts,
-where 2.5 begin in a second, took 1.04 of one host's time: they begin in bursts."""
+"""The number of looks whose average gives the cases that begin in one look. Cases begin in bursts:
+with only the last look, phase 5.3 on three hosts, with 2.5 beginning per second, took 1.04 of one
+host's time."""
 SOON_S = 0.02
-"""While cases wait for others to end, the next look comes so soon after one of ours did."""
+"""The delay of the next look after a case ended here, while cases wait for others to end."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""When nothing has been in flight or waited for so long, all that was claimed has ended; the longer
-time is for what other cases wait for, since a fixture may take a while before the first request."""
+"""If nothing was in flight or waited for this long, all claimed cases have ended. The longer time
+is for cases that others wait for, since a fixture may take a while before the first request."""
 AT_ONCE = 20_000
-"""Cases that one call says are finished: a server that forgot the run hears of all, and 300,000 in
-one call would keep it for a second."""
+"""Finished cases in one call. A server that forgot the run gets all of them; 300,000 in one call
+would block it for a second."""
 MOST_UNGRADED = 2_000
-"""Answered cases that wait for their tests: with more, a host claims none. Answers that come faster
-than tests run would else all be one host's, which others cannot help, and be lost with it."""
+"""Answered cases that wait for their tests. With more, a host claims none. Otherwise, if answers
+are faster than tests, one host would have all of them: others could not help, and all would be lost
+with it."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
 """Characters of the name of a host."""
 HOLD_S = SILENT_MS / 2000
-"""So long after a call was begun the claims of a host hold; then nothing is sent until they are
-renewed. Its clock may run half as fast as the server's, and goes on while the machine sleeps."""
+"""The claims of a host hold this long after the start of its call. Then it sends nothing until they
+are renewed. Its clock may run at half the server's speed, and runs while the machine sleeps."""
 SAID_S = 3.0
-"""Trouble that is over sooner is not worth a line."""
+"""Shorter problems are not reported."""
 
 
 class _TakenError(UltraparError):
-    """The run goes on without this host."""
+    """The run continues without this host."""
 
 
 def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
-    """For each line a number; lines of one number are kin.
+    """A number for each line; lines with the same number are kin.
 
-    Free cases of models with the same limits take each other's seats and turns: a case of any of
-    these models is enough to go on with. Cases of groups wait for others of their own.
+    Free cases of models with the same limits compete for the same seats and turns, so a case of any
+    of these models can use a free seat. Cases of groups wait for others of their group.
 
     Args:
-        lines: Of the run.
-        lanes: Of the pool.
+        lines: The lines of the run.
+        lanes: The lanes of the pool.
     """
     limits = by_key((lane.model, lane.limits) for lane in lanes)
     found: list[int] = []
@@ -97,10 +99,10 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
 
 
 class Appetite:
-    """How many cases of each line to claim: pure; a look is a call of `wants`.
+    """The number of cases of each line to claim: pure; each call of `wants` is a look.
 
-    Five models that share their keys would else have ten cases waiting on each host at the end of
-    a run: of phase 5.3 on three hosts that took 1.05 of one host's time.
+    Without kin lines, five models that share their keys would have ten cases waiting on each host
+    at the end of a run. For phase 5.3 on three hosts that took 1.05 of one host's time.
 
     Args:
         kin: See `kin_of`.
@@ -118,15 +120,15 @@ class Appetite:
         unclaimed: Sequence[int],
         room: Sequence[int],
     ) -> list[tuple[int, int]]:
-        """What to claim now, by line.
+        """The cases to claim now, by line.
 
         Args:
             claimed: Cases of each line that were ever claimed here.
-            begun: Those of them that were begun.
-            unclaimed: Cases of each line that nobody has claimed, those that wait for others
-                included: what has ended here meanwhile may be what they wait for.
-            room: Requests of each line that could be in flight beside those that are. `NO_PART`:
-                this host has no part of its limits, and what it claimed would wait for others.
+            begun: The claimed cases that have begun.
+            unclaimed: Cases of each line that no host has claimed, including cases that wait for
+                others, which may have ended here meanwhile.
+            room: Additional requests of each line that could be in flight. `NO_PART` means that
+                this host has no share of its limits, so its cases would wait for others.
         """
         found: list[tuple[int, int]] = []
         for number, lines in self._kin.items():
@@ -146,7 +148,7 @@ class Appetite:
 
 
 def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
-    """So many cases, of the lines of which most are left."""
+    """Up to `n` cases, from the lines with the most cases left."""
     left = dict(unclaimed)
     taken: Counter[int] = Counter()
     for _ in range(min(n, sum(left.values()))):
@@ -158,22 +160,22 @@ def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
 
 @dataclass(eq=False, repr=False)
 class Claiming:
-    """Keeps a host in cases until the whole run is over.
+    """Supplies a host with cases until the whole run is over.
 
-    `offer`, `over` and `lost` are called on a thread of its own; all else belongs to pytest's main
+    `offer`, `over` and `lost` are called in a separate thread; all else belongs to pytest's main
     thread.
 
     Attributes:
-        server: Where claims are kept.
+        server: The server with the claims.
         run: The run's name, with its shard if it has one.
-        name: This host's.
+        name: This host's name.
         cases: All cases of the run.
-        lanes: Those that the run may use.
+        lanes: The lanes that the run may use.
         directory: The host's run directory.
-        patience_s: How long the server may be silent, or keep closed what the host needs.
-        status: What the broker says now, from any thread.
-        said: What the server said last; None before `join`.
-        n_claimed: Cases that this host claimed, without those that it left to others again.
+        patience_s: The longest time without an answer of the server, or with closed limits.
+        status: Returns the broker's status now, from any thread.
+        said: The server's last answer; None before `join`.
+        n_claimed: Cases that this host claimed, without cases that it gave up again.
     """
 
     server: ClusterServer
@@ -214,7 +216,7 @@ class Claiming:
 
     @property
     def whole(self) -> WholeRun | None:
-        """What this host knows of the whole run, from any thread; None before it has joined."""
+        """The state of the whole run, from any thread; None before this host has joined."""
         said = self.said
         if said is None:
             return None
@@ -235,34 +237,34 @@ class Claiming:
 
     @property
     def n_done(self) -> int:
-        """Cases of the run that are finished, with those of this host that were not told yet."""
+        """Finished cases of the run, including unreported cases of this host."""
         told = 0 if self.said is None else self.said.n_done
         n_new = sum(outcome != TAKEN for _, outcome in self._new)
         return told + len(self._done) + len(self._failed) + n_new
 
     @property
     def n_failed(self) -> int:
-        """Those of them without an answer."""
+        """Finished cases of the run without an answer."""
         told = 0 if self.said is None else self.said.n_failed
         n_new = sum(outcome == "infra" for _, outcome in self._new)
         return told + len(self._failed) + n_new
 
     @property
     def n_lost(self) -> int:
-        """Cases of this host that others have, since it was silent: some were asked twice."""
+        """Cases of this host that other hosts have, since it was silent: some ran twice."""
         return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run; waits while the server does not answer, or a host of that name may live.
+        """Join the run; wait while the server does not answer, or a host of that name may live.
 
         Args:
-            identity: What all hosts must agree on.
-            waiting: Called while it waits: for what, and why.
+            identity: The facts that all hosts must agree on.
+            waiting: Called while it waits, with the awaited thing and the reason.
 
         Raises:
-            ConfigError: Other hosts run something else, one of this name lives, or the server
+            ConfigError: Other hosts run something else, a host of this name lives, or the server
                 cannot be used.
         """
         self._identity = identity.text()
@@ -281,13 +283,13 @@ class Claiming:
             assert isinstance(said, SameName)
             if silent_ms >= 0 and said.silent_ms < silent_ms + IDLE_S * 500:
                 refuse(
-                    f'--ultrapar-cluster-host: a host named "{self.name}" is at work in run '
-                    f'"{self.run}"; give each host a name of its own'
+                    f'--ultrapar-cluster-host: run "{self.run}" already has a living host named '
+                    f'"{self.name}"; give each host a different name'
                 )
             silent_ms = said.silent_ms
             waiting(
-                f'the host "{visible(self.name)}" to be taken for dead',
-                f": a host that was killed keeps its name for {SILENT_MS // 1000} s",
+                f'the host "{visible(self.name)}" to be treated as dead',
+                f": a killed host keeps its name for {SILENT_MS // 1000} s",
             )
             sleep(IDLE_S)
 
@@ -302,13 +304,14 @@ class Claiming:
         """Begin to claim, after `join`.
 
         Args:
-            offer: Called with positions in pytest's collection that this host has to run.
+            offer: Called with positions in pytest's collection that this host must run.
             over: Called once, when nothing is left to run on any host.
-            lost: Called once, when the server could not be used for too long, with why.
-            troubled: Called with a sentence when it cannot be used for now, a limit is lower than
-                the pool says, or the host was drained.
-            hold: Called before cases are offered, and whenever claims were renewed: until when they
-                hold (`boot_s`), and ids of cases that others have by now, or this host again.
+            lost: Called once with the reason, when the server could not be used for too long.
+            troubled: Called with a sentence if the server cannot be used for now, a limit is lower
+                than in the pool, or the host was drained.
+            hold: Called before cases are offered, and whenever claims were renewed, with three
+                values: the time until which they hold (`boot_s`), the ids of cases that other hosts
+                have now, and the ids that this host has again.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._hold = hold
@@ -316,13 +319,13 @@ class Claiming:
         self._thread.start()
 
     def finished(self, case_id: str, outcome: str) -> None:
-        """A case was reported with this outcome."""
+        """Record that a case was reported with this outcome."""
         number = self._numbers.get(case_id)
         if number is not None:
             self._new.append((number, outcome))
 
     def leave(self) -> None:
-        """Stop claiming; give back what was not finished. Idempotent; says nothing of trouble."""
+        """Stop claiming and give unfinished cases back. Idempotent; reports no problems."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -331,8 +334,8 @@ class Claiming:
         if self._host:
             self._collect()
             call = LeaveCall(host=self._host, life=self._life, done=self._done, failed=self._failed)
-            # Where it is not heard, its claims come back when the host is taken for dead, and what
-            # it finished since the last look is run again.
+            # If no call succeeds, the claims expire with the host, and the cases that it finished
+            # since the last look run again.
             for _ in range(LEAVE_TRIES):
                 with suppress(UltraparError):
                     self.server.claim(self.run, call)
@@ -344,20 +347,20 @@ class Claiming:
     def _claim_on(self) -> None:
         try:
             self._claim_until_over()
-        except Exception as error:  # noqa: BLE001 - whatever it was, all would wait for ever
+        except Exception as error:  # noqa: BLE001 - otherwise the run would wait forever
             self._lost(f"cases cannot be claimed any more: {error!r} (please report it)")
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
-        # Not since it last went well: a host that slept since then has waited for nothing.
+        # Since the last failed call, not since the last success: a host may have slept in between.
         troubled_since_s: float | None = None
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
             trouble, begun_s = "", boot_s()
             try:
-                # One that started anew may have forgotten what it was told last: until it has
-                # heard all, nothing else is said to it.
+                # A restarted server may have lost recent calls. It first needs all facts again,
+                # so no other call is made before.
                 is_another = is_another or (may_be_another and self.server.is_another())
                 said = None if is_another else self.server.claim(self.run, call)
                 if isinstance(said, Claimed):
@@ -370,9 +373,9 @@ class Claiming:
                 self._lost(str(error))
                 return
             except UltraparError as error:
-                # What it refuses now, such as writes while its disk is full, it may take soon.
+                # A refused call may work soon, for example writes after the disk was full.
                 trouble, said, may_be_another = str(error), None, True
-            # Whoever renews the limits may be in trouble alone.
+            # The renewal of the limits may fail alone.
             trouble = trouble or self._trouble
             now_s = boot_s()
             troubled_since_s = (troubled_since_s or now_s) if trouble else None
@@ -396,7 +399,7 @@ class Claiming:
                 self._wait_for_next_look()
 
     def _wait_for_next_look(self) -> None:
-        """Wait, but not for long after one of ours ended that others wait for."""
+        """Wait, but not long after a case ended here that other cases wait for."""
         assert self.said is not None
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
@@ -408,7 +411,7 @@ class Claiming:
                 return
 
     def _lasts_too_long(self, troubled_s: float, trouble: str) -> bool:
-        """Whether trouble has lasted for too long; says so once when it begins to last."""
+        """Whether a problem has lasted too long; report it once after a short time."""
         if troubled_s > SAID_S and not self._has_warned:
             self._has_warned = True
             self._troubled(f"{trouble}; nothing is sent meanwhile")
@@ -420,11 +423,11 @@ class Claiming:
         assert self.said is not None
         assert whole is not None
         if status is not None:
-            # A broker that is not there yet, or busy, is asked at the next look.
+            # Without a status, because the broker is starting or busy, the next look reads it.
             self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = boot_s()
-            # Keys of which nothing is shared may be asked all the while.
+            # Keys without shared limits may still send.
             closed = closed_words(whole, status, self.lanes)
             self._trouble = "" if status.in_flight else status.trouble or closed
             words = waits_words(whole, status, self.lanes) or _told(status)
@@ -445,7 +448,7 @@ class Claiming:
             failed=self._failed[:AT_ONCE],
             open=n_open,
             open_of=self._open_of(),
-            # Workers that were told to end would keep what comes now.
+            # Workers that are ending would keep new cases.
             wants=[] if self._is_over or is_behind else wants,
             said=words,
         )
@@ -453,8 +456,8 @@ class Claiming:
     def _n_open(self) -> int:
         """Cases of this host whose episodes have not ended.
 
-        Where an engine ended early nobody is told of theirs; when nothing has been in flight or
-        waited for a while, there are none.
+        An engine that fails reports no ends. So the number is 0 if nothing was in flight or
+        waited for a while.
         """
         if boot_s() - self._busy_s > STILL_S:
             return 0
@@ -498,16 +501,16 @@ class Claiming:
         self._offer([case.index for case in cases])
 
     def _come_back(self) -> Claimed:
-        """Join again: this host was taken for dead, or the server forgot it."""
+        """Join again: this host was treated as dead, or the server forgot it."""
         begun_s = boot_s()
         call = self._join_call(comes_back=True)
         said = self.server.claim(self.run, call)
         if not isinstance(said, Claimed):
             raise _TakenError(
-                f'run "{self.run}" goes on without this host: another one took its name'
+                f'run "{self.run}" continues without this host: another host took its name'
             )
         self._checked(said)
-        # The rest is said while nobody is given a case yet.
+        # The rest is reported before any host gets a case.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
         self._lost_cases.update(said.lost)
@@ -526,17 +529,17 @@ class Claiming:
             groups=self.cases.rules(),
             comes_back=comes_back,
             holding=sorted(self._holding - self._all_done - self._all_failed),
-            # A server that forgot the run hears of all.
+            # A server that forgot the run gets all of them.
             done=sorted(self._all_done)[:AT_ONCE],
             failed=sorted(self._all_failed)[:AT_ONCE],
             open_of=self._open_of(),
         )
 
     def _checked(self, said: Claimed) -> Claimed:
-        """What was said, if it can be of this run.
+        """The answer, if it can be of this run.
 
         Raises:
-            ConfigError: It cannot: somebody else wrote to the run's keys.
+            ConfigError: It cannot: another program wrote to the run's Redis keys.
         """
         n_lines, n_cases = len(self.cases.ranges), len(self.cases)
         by_line = (said.unclaimed, said.claimable)
@@ -566,7 +569,7 @@ class Claiming:
             (self._all_failed if failed else self._all_done).add(number)
 
     def _give_up(self, number: int) -> None:
-        """A case was not asked any further, as another host has it; or had it until just now."""
+        """Give up a case that another host has, or had until just now."""
         case = self.cases.cases[number]
         if number not in self._lost_cases:
             self._counts.claim(number)
@@ -579,7 +582,7 @@ class Claiming:
 
 
 def told_of_dead(name: str, n: int) -> str:
-    """That so many hosts were taken for dead, by the name of one; anybody may have written it."""
+    """A sentence about hosts treated as dead, with the name of one, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:
@@ -589,7 +592,7 @@ def told_of_dead(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """What `ultrapar cluster status` shows of a host beside its counts."""
+    """The text of a host in `ultrapar cluster status`, besides its counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -1,14 +1,14 @@
-"""Who runs which case of a run that several hosts share: late claims, in small numbers.
+"""The distribution of cases over the hosts of a run: late claims, in small numbers.
 
-Nothing is dealt in advance: a host claims cases when it is about to have nothing to send, so all
-hosts end together however fast each is. A host that dies gives its claims back by expiry. What all
-hosts must agree on, they compare when they join.
+No case is assigned in advance. A host claims cases shortly before it has nothing to send, so all
+hosts end together even if their speeds differ. The claims of a dead host expire. When hosts join,
+they compare the facts that all must agree on.
 
-Cases stand in *lines*: those of one model that one group of the assignment rules, or that are free.
-A case of a group is given only when the group's rules allow it over all hosts: so order, locks and
-numbers hold over the whole run, and a host need not know of the cases of others.
+Cases form *lines*: the cases of one model in one group of the assignment, or its free cases. A case
+of a group is given out only when the group's rules allow it over all hosts. So order, locks and
+numbers hold over the whole run, and a host does not need to know the cases of other hosts.
 
-`claims.lua` does this on the server, in one call. These are its calls and answers.
+`claims.lua` does this on the server, in one call. This module has its calls and answers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import msgspec
 
 SILENT_MS = 15_000
-"""A host that says nothing for so long is taken for dead, and its cases run elsewhere. Longer than
-what ends its limits (`ledger`): a case that is asked twice costs money, one that waits does not."""
+"""A host without a call for this time is treated as dead, and its cases run elsewhere. This is
+longer than the expiry of its limits (`ledger`): a case that runs twice costs money, a case that
+waits does not."""
 KEEP_MS = 7 * 86_400_000
-"""A run that nobody touches for a week is forgotten."""
+"""The server forgets a run without calls for a week."""
 KEY_NAMES = (
     "run",
     "hosts",
@@ -34,22 +35,21 @@ KEY_NAMES = (
     "groups",
     "held",
 )
-"""Of the script, in its order; each behind the run's prefix."""
+"""The Redis keys of the script, in its order; each follows the run's prefix."""
 
 
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group of the assignment waits for; groups are numbered in its order.
+    """The conditions of a group of the assignment; groups are numbered in its order.
 
-    A group is over when none of its cases is left to be claimed and the episodes of all that were
-    have ended.
+    A group is over when none of its cases is left to claim and all claimed episodes have ended.
 
     Attributes:
-        lines: The first of its lines and the one behind its last.
+        lines: Its first line and the line after its last.
         after: Groups that must be over.
-        start_after_ms: So long after that, or else after the run's start.
-        lock: Groups with the same number are never under way at once: the first in order begins,
-            and keeps the lock until it is over. -1: none.
-        at_once: So many of its cases are open at once at most. 0: any number.
+        start_after_ms: The delay after these groups, or else after the run's start.
+        lock: Groups with the same number never run at the same time: the first in order begins,
+            and keeps the lock until it is over. -1 means no lock.
+        at_once: Maximum of its cases that are open at the same time. 0 is unlimited.
     """
 
     lines: tuple[int, int]
@@ -60,19 +60,19 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="join"):
-    """A host joins, or comes back after it was taken for dead or the server forgot it.
+    """A host joins, or comes back after it was treated as dead or the server forgot it.
 
     Attributes:
-        name: The host's; no two living ones have the same.
-        life: Random; another one of the same name is another process.
-        identity: What all hosts must agree on, as JSON text.
-        lines: For each line the first of its cases and the one behind its last.
-        groups: Rules of lines; lines of no group are free.
-        said: What people are told of the host.
+        name: The host's name; living hosts have different names.
+        life: A random id; the same name with another id is another process.
+        identity: The facts that all hosts must agree on, as JSON text.
+        lines: For each line its first case and the case after its last.
+        groups: Rules of lines; lines in no group are free.
+        said: The host's text about its state, for people.
         comes_back: Whether it was here before.
         holding: Cases that it has claimed and not finished.
         done: Cases that it has finished, with a grade or an error of the suite.
-        failed: Those that it finished without an answer (`infra`).
+        failed: Cases that it finished without an answer (`infra`).
         open_of: As in `ClaimCall`.
     """
 
@@ -92,17 +92,18 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
 
 
 class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="claim"):
-    """A host says what it has finished, and what more it could begin.
+    """A host reports its finished cases, and how many more it could begin.
 
     Attributes:
         host: The number that it got when it joined.
-        seq: One higher with each call; the same call sent again does nothing and is answered again.
-        done: Cases finished since the last call.
-        failed: Those of them without an answer are here instead.
+        seq: One higher with each call. The same call sent again does nothing and gets its answer
+            again.
+        done: Cases finished since the last call, with an answer.
+        failed: Cases finished since the last call, without an answer.
         open: Its cases whose episodes have not ended.
-        open_of: Those of each group that has any.
-        wants: How many more cases of which lines.
-        said: What people are told of the host.
+        open_of: The open cases of each group that has any.
+        wants: The number of further cases by line.
+        said: The host's text about its state, for people.
     """
 
     host: int
@@ -119,7 +120,7 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="leave"):
-    """A host ends; what it has claimed and not finished is anybody's."""
+    """A host ends; other hosts may claim its unfinished cases."""
 
     host: int
     life: str
@@ -129,7 +130,7 @@ class LeaveCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
 
 class ReopenCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="reopen"):
-    """Nobody has a result of these cases, whatever was said: they are to be run again."""
+    """An operator reopens cases that are done but have no result: they run again."""
 
     cases: list[int]
     keep_ms: int = KEEP_MS
@@ -139,24 +140,24 @@ Call = JoinCall | ClaimCall | LeaveCall | ReopenCall
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="ok"):
-    """What a host learns of a run.
+    """The state of a run for a host.
 
     Attributes:
         host: Its number.
-        n_hosts: Hosts that are heard of, itself included.
-        n_done: Cases that are finished, by anybody.
-        n_failed: Those of them that ended without an answer.
+        n_hosts: Hosts that are alive, including this one.
+        n_done: Cases that are finished, on any host.
+        n_failed: Finished cases without an answer.
         n_open: Cases of all hosts whose episodes have not ended.
-        elected: Whether it is the one to say that the whole run is over.
-        waits_ms: For so long nobody gets a case: a server that forgot the run first hears what the
-            hosts still have.
-        unclaimed: Cases by line that nobody has claimed.
-        claimable: Those of them that the rules of their groups allow now.
-        given: Cases that are this host's from now on.
-        drained: Whether an operator wants the host to begin nothing more.
-        n_dead: Hosts that were ever taken for dead.
-        last_dead: The name of the last one; anybody may have written it.
-        lost: Cases that it held and that others have, or have done, by now; after a `JoinCall`.
+        elected: Whether this host reports that the whole run is over.
+        waits_ms: Time until hosts get cases: a server that forgot the run first receives the cases
+            that hosts still have.
+        unclaimed: Cases by line that no host has claimed.
+        claimable: Unclaimed cases by line that the rules of their groups allow now.
+        given: Cases that belong to this host from now on.
+        drained: Whether an operator has drained the host: it begins no more cases.
+        n_dead: Hosts that were ever treated as dead.
+        last_dead: The name of the last dead host, which may be any text.
+        lost: After a `JoinCall`: cases that it held and that other hosts have or have done by now.
     """
 
     host: int
@@ -176,28 +177,28 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
     @property
     def is_over(self) -> bool:
-        """Whether no host has anything left to do, or will have if none dies."""
+        """Whether no host has cases left, if no host dies."""
         return not self.n_open and not self.waits_ms and not any(self.unclaimed)
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """A run of that name goes on with something else: its identity, as JSON text."""
+    """The run of that name has another identity, given as JSON text."""
 
     identity: str
 
 
 class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
-    """A host of that name is there, heard of so long ago."""
+    """A living host has that name; `silent_ms` is the time since its last call."""
 
     silent_ms: int
 
 
 class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown"):
-    """The server knows nothing (any more) of the host: it has to join again."""
+    """The server does not know the host, or forgot it: the host must join again."""
 
 
 class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):
-    """So many cases were done and are anybody's again."""
+    """The number of cases that were done and can be claimed again."""
 
     n: int
 
@@ -209,9 +210,9 @@ _decoder: msgspec.msgpack.Decoder[ClaimAnswer | None] = msgspec.msgpack.Decoder(
 
 
 def read_answer(said: bytes) -> ClaimAnswer | None:
-    """What the script answered; None after a `LeaveCall`.
+    """The script's answer; None after a `LeaveCall`.
 
     Raises:
-        ValueError, TypeError: It is not what the script says.
+        ValueError, TypeError: It is not an answer of the script.
     """
     return _decoder.decode(said)

@@ -1,9 +1,9 @@
-"""Whether this host's clock goes as fast as the server's; pure.
+"""Compares the speed of this host's clock with the server's; pure.
 
-A paced share is spaced by its host's clock. One that goes faster than the others sends more than
-its share, so such a host gets none. Clocks that are set, or slewed by a time service, must not seem
-to go wrong: what differs by more than `STEP_S` from one call to the next is a step, and after one
-the comparison begins anew.
+A paced share is spaced by its host's clock. A host with a fast clock would send more than its
+share, so it gets none. A clock that is set or slewed by a time service must not count as wrong. A
+difference of more than `STEP_S` between two calls is a step, and the comparison starts again after
+a step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from pytest_ultrapar.broker.shares import DRIFT
 
 STEP_S = 0.5
-"""A time service sets what is wrong by more, and slews what is less."""
+"""A time service steps a clock for larger differences, and slews it for smaller ones."""
 STRETCH_S = 30.0
-"""Compared over so long: `STEP_S` is less of that than `DRIFT` allows, and so is what a slow call
-leaves open."""
+"""The length of a comparison. It is so long that `STEP_S`, and the uncertainty of a slow call, are
+less than `DRIFT` allows."""
 _TICK_S = 0.001
-"""The server tells whole milliseconds."""
+"""The server's time is in whole milliseconds."""
 
 
 class _Look(NamedTuple):
@@ -29,11 +29,10 @@ class _Look(NamedTuple):
 
 
 class ClockRate:
-    """This host's clock beside the server's, over the last `STRETCH_S`.
+    """Compares this host's clock with the server's over the last `STRETCH_S`.
 
     Attributes:
-        trouble: By how much they surely differ where that is more than `DRIFT`, a sentence; or
-            empty.
+        trouble: A sentence about the difference if it is certainly more than `DRIFT`, else empty.
     """
 
     def __init__(self) -> None:
@@ -41,12 +40,12 @@ class ClockRate:
         self.trouble = ""
 
     def look(self, begun_s: float, ended_s: float, server_s: float) -> None:
-        """Note what the server's clock said between two moments of this host's."""
+        """Record the server's time, read between two times of this host."""
         look = _Look(begun_s, ended_s, server_s)
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
             self._looks.clear()
         self._looks.append(look)
-        # The first that is left is the last that is old enough.
+        # Keep the newest look that is old enough as the first.
         while len(self._looks) > 1 and begun_s - self._looks[1].ended_s >= STRETCH_S:
             self._looks.popleft()
         first = self._looks[0]
@@ -56,7 +55,7 @@ class ClockRate:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """What went by at least and at most here, and on the server."""
+    """The least and most time that passed here, and the time that passed on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

@@ -1,7 +1,7 @@
-"""Days and budgets that are closed: the server forgot what was spent, and hosts that know are gone.
+"""Daily limits and budgets that are closed, since the server and its hosts lost the spent amount.
 
-They open by themselves when all hosts have told what they know, or when all that may have been
-spent counts no more. Sooner only a person can say so: `ultrapar cluster reset-day`.
+They open when all hosts have reported their amounts, or when the lost amounts no longer count. To
+open them earlier, an operator runs `ultrapar cluster reset-day`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Open all of them with what is known.
+    """Open all closed days and budgets with the known amounts.
 
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.
@@ -31,12 +31,12 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     closed = [row for row in server.ledger().rows if row.awaits]
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
-            f"all limits are closed for {duration(soon_s)} more, since the server began anew; ask "
-            "again then"
+            f"all limits are closed for {duration(soon_s)} more, since the server restarted; "
+            "repeat this command then"
         )
         return
     if not closed:
-        yield "no limit per day and no budget is closed"
+        yield "no daily limit and no budget is closed"
         return
     facts = server.facts or server.look()
     token = secrets.token_hex(8)
@@ -59,8 +59,8 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
     names = listed(named, _SHOWN)
     yield (
-        f"{counted(len(closed), 'limit')} opened: {names}; what the server forgot and "
-        "no host told may be spent a second time"
+        f"{counted(len(closed), 'limit')} opened: {names}; amounts that the server lost and no "
+        "host reported may be spent a second time"
     )
 
 

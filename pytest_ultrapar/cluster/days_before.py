@@ -1,9 +1,10 @@
-"""What a host has spent of its days where the ledger did not see it: in runs without the cluster.
+"""A host's spent days that the ledger does not know, from runs without the cluster.
 
-A host counts its days in files, whoever spends them (`broker.day_ledger`). A run of a cluster has a
-second file for each, of what the ledger knows. What only the first has is told to the ledger when a
-host joins, and then stands in both. A host that is killed in between tells it again: too much is
-counted, never too little. The ledger counts it from now on, so it comes back later than it would.
+A host counts its days in files over all its runs (`broker.day_ledger`). A cluster run has a second
+file for each row, with the units that the ledger knows. When a host joins, it reports the units
+that only the first file has, and adds them to the second. A host that is killed in between reports
+again: the count may be too high, never too low. The ledger counts them from the report on, so they
+are free later than they would be.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.rows import SharedRows
 
 Spans = Counter[Span]
-"""Units by when they were sent, from and until by the wall clock."""
+"""Units by the time span of their sends, from and until by the wall clock."""
 
 
 class DayFiles(msgspec.Struct, frozen=True):
     """The two files of one counted row.
 
     Attributes:
-        directory: Of both.
-        whole: Name of that which counts all.
-        told: Name of that which has what the ledger knows.
-        shown: What is counted, for people.
-        zone: Where its days begin at midnight; empty: any 24 hours.
+        directory: The directory of both.
+        whole: Name of the file that counts all units.
+        told: Name of the file with the units that the ledger knows.
+        shown: The counted unit, for people.
+        zone: The time zone of its calendar days; empty means any 24 hours.
     """
 
     directory: str
@@ -48,7 +49,7 @@ class DayFiles(msgspec.Struct, frozen=True):
     zone: str = ""
 
     def untold(self, wall_s: float) -> Spans:
-        """What the ledger does not know and still counts at a time.
+        """The units that the ledger does not know and that still count at this time.
 
         Raises:
             ConfigError: A file cannot be read or trusted.
@@ -57,7 +58,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         return Counter({span: n for span, n in (whole - told).items() if span[1] + DAY_S > wall_s})
 
     def tell(self, spans: Spans) -> None:
-        """Remember that the ledger knows these.
+        """Record that the ledger knows these units.
 
         Raises:
             ConfigError: The file cannot be read or written.
@@ -69,7 +70,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         self._memory(self.told).update(change)
 
     def on_day(self, spans: Mapping[Span, int], day: str) -> int:
-        """Units that count on a day, as `CountedRow.days` calls it."""
+        """Units that count on a day, named as in `CountedRow.days`."""
         if not self.zone:
             return sum(spans.values())
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count days of a calendar
@@ -86,20 +87,20 @@ class DayFiles(msgspec.Struct, frozen=True):
 
 
 class DaysBefore:
-    """What the ledger does not know yet of a host's days."""
+    """The units of a host's days that the ledger does not know yet."""
 
     def __init__(self, files: Sequence[DayFiles | None]) -> None:
         """Know nothing.
 
         Args:
-            files: Of each row; None: it has none.
+            files: The files of each row; None for a row without files.
         """
         self._files = files
         self._untold: dict[int, tuple[DayFiles, Spans]] = {}
         self._is_told = False
 
     def read(self, wall_s: float) -> None:
-        """Read what is to be told. Called once, before the ledger is.
+        """Read the units to report. Called once, before the first call to the ledger.
 
         Raises:
             ConfigError: A file cannot be read or trusted.
@@ -109,14 +110,15 @@ class DaysBefore:
                 self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
-        """Units of a row, by its position, that count on a day and were spent before."""
+        """Units of the row at this position that were spent before and count on this day."""
         files, spans = self._untold.get(at, (None, {}))
         return 0 if files is None else files.on_day(spans, day)
 
     def told(self) -> None:
-        """Note that the ledger knows it all now. Idempotent.
+        """Record that the ledger knows all units. Idempotent.
 
-        Where a file cannot be written, the next run tells it once more: too much, never too little.
+        If a file cannot be written, the next run reports its units again: the count may be too
+        high, never too low.
         """
         if self._is_told:
             return
@@ -129,12 +131,12 @@ class DaysBefore:
 def day_files(
     rows: SharedRows, days: Iterable[DailyLimit], label: str
 ) -> tuple[DayFiles | None, ...]:
-    """The files of each row; None for rows that have none.
+    """The files of each row; None for rows without files.
 
     Args:
-        rows: Those that are shared.
-        days: What counts the run's days, with `label` behind the names of what the ledger knows.
-        label: What the names of a cluster's own counts end with.
+        rows: The shared rows.
+        days: The run's daily limits; the names of the files for the ledger end with `label`.
+        label: The suffix of a cluster's own files.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
     found: list[DayFiles | None] = []

@@ -1,9 +1,9 @@
-"""The part of the limits of who has no cases: a gateway, which sends what its clients ask.
+"""The shares of a gateway, which has no cases and sends the requests of its clients.
 
-What a host of a run could use is known ahead, by the cases that nobody has claimed. A gateway knows
-only what waits and what goes through. Between two requests of a client nothing does, and a want
-that fell to nothing there would give its part away and wait for it again at the next request. So
-what was in use a moment ago is wanted for a while longer.
+A host of a run knows its future requests from the cases that no host has claimed. A gateway knows
+only the requests that wait or are in flight, and between two requests of a client these are 0. If
+the gateway then wanted nothing, it would give its share away and wait for it at the next request.
+Therefore it wants recently used units for a while longer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""What was in use so long ago is still wanted: clients that ask one after another, and think for a
-moment in between, keep their part; those that are gone keep nobody waiting for longer."""
+"""Units are wanted this long after their last use. Clients that send one request after another,
+with short pauses, keep their share. The share of clients that are gone blocks no host for longer.
+"""
 
 
 class Went(NamedTuple):
-    """What went through since a broker began.
+    """The traffic since a broker began.
 
     Attributes:
-        granted: Requests.
-        busy_s: Seconds that they took, all of them together.
+        granted: Number of requests.
+        busy_s: Sum of their durations in seconds.
     """
 
     granted: int
@@ -36,28 +37,28 @@ class Went(NamedTuple):
 
 
 class Lately:
-    """What was in use over the last moments, by model: pure."""
+    """The recent use by model: pure."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
-        """Know nothing; `model_of` has the model of each lane."""
+        """Start without any use; `model_of` has the model of each lane."""
         self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
         self._went: Mapping[str, Went] = {}
         self._before_s = -math.inf
 
     def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Went]) -> None:
-        """How much it is now; called at every renewal, at a later time each.
+        """Record the present use; called at every renewal, with increasing times.
 
         Args:
             now_s: The time.
             asked: By model, requests that are in flight or wait.
-            went: By model, what went through so far.
+            went: By model, the traffic so far.
         """
         most = dict(asked)
         for model, (granted, busy_s) in went.items():
             before = self._went.get(model, Went(0, 0.0))
             if granted > before.granted:
-                # Short requests are there at no renewal: so many were, on average.
+                # Short requests end between renewals; this is their average number in flight.
                 used = math.ceil((busy_s - before.busy_s) / (now_s - self._before_s))
                 most[model] = max(1, used, most.get(model, 0))
         self._went, self._before_s = went, now_s
@@ -66,10 +67,10 @@ class Lately:
             self._seen.popleft()
 
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
-        """What is wanted of each model beside what waits, as of cases that could be claimed."""
+        """Additional requests wanted of each model, counted like claimable cases."""
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
-            # Of each lane of a model: all that its requests could use there.
+            # The maximum over the lanes of a model: all its requests could use that lane.
             model = self._model_of[lane]
             asked[model] = max(asked.get(model, 0), want.requests)
         went: dict[str, Went] = {}
@@ -80,5 +81,5 @@ class Lately:
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """The most of a model that was in use at once lately."""
+        """The recent maximum of a model's requests in use at the same time."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

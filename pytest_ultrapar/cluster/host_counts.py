@@ -1,8 +1,8 @@
-"""How far a host is with the cases that it claimed, by line: pure; from what broker and pytest say.
+"""A host's progress with its claimed cases, by line: pure; from reports of broker and pytest.
 
-An episode has ended when the broker says so, which is long before pytest has reported its case: a
-worker of xdist keeps its last item until it has another one. Where the broker is told of no end, as
-an engine that broke ends all at once, the report says it.
+An episode ends when the broker reports it. pytest reports its case much later: a worker of xdist
+keeps its last item until it has another one. If the broker gets no report, as when an engine fails,
+pytest's report is used.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class HostCounts:
     """Counts of one host.
 
     Attributes:
-        claimed: Cases of each line that were ever claimed here; of free ones those that a mark
-            skips are left out, since the broker never hears of them.
-        room: Requests of each line that could be in flight beside those that are.
-        n_ended: Episodes that the broker says have ended.
+        claimed: Cases of each line that were ever claimed here. It leaves out free cases that a
+            mark skips, since the broker does not know them.
+        room: Additional requests of each line that could be in flight.
+        n_ended: Episodes that have ended, by the broker's count.
     """
 
     def __init__(self, cases: NumberedCases) -> None:
@@ -41,15 +41,15 @@ class HostCounts:
         self._skipped = [0] * n
 
     def claim(self, number: int) -> None:
-        """A case is this host's from now on."""
+        """Count a case that this host claimed."""
         if (line := self._counted_in(number)) is not None:
             self.claimed[line] += 1
 
     def report(self, number: int, outcome: str) -> None:
-        """A case was reported with this outcome."""
+        """Count a case that was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            # Most that others took had not begun; more are claimed ahead for those that had.
+            # Most cases that others took had not begun. For those that had, more are claimed.
             self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
@@ -58,7 +58,7 @@ class HostCounts:
         return None if is_free and self._cases.cases[number].skipped is not None else line
 
     def hear(self, status: BrokerStatus) -> None:
-        """Take over what the broker says now."""
+        """Update the counts from the broker's status."""
         self.n_ended = status.ended_episodes
         self._n_open_episodes = status.open_episodes
         lines, place = self._cases.lines, self._place
@@ -81,10 +81,10 @@ class HostCounts:
     def begun(self, n_open: int) -> list[int]:
         """Cases of each line whose episodes have begun.
 
-        Some end without a request: those that a test or a fixture skips, and whose fixtures fail.
-        The broker does not say of which line they are, and a worker may keep them for long. So no
-        line has more to begin than all lines have together: a host whose workers keep all that is
-        ahead would else claim nothing, for ever.
+        Some cases end without a request: a test or fixture skips them, or their fixtures fail. The
+        broker does not report their line, and a worker may keep them for long. Therefore no line
+        has more cases to begin than all lines together. Otherwise a host whose workers keep all
+        claimed cases would never claim again.
 
         Args:
             n_open: Claimed cases whose episodes have not ended; see `n_open`.
@@ -100,7 +100,7 @@ class HostCounts:
         ]
 
     def open_of(self) -> list[tuple[int, int]]:
-        """By group, claimed cases whose episodes have not ended; groups without any are missing."""
+        """Claimed cases whose episodes have not ended, by group; other groups are missing."""
         found: Counter[int] = Counter()
         for at, line in enumerate(self._cases.lines):
             if line.group is not None:

@@ -1,9 +1,9 @@
-"""Beside a broker: renews this host's part of the limits, about once a second.
+"""Renews this host's shares of the limits about once a second, next to its broker.
 
-What the host holds and wants is asked of the broker on its loop; the call to the server waits in a
-thread of its own, so that a slow server keeps no request waiting that may go. A part ends by itself
-`STOP_MS` after the call for it was begun, by a clock that goes on while the machine sleeps: a host
-that cannot renew sends nothing.
+The broker's holding and demand are read on its event loop. The call to the server runs in a
+separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the start
+of its call, by a clock that runs while the machine sleeps. So a host that cannot renew sends
+nothing.
 """
 
 from __future__ import annotations
@@ -53,40 +53,40 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Between two calls; and while units are on their way, here or from here, or there are news."""
+"""Seconds between two calls, and the shorter time while units move or there are news."""
 LOOK_S = 0.1
-"""Between two looks for news."""
+"""Seconds between two checks for news."""
 NAMED_S = 86_400.0
-"""Between two times that rows are named: the server keeps the names for a week."""
+"""Seconds between two times that rows are named: the server keeps the names for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Cases that are claimed alike: those of one group, or those of a model that are in none."""
+    """Cases that are claimed in the same way: of one group, or a model's cases in no group."""
 
     model: str
     group: str = ""
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""At the start of an epoch all rows are closed; longer are only those of which not all is known."""
+"""At the start of an epoch all rows are closed; only rows with lost amounts stay closed longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sharing of limits needs to know; crosses to the broker's process as JSON.
+    """The settings of the sharing of limits; sent to the broker's process as JSON.
 
     Attributes:
-        url: Of the server, without a password; None: the one in the environment.
-        run: The run's name, as its hosts share limits.
-        claims: The run's name, as its hosts share cases; empty for a gateway, which has none.
+        url: URL of the server, without a password; None means the one in the environment.
+        run: The name under which hosts share limits.
+        claims: The name under which hosts share cases; empty for a gateway, which has no cases.
         host: This host's name.
-        rows: All rows that are shared.
-        days: The files of those that count days; None for the others.
+        rows: All shared rows.
+        days: The files of rows that count days; None for the others.
         lines: Model of the free cases, or name of the group, in the order of the claims' lines.
-        n_cases: Cases of each, while nobody has joined the run.
-        epoch_path: Where the host remembers the ledger's epoch.
-        clocks_path: Where it notes how its clock stands to the ledger's (`store.clock_stamps`);
-            empty: nowhere.
-        model_of: Of a gateway, the model of each lane.
+        n_cases: Number of cases of each line, used before a host has joined the run.
+        epoch_path: The file in which the host stores the ledger's epoch.
+        clocks_path: The file for the offsets of its clock to the ledger's (`store.clock_stamps`);
+            empty stores none.
+        model_of: For a gateway, the model of each lane.
     """
 
     url: str | None
@@ -102,22 +102,24 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_of: dict[LaneId, str] = {}
 
     def for_broker(self) -> SharesSettings:
-        """What a broker is told, which then has its part of the limits."""
+        """The settings for a broker, which then has shares of the limits."""
         config = msgspec.json.encode(self).decode()
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
 def make_shares(host: BrokerHost, config: str) -> HostShares:
-    """What shares limits beside a broker, by `SharingSettings` as JSON. Called where the broker is.
+    """Make the object that shares limits for a broker, from `SharingSettings` as JSON.
+
+    Called in the broker's process.
 
     Raises:
-        ConfigError: The server's URL is not there any more.
+        ConfigError: The environment no longer has the server's URL.
     """
     return HostShares(msgspec.json.decode(config, type=SharingSettings), host, os.environ)
 
 
 class HostShares:
-    """Tells a broker its part of the limits, from `start` to `close`; all on the broker's loop.
+    """Gives a broker its shares of the limits, from `start` to `close`, on the broker's loop.
 
     Attributes:
         said: The ledger's last answer; None before the first.
@@ -157,21 +159,21 @@ class HostShares:
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Renew no more, and say so if the server can be reached. Idempotent."""
+        """Stop renewing, and report it if the server can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        # From here on only what is in flight, or counts in a window, is held: else others would
-        # wait for as long as the longest request may take.
+        # From now on only units in flight, or that count in a window, are held. Otherwise others
+        # would wait for the longest request.
         now_s = self._host.now_s()
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nothing is renewed any more: whoever claims cases ends the run with this sentence."""
+        """Report that renewal failed; the thread that claims cases ends the run with it."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
                 f"limits cannot be renewed any more: {error!r} (please report it)"
@@ -185,8 +187,8 @@ class HostShares:
             try:
                 answer = await self._host.loop.run_in_executor(self._thread, self._ask, call)
             except UltraparError as error:
-                # Closed by itself soon, never open. The next call says what is held then; whoever
-                # claims cases ends the run where this lasts for too long.
+                # The shares expire soon, and the next call reports the holding of that time. If
+                # this lasts too long, the thread that claims cases ends the run.
                 self._host.broker.trouble = str(error)
             else:
                 if not answer.stale:
@@ -208,20 +210,20 @@ class HostShares:
                 self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
             self._look_beside(answer.epoch)
         except NoAnswerError:
-            # It may be another one when it is back.
+            # It may be another server when it is back.
             self._server.facts = None
             raise
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """What makes shares better or is for people, and is worth losing none of them."""
+        """Make further calls that improve shares or help people; failures are ignored."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
                 if len(claimable) == len(self._settings.lines):
                     self._claimable = claimable
-            # What rows are called, for `ultrapar cluster status`: said anew in another epoch, whose
-            # server may have forgotten it, and long before it would be removed.
+            # The names of rows for `ultrapar cluster status`: stored again in a new epoch, whose
+            # server may have lost them, and long before they expire.
             if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
                 rows = self._settings.rows
                 named = zip(rows.specs, rows.limits, strict=True)
@@ -229,7 +231,7 @@ class HostShares:
                 self._named_in, self._named_s = epoch, boot_s()
 
     def _leave(self, call: Renewal) -> None:
-        """Give all back that is not in use; on the thread."""
+        """Give back all units that are not in use; on the thread."""
         with suppress(UltraparError):
             if self._server.facts is not None:
                 run_id = self._server.facts.run_id
@@ -280,7 +282,7 @@ class HostShares:
         )
 
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
-        """Have what was answered; returns in how many seconds to ask again."""
+        """Apply an answer; return the seconds until the next call."""
         self.said = answer
         self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
@@ -291,8 +293,8 @@ class HostShares:
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
-        # Taken for dead, others may have by now what it still holds: that may end, and nothing is
-        # begun before all of it has.
+        # After this host was treated as dead, others may have the units that it still holds. Its
+        # requests may end, and no request begins before all of them have ended.
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
@@ -303,7 +305,7 @@ class HostShares:
         held = broker.holdings(now_s())
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
         if answer.news:
-            # Before the shares: nothing more is to be sent where nothing should be.
+            # News first: no request may go to a removed lane.
             heard = _news(answer.news, answer.server_ms)
             self._host.move(lambda: broker.hear(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
@@ -322,27 +324,27 @@ class HostShares:
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
                 broker.notes.append(_lowered(limit, spec, share.amount))
-            # Of counted rows a host has the next few units: how many tells nobody a thing.
+            # Counted rows are granted in small portions, which are of no use to people.
             if rows.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
             elif share.closed and not asked.is_over and answer.epoch_age_ms > _CLOSED_MS:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
-                    f"{limit[1]} of {limit[0]} is closed: the server has forgotten what was spent "
-                    "of it, and hosts that know are gone; ultrapar cluster reset-day "
-                    "opens it with what is known"
+                    f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
+                    "hosts that know it are gone; ultrapar cluster reset-day "
+                    "opens it with the known amount"
                 )
 
 
 def _unpaced(row: Row, want: RowWant) -> RowWant:
-    """What a host may want whose clock cannot be trusted with a rate."""
+    """The demand of a host whose clock is too inaccurate for a rate."""
     kind = LIMIT_KINDS.get(row.word)
     return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:
-    """What a unit of a row is in the pool's field: 3 per 2 s are 1.5 of `qps`."""
+    """The value of a row's unit in the pool's field: 3 per 2 s are 1.5 of `qps`."""
     kind = LIMIT_KINDS.get(word)
     if kind is None:
         return 1 / BUDGET_UNITS
@@ -358,13 +360,13 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     limit, word = row
     per = _per(word, spec)
     return (
-        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} in that "
-        "of others who share it; the smallest holds"
+        f"limit {limit}: {word} = {spec.amount * per:g} in this pool and {amount * per:g} on other "
+        "hosts that share it; the run uses the smallest"
     )
 
 
 def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
-    """Those that hold; what somebody else wrote is none."""
+    """The news that still hold; notices of other programs are ignored."""
     found = []
     for notice in notices:
         with suppress(*NOT_THAT_JSON):
@@ -373,7 +375,7 @@ def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:
-    """Where a host remembers the epoch of the ledger at a server."""
+    """The file in which a host stores the epoch of the ledger at a server."""
     return directory / f"{address.label}.epoch"
 
 

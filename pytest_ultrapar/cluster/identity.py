@@ -1,4 +1,4 @@
-"""What all hosts of a run must agree on, and what to say where one does not."""
+"""The facts that all hosts of a run must agree on, and the error if a host differs."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""Whoever starts after that never does, and the server counts in milliseconds."""
+"""A later start never happens, and the server counts in milliseconds."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Compared when a host joins; the order of the fields is that in which differences are named.
+    """Compared when a host joins. Messages name differences in the order of the fields.
 
     Attributes:
-        version: Of this package.
+        version: Version of this package.
         seed: The run seed.
         mode: `ultra`, `phase` or `rotate`.
         rate_mode: `fixed`, `adaptive` or `mixed`.
         policy: Name of the assignment policy.
-        groups: Digest of the groups that it makes; empty without any.
+        groups: Digest of the policy's groups; empty without groups.
         shard: `K/N`, or empty.
-        pool: Digest of the pool's file.
+        pool: Digest of the pool file.
         models: The models that make cases.
-        n_cases: How many cases there are.
+        n_cases: Number of cases.
         suite: Digest of their ids, in any order.
         order: Digest of their ids as collected, by model.
         numbers: Digest of their ids in the order of their numbers.
-        data: What the suites say of their data, by name.
+        data: The suites' descriptions of their data, by name.
     """
 
     version: str
@@ -63,7 +63,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
     def text(self) -> str:
-        """As it is kept on the server: the same for the same run."""
+        """The text on the server, equal for equal runs."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
@@ -73,26 +73,26 @@ _WORDS = {
     "mode": "the mode",
     "rate_mode": "the rate mode",
     "policy": "the policy",
-    "groups": "the groups of the policy are not the same",
+    "groups": "the groups of the policy differ",
     "shard": "the shard",
-    "pool": "the pool file's content is not the same",
+    "pool": "the content of the pool file differs",
     "models": "the models",
     "n_cases": "the number of cases",
-    "suite": "the cases are not the same",
-    "order": "the order in which pytest collects the cases is not the same",
+    "suite": "the cases differ",
+    "order": "the order in which pytest collects the cases differs",
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""What is not worth saying where one of these differs."""
+"""If one of these fields differs, the key is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):
-    """Cases of one model that one group rules, or that are in no group.
+    """Cases of one model in one group, or in no group.
 
     Attributes:
-        model: Of all of them.
-        group: The place of their group in the assignment; None for free ones.
-        name: Of the group that they are in as this host's own broker sees it; empty for free ones.
+        model: The model of the cases.
+        group: The index of their group in the assignment; None for free cases.
+        name: The name of their group in this host's broker; empty for free cases.
         lanes: The only lanes that they may use; None allows every lane of their model.
     """
 
@@ -103,12 +103,12 @@ class CaseLine(msgspec.Struct, frozen=True):
 
 
 class NumberedCases:
-    """The cases of a run as all hosts number them: line by line, as pytest collects them.
+    """The cases of a run, numbered the same on all hosts: line by line, in pytest's order.
 
     Attributes:
         models: The models that make cases, in the order of the pool.
-        lines: Those of groups, in the order of the assignment; then the free ones of each model.
-        ranges: For each line, the first of its numbers and the one behind its last.
+        lines: Lines of groups, in the order of the assignment, then a line of free cases per model.
+        ranges: For each line, its first number and the number after its last.
         cases: By number.
     """
 
@@ -151,12 +151,12 @@ class NumberedCases:
         return len(self.cases)
 
     def line_of(self, number: int) -> int:
-        """The place in `lines` of a case's line."""
-        # Of lines that begin with it all but the last are empty.
+        """The index in `lines` of a case's line."""
+        # If several lines begin with this number, only the last one is not empty.
         return bisect_right(self.ranges, (number, len(self.cases))) - 1
 
     def rules(self) -> list[GroupRule]:
-        """What the groups wait for, as the server keeps it."""
+        """The rules of the groups for the server."""
         places = {group.name: place for place, group in enumerate(self._groups)}
         locks: dict[str, int] = {}
         return [
@@ -173,10 +173,10 @@ class NumberedCases:
         ]
 
     def own_assignment(self, assignment: Assignment, lanes: Sequence[Lane]) -> Assignment:
-        """What the broker of one host is to keep to: which lanes are for whom.
+        """The part of the assignment that one host's broker enforces: the lanes of each group.
 
-        Order, locks and numbers are kept where cases are claimed. A host that kept to them as well
-        would wait for cases that others have.
+        The server enforces order, locks and numbers when cases are claimed. A host that also
+        enforced them would wait for cases of other hosts.
         """
         groups: list[Group] = []
         for line, (first, last) in zip(self.lines, self.ranges, strict=True):
@@ -193,14 +193,14 @@ class NumberedCases:
 
     @property
     def groups(self) -> str:
-        """Digest of the groups; empty without any."""
+        """Digest of the groups; empty without groups."""
         if not self._groups:
             return ""
         return hashlib.sha256(msgspec.json.encode(self._groups)).hexdigest()
 
     @property
     def suite(self) -> str:
-        """Digest of the cases, whatever their order."""
+        """Digest of the cases, in any order."""
         return suite_digest(self.cases)
 
     @property
@@ -220,24 +220,24 @@ def _digest(cases: Iterable[Case]) -> str:
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
-    """The error of a host that joins a run which goes on with something else.
+    """The error of a host that joins a run with other settings or cases.
 
     Args:
         run: The run's name.
-        own: This host's.
-        theirs: What stands on the server; anybody may have written it.
+        own: The identity of this host.
+        theirs: The identity on the server, which may be any text.
     """
     try:
         other = msgspec.json.decode(theirs, type=RunIdentity)
     except NOT_THAT_JSON:
         return ConfigError(
-            f'--ultrapar-cluster-run: what the server has of run "{run}" is of another version, or '
-            "was not written by pytest-ultrapar; give the run another name"
+            f'--ultrapar-cluster-run: the server\'s data of run "{run}" is of another version or '
+            "another program; give the run another name"
         )
-    differences = "; ".join(_differences(own, other)) or "something that this version does not name"
+    differences = "; ".join(_differences(own, other)) or "a field that this version does not know"
     return ConfigError(
-        f'--ultrapar-cluster-run: hosts of run "{run}" began with something else: {differences}; '
-        "start this host as the others were, or give the run another name"
+        f'--ultrapar-cluster-run: this host differs from the hosts of run "{run}": {differences}; '
+        "start this host like the others, or give the run another name"
     )
 
 

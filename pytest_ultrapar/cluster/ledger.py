@@ -1,34 +1,34 @@
-"""What hosts and the ledger of shares say to each other: how many units of a limit each may use.
+"""The protocol between hosts and the ledger of shares: how many units of a limit each host may use.
 
-`division.lua` is the ledger, as one script of Redis or Valkey (`script.py` calls it). It holds all
-rows and hosts of one installation.
+`division.lua` is the ledger, a single script of Redis or Valkey (`script.py` calls it). It holds
+all rows and hosts of one installation.
 
-Invariant, for each row at every moment: the sum of what hosts last said they hold, or were
-last granted if that is more, and of what dead hosts' requests may still use, is at most the
-amount; for counted rows together with what was spent in the window.
+Invariant, for each row at every moment: these units sum to at most the amount. First, for each
+host, the larger of the units that it last reported as held and the units that it was last granted.
+Second, the units that requests of dead hosts may still use. For counted rows, also the units spent
+in the window.
 
-**Time** is the ledger's own. It goes on as the server's does, but what happens between two
-calls is believed only as far as the caller's boot clock agrees (`SKIP_MS` there), and never
-backwards. A clock that was not heard for `STOP_MS` agrees to nothing: it may be fast, or its
-last call was long on its way. What was not believed is never caught up with: whoever called in
-the meantime would seem to have called long ago. So a step of the server's clock frees nothing
-early and needs no new epoch; at worst units of the dead are free later. So they are after a
-silence of all hosts: those of a run that was killed are free `longest_ms` after the next one
-has begun.
+**Time** is the ledger's own. It follows the server's time, but between two calls it advances only
+as far as the caller's boot clock confirms (`SKIP_MS` there), and never backwards. A clock without a
+call for `STOP_MS` confirms nothing: it may be fast, or its last call may have been slow. Time that
+was not confirmed is never added later: otherwise hosts that called in the meantime would seem to
+have called long ago. So a step of the server's clock frees nothing early and needs no new epoch. At
+worst, units of dead hosts become free later. The same holds after a time without any host: units of
+a killed run become free `longest_ms` after the next run has begun.
 
-**Epochs.** An epoch ends when the server is another process (`run_id`), and when a host was
-told a later one than is stored. Then all shares are forgotten, hosts say what they hold and go
-on with it, and a row gives nothing more until all that may have been granted before is over:
-expiry, and its window or longest request. Numbers of epochs are times, so that those of a life
-that was lost are recognised.
+**Epochs.** An epoch ends when the server is another process (`run_id`), or when a host knows a
+later epoch than the stored one. Then all shares are forgotten, and hosts report their units and
+continue to use them. A row gives out no further units until all earlier grants are over: expiry,
+plus its window or longest request. Epoch numbers are times, so that numbers of a lost life are
+recognised.
 
-**A first start** finds nothing stored: nothing was there, or all was lost. If nobody who calls
-remembers an epoch (hosts do so on disk), rows open after expiry: whoever lives has called by
-then. As soon as a host comes that remembers one of an earlier life, rows close until windows
-and longest requests are over. What that leaves open: the server, its data and the disks of all
-hosts are lost at once, with requests in flight; then a new start on another machine may come
-too early by what those take. To close for minutes at each first start would be too dear for
-that.
+**A first start** finds no stored data: it is the first, or all data was lost. If no caller
+remembers an epoch (hosts store it on disk), rows open after expiry, since living hosts call before
+then. When a host comes that remembers an epoch of an earlier life, rows close until windows and
+longest requests are over. One case remains: the server, its data and the disks of all hosts are
+lost at the same time, with requests in flight. Then a new start on another machine may be early by
+the time of those requests. Closing for minutes at each first start would cost too much for that
+case.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ import msgspec
 RowKind = Literal["seats", "paced", "counted"]
 
 STOP_MS = 2_000
-"""A host sends nothing once so much of its own boot clock went by since it *began* its last call
-that was answered."""
+"""A host sends nothing when this much time of its boot clock has passed since the *start* of its
+last answered call."""
 EXPIRE_MS = 5_000
-"""After so long without a call a host is taken for dead. More than twice `STOP_MS`: a host's clock
-may go at half its speed."""
+"""A host without a call for this time is treated as dead. It is more than twice `STOP_MS`: a host's
+clock may run at half speed."""
 UNHEARD_S = (EXPIRE_MS - STOP_MS) / 1000
-"""What the provider's host did not acknowledge for so long never arrives: nothing that was sent
-with a part of a limit may come when others have that part."""
+"""Data that the provider's machine did not acknowledge for this time never arrives. So no request
+of an old share arrives when another host has the share."""
 
 
 class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A limit that hosts share: what is counted, how much of it, and for how long a use lasts.
+    """A limit that hosts share: its unit, amount and period.
 
     Attributes:
-        name: The same on every host that shares it; opaque here.
-        kind: `seats` are in flight; `paced` units are spent in any `window_ms`, evenly spaced;
-            `counted` ones are spent in any `window_ms` in whatever order. A calendar day is a row
-            of its own each, with the date in its name.
-        amount: Units in all, at least 1. Where hosts differ, the smallest holds.
-        window_ms: Of paced and counted rows: units that were used are free again so long after.
-        longest_ms: Of seats: the longest time that requests of a dead host can still run.
-        group: Rows of one group that are too small for all hosts go to the same ones, and different
-            groups to different ones: name what they have in common, such as the key. Empty: the
-            row's own name.
+        name: The same on every host that shares it; the ledger does not interpret it.
+        kind: `seats` are in flight. `paced` units are spent in any `window_ms`, evenly spaced.
+            `counted` units are spent in any `window_ms` in any order. Each calendar day is a
+            separate row, with the date in its name.
+        amount: Units in all, at least 1. If hosts differ, the smallest amount applies.
+        window_ms: For paced and counted rows: used units are free again after this time.
+        longest_ms: For seats: the longest time that requests of a dead host can still run.
+        group: Rows of one group that are too small for all hosts go to the same hosts, and
+            different groups to different hosts. Use a name that they share, such as the key. Empty
+            means the row's own name.
     """
 
     name: str
@@ -75,19 +75,19 @@ class RowSpec(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class RowUse(msgspec.Struct, frozen=True, array_like=True):
-    """What a host says of one row.
+    """A host's report about one row.
 
     Attributes:
-        held: Units that it holds now: its present share, or more as long as more is in use. Falls
-            only when units are really free. Seats: what is in flight. Paced: the largest share
-            under which anything was sent within the last `window_ms`, and until debts are paid.
-            Counted: what it was granted and has not spent.
-        want: Units that it could use, `held` included, at least 0. Of counted rows: those that it
-            could spend within some seconds, on top of what is spent.
-        unit: The smallest useful share, at least 1: the next grant is 0 or at least this. Seats are
-            of use one by one: more than one says who else may have any.
-        spent: Of counted rows: all that it has spent in this incarnation, debts included.
-        told: Of counted rows: `RowShare.told` of the last answer, in whatever epoch.
+        held: Units that it holds now: its present share, or more while more is in use. It falls
+            only when units are free. Seats: requests in flight. Paced: the largest share under
+            which anything was sent within the last `window_ms`, and until debts are paid. Counted:
+            granted units that it has not spent.
+        want: Units that it could use, including `held`, at least 0. For counted rows: units that it
+            could spend within some seconds, in addition to the spent ones.
+        unit: The smallest useful share, at least 1: the next grant is 0 or at least this. Single
+            seats are useful. With more than one, few hosts get any.
+        spent: For counted rows: all units that it has spent in this incarnation, including debts.
+        told: For counted rows: `RowShare.told` of the last answer, in any epoch.
     """
 
     held: int = 0
@@ -98,14 +98,13 @@ class RowUse(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """What one host learned and all must know: a key, instance or lane is removed, or pauses.
+    """News from one host for all: a key, instance or lane is removed, or pauses.
 
     Attributes:
-        name: Of what; opaque here. The last notice of a name holds.
-        reason: Opaque, too.
-        for_ms: How long from now; 0 is until the ledger is unused for a week. A notice with an
-            empty reason takes the earlier one of its name back.
-        run: Only hosts of this run are told; empty: all.
+        name: The subject; the ledger does not interpret it. The last notice of a name holds.
+        reason: Not interpreted either. A notice with an empty reason revokes the earlier one.
+        for_ms: The duration from now; 0 means until the ledger is unused for a week.
+        run: Only hosts of this run receive it; empty means all hosts.
     """
 
     name: str
@@ -115,38 +114,38 @@ class Notice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Renewal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host says, every half to one second.
+    """A host's call, every half to one second.
 
     Attributes:
-        host: Its name. Where a row is too small for all, names decide who has it.
-        incarnation: A random token of this life of the host. A new one shares nothing with the old:
-            what that held is free when it has expired.
-        seq: Larger than in every earlier call of the incarnation. A call that is sent again as it
-            was (nobody knows whether it arrived) keeps its number, and is answered again.
-        run: Name of the run; shares are divided between runs first.
+        host: Its name. If a row is too small for all hosts, names decide which hosts get it.
+        incarnation: A random token for this life of the host. A new life shares nothing with the
+            old one, whose units become free when it has expired.
+        seq: Larger than in every earlier call of the incarnation. A call that is repeated, because
+            it is unknown whether it arrived, keeps its number and gets its answer again.
+        run: Name of the run; shares are first divided between runs.
         server_run_id: `run_id` of the server (`INFO server`), read when the connection was made.
-        epoch: The last that an answer named, on this host in whatever run and incarnation (a host
-            remembers it on its disk); 0 if none ever did.
-        clock: Names the clock of `clock_ms`: boot id and time namespace. Hosts of one machine share
-            it.
+        epoch: The last epoch in an answer to this host, in any run and incarnation (a host stores
+            it on disk); 0 before the first.
+        clock: The identity of the clock of `clock_ms`: boot id and time namespace. Hosts on one
+            machine share it.
         clock_ms: CLOCK_BOOTTIME when the call was first sent.
-        rows: All limits that it knows, from the widest to the narrowest (pool, provider, key, key
-            and model): where two small rows of a lane went to different hosts, the wider decides.
-            One that is left out still holds what it last said, until the host dies: say 0 first.
+        rows: All its limits, from the widest to the narrowest (pool, provider, key, key and model):
+            if two small rows of a lane went to different hosts, the wider row decides. A row that
+            is left out still holds its last reported units until the host dies, so report 0 first.
         uses: One for each row.
-        lanes: For each lane that it could send on, the positions in `rows` of all limits on its
-            way; lanes with the same limits once.
-        answered_ms: `Answer.now_ms` of the last answer that was applied, in this incarnation and in
-            epoch `epoch`; 0 before the first.
+        lanes: For each lane that it could use, the positions in `rows` of its limits; lanes with
+            the same limits once.
+        answered_ms: `Answer.now_ms` of the last applied answer, in this incarnation and in epoch
+            `epoch`; 0 before the first.
         peers: `Answer.peers` of that answer; 0 before the first.
-        news: Notices since the last answered call. All that still hold, when an answer names
-            another epoch.
+        news: Notices since the last answered call. When an answer has another epoch, all notices
+            that still hold.
         news_seen: `Answer.news_seen` of the last answer of the same epoch, else 0.
-        leaving: It holds nothing and will not come back.
-        fresh: An operator's word that nobody used these keys just now: a ledger that begins opens
-            at once.
-        open_days: An operator's word, with `leaving`: the counted rows named here open with what is
-            known, whoever is missing.
+        leaving: Whether it holds nothing and does not come back.
+        fresh: An operator confirms that these keys were not used recently: a ledger that begins
+            opens immediately.
+        open_days: An operator confirms, with `leaving`, that the counted rows in this call open
+            with the known amounts, even if hosts are missing.
     """
 
     host: str
@@ -170,19 +169,21 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowShare(msgspec.Struct, frozen=True, array_like=True):
-    """What a host may hold of a row from now.
+    """The units of a row that a host may hold from now on.
 
     Attributes:
-        grant: Units. More than `held`: at once. Less: send no more than this allows, and say a
-            smaller `held` when the rest is really free; until then it counts as held.
-        amount: What is divided: the smallest amount that any host declares.
-        target: What it will have when others have given back theirs. More than `grant`: on its way.
-        told: Of counted rows: units spent or granted in the window, over all hosts; the host says
-            it in `RowUse.told`, so that a server that lost it knows it again. Below 0: not all is
-            known, and at least `-1 - told` are.
-        spent: Of counted rows: those of them that nobody can spend any more.
-        closed: Of counted rows: whether it gives nothing since hosts are missing that may have
-            spent some.
+        grant: Units. If it is more than `held`, the host may use them immediately. If it is less,
+            the host sends no more than this allows, and reports a smaller `held` when the rest is
+            free. Until then the rest counts as held.
+        amount: The divided amount: the smallest that any host declares.
+        target: Units that it gets when other hosts have returned units. If it is more than
+            `grant`, units are on their way.
+        told: For counted rows: units spent or granted in the window, over all hosts. The host
+            repeats it in `RowUse.told`, so that a server that lost it knows it again. A value below
+            0 means that not all is known, and at least `-1 - told` are.
+        spent: For counted rows: the units in `told` that no host can spend any more.
+        closed: For counted rows: whether the row gives out nothing, because hosts are missing that
+            may have spent some.
     """
 
     grant: int
@@ -194,24 +195,23 @@ class RowShare(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a host may hold from now. Only the answer to its latest call counts.
+    """The units that a host may hold from now on. Only the answer to its latest call applies.
 
-    It holds for `STOP_MS` by the host's boot clock from *before* the call was first sent.
+    It holds for `STOP_MS` by the host's boot clock, from *before* the call was first sent.
 
     Attributes:
-        epoch: The ledger's life: the host remembers it on its disk. Another one than before means
-            that the ledger may have forgotten something: nobody gets more than it holds until all
-            that may have been granted before is over.
-        stale: The call is older than another that arrived: nothing was changed, and the answer
-            must not be applied.
-        now_ms: The ledger's time. It never goes back, and not faster than the hosts' clocks; it is
-            what stamps of different hosts are compared by, within an epoch.
+        epoch: The ledger's life, which the host stores on disk. A new epoch means that the ledger
+            may have lost data: no host gets more than it holds until all earlier grants are over.
+        stale: Whether the call is older than another that arrived: nothing was changed, and the
+            answer must not be applied.
+        now_ms: The ledger's time. It never goes back, and is not faster than the hosts' clocks.
+            Within an epoch, stamps of different hosts are compared by it.
         server_ms: `TIME` of the server.
-        epoch_age_ms: Since the epoch began: rows open when their expiry and window are over.
-        peers: Hosts that are alive, this one included.
+        epoch_age_ms: Time since the epoch began: rows open when their expiry and window are over.
+        peers: Hosts that are alive, including this one.
         news_seen: Number of the last notice.
         shares: One for each row of the call, in its order.
-        news: Notices since `Renewal.news_seen`, of others and its own; `for_ms` is what is left.
+        news: Notices since `Renewal.news_seen`, from others and its own; `for_ms` is the time left.
     """
 
     epoch: int

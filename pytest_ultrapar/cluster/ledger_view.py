@@ -1,7 +1,7 @@
-"""What the ledger of shares holds, read without changing it: for people who look at a cluster.
+"""The content of the ledger, read without changing it, for people who inspect a cluster.
 
-`division.lua` writes all of it. Anybody with access to the server may have written it instead, so
-whatever is not as the script leaves it is refused with a sentence.
+`division.lua` writes all of it. Other programs with access to the server may also have written it,
+so data in another form is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _SHARE = struct.Struct("<7d")
 _HEADER = struct.Struct("<5d")
 _PACKED = msgspec.msgpack.Decoder()
 NOT_THAT_LEDGER = (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error)
-"""What is raised where somebody else wrote there; msgspec's errors are `ValueError`s."""
+"""The errors for data of another program; msgspec's errors are `ValueError`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
-    """What a row knows of one host.
+    """The share of one host in a row.
 
     Attributes:
-        host: Its name; that of its incarnation where the ledger knows no other.
-        run: Which run it is in.
-        silent_s: Seconds since it was heard of; None: it was taken for dead.
+        host: Its name, or its incarnation if the ledger has no name.
+        run: The run of the host.
+        silent_s: Seconds since its last call; None if it was treated as dead.
         held: Units that it holds.
         granted: Units that it may use now.
         wanted: Units that it could use.
-        target: Units that it will have.
+        target: Units that it gets later.
     """
 
     host: str
@@ -53,31 +53,32 @@ class ShareView:
 
     @property
     def out(self) -> int:
-        """Units that are nobody else's."""
+        """Units that no other host can have."""
         return max(self.held, self.granted)
 
     @property
     def coming(self) -> int:
-        """Units that are on their way to it."""
+        """Units that it still gets."""
         return max(0, self.target - self.granted)
 
 
 @dataclass(frozen=True, slots=True)
 class RowView:
-    """A row and who has how much of it.
+    """A row and the shares of its hosts.
 
     Attributes:
-        row: Its name on the server, in which keys are digests.
-        limit: What a run calls the limit; empty where nobody said.
-        word: Of its kind, such as `qps`.
+        row: Its name on the server, with digests for keys.
+        limit: A run's name for the limit; empty if no run has named it.
+        word: The word of its kind, such as `qps`.
         kind: `seats`, `paced` or `counted`.
         amount: Units in all.
-        window_s: Over which they are counted; 0: at every moment.
-        spent: Of counted rows: units spent in the window.
-        closed_s: Nobody gets more than it holds for so long, as the server began anew; 0: it is
-            open.
-        awaits: Of counted rows: the server forgot what was spent, and not all hosts have told it.
-        shares: Of hosts that have or want some, those with most first.
+        window_s: The period in which units are counted; 0 means at every moment.
+        spent: For counted rows: units spent in the window.
+        closed_s: Seconds until hosts can get more than they hold, after the server restarted; 0
+            means that the row is open.
+        awaits: For counted rows: whether the server lost the spent amount and not all hosts have
+            reported it.
+        shares: Shares of hosts that have or want some, the largest first.
     """
 
     row: str
@@ -93,20 +94,20 @@ class RowView:
 
     @property
     def granted(self) -> int:
-        """Units that are hosts' now, with those that are on their way back."""
+        """Units that hosts have now, including units that they are giving back."""
         return sum(share.out for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """What one host learned and all know: a lane, key or instance is removed, or pauses.
+    """A notice from one host to the others: a lane, key or instance is removed, or pauses.
 
     Attributes:
-        run: Only hosts of this run are told; empty: all.
-        lane: Where it was learned.
-        removes: What of the lane is removed (`key`, `lane`, ...); empty: it pauses.
-        reason: In a sentence; empty for a pause.
-        left_s: Seconds for which it still holds; 0: until the end.
+        run: Only hosts of this run receive it; empty means all hosts.
+        lane: The lane of the failure.
+        removes: The removed part of the lane (`key`, `lane`, ...); empty for a pause.
+        reason: A sentence; empty for a pause.
+        left_s: Seconds that it still holds; 0 means until the end.
     """
 
     run: str
@@ -118,13 +119,13 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """All that hosts share.
+    """All shared limits and notices.
 
     Attributes:
-        epoch_age_s: Seconds since the server began anew; None: nothing was shared yet.
+        epoch_age_s: Seconds since the server restarted; None if nothing was shared yet.
         n_hosts: Hosts that are alive, of all runs.
-        rows: From the tightest: those whose hosts want more than they have come first.
-        news: What holds now.
+        rows: The tightest first: rows whose hosts want more than the amount.
+        news: The notices that hold now.
     """
 
     epoch_age_s: float | None
@@ -135,15 +136,15 @@ class LedgerView:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
-    """What stands in the ledger's keys.
+    """The content of the ledger's Redis keys.
 
     Attributes:
         ledger: Its own fields.
-        seen: When each incarnation was heard of last, by the ledger's time.
+        seen: The time of the last call of each incarnation, in the ledger's time.
         rows: Each row, packed.
         shares: For each row its shares, packed, by incarnation.
         hosts: Name and run of each incarnation.
-        names: What runs call rows: limit and kind.
+        names: The runs' names of rows: limit and kind.
         news: Each notice, packed.
         server_ms: The server's time.
     """
@@ -159,18 +160,18 @@ class LedgerKeys:
 
 
 def view_of(keys: LedgerKeys) -> LedgerView:
-    """What the ledger's keys say.
+    """The content of the ledger's Redis keys, unpacked.
 
     Raises:
-        Those of NOT_THAT_LEDGER: Somebody else wrote there.
+        NOT_THAT_LEDGER: Another program wrote it.
     """
     if not keys.ledger:
         return LedgerView(None, 0, (), ())
-    # The ledger's time stands still between calls; the server's goes on.
+    # The ledger's time stands still between calls; the server's time does not.
     now_ms = _number(keys.ledger[b"now"])
     now_ms += max(0.0, keys.server_ms - _number(keys.ledger[b"server"]))
     rows = [_row(name, text, keys, now_ms) for name, text in keys.rows.items()]
-    # Rows of runs that are over stay for a week, and say nothing.
+    # Rows of runs that are over stay for a week without shares.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
     news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
     news.sort(key=lambda one: (not one.removes, one.run, one.lane))
@@ -189,7 +190,7 @@ def _row(name: bytes, text: bytes, keys: LedgerKeys, now_ms: float) -> RowView:
     cells = rest[12:]
     spent = sum(int(units) for units in cells[1::2]) if kind == "counted" else 0
     shares = []
-    # Those of an earlier epoch are forgotten at the next call about the row.
+    # Shares of an earlier epoch are removed at the next call for the row.
     is_of_epoch = row_epoch == int(keys.ledger[b"epoch"])
     own = keys.shares.get(name, {}) if is_of_epoch else {}
     for incarnation, packed in own.items():
@@ -227,7 +228,7 @@ def _tightest(row: RowView) -> tuple[bool, bool, bool, str, str, str]:
 
 
 def _notice(text: bytes, now_ms: float) -> NoticeView | None:
-    """A notice; None where it does not hold any more."""
+    """A notice; None if it no longer holds."""
     _, until_ms, reason, run = _PACKED.decode(text)
     until_ms = _number(until_ms)
     if not reason or (until_ms != -1 and until_ms <= now_ms):
@@ -236,7 +237,7 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
     with suppress(*NOT_THAT_JSON):
         news = told(reason).news
         lane, removes, said = str(news.lane_id), news.removes or "", news.reason
-    # A removal is told again for as long as hosts of the run are alive.
+    # A removal is renewed while hosts of the run are alive.
     left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000
     return NoticeView(_text(run), lane, removes, said, left_s)
 
@@ -253,10 +254,10 @@ def _text(value: object) -> str:
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:
-    """What runs call rows; where they differ, the last one's word.
+    """The runs' names of rows; if they differ, the last one.
 
     Raises:
-        ValueError: Somebody else wrote there.
+        ValueError: Another program wrote it.
     """
     return {
         row.decode(errors="replace"): msgspec.json.decode(text, type=tuple[str, str])

@@ -1,4 +1,4 @@
-"""News of hosts as the ledger keeps them: its notices; pure."""
+"""Converts a host's news to the ledger's notices and back; pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_ultrapar.cluster.ledger import Notice
 
 
 class Told(msgspec.Struct, frozen=True):
-    """The text of a notice: with the time of the server when the news were told.
+    """The text of a notice: the news, and the server's time when the host sent them.
 
-    The ledger's own time stands still while nobody calls: a run that is joined again the next day
-    would hear of keys that were mended, and of pauses that are over.
+    The ledger's own time stands still between calls. Without the server's time, a run that is
+    joined again the next day would receive removed keys that work again, and pauses that are over.
     """
 
     news: News
@@ -20,7 +20,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: News, run: str, at_ms: int) -> Notice:
-    """What a host learned, for the other hosts of its run: they have the same lanes."""
+    """A notice of a host's news for the other hosts of its run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(Told(news, at_ms)).decode(),
@@ -30,19 +30,19 @@ def notice_of(news: News, run: str, at_ms: int) -> Notice:
 
 
 def told(text: str | bytes) -> Told:
-    """What a notice says.
+    """The content of a notice.
 
     Raises:
-        Those of NOT_THAT_JSON: Somebody else wrote it, or another version.
+        NOT_THAT_JSON: Another program or another version wrote it.
     """
     return msgspec.json.decode(text, type=Told)
 
 
 def news_of(notice: Notice, server_ms: int) -> News | None:
-    """The news as another host hears them; None where they are over.
+    """The news for another host; None if they are over.
 
     Raises:
-        As `told`.
+        NOT_THAT_JSON: As `told`.
     """
     one = told(notice.reason)
     left_s = one.news.for_s - (server_ms - one.at_ms) / 1000

@@ -1,4 +1,4 @@
-"""Which cases of a run are done by the server's word, and have no result in what was merged."""
+"""Cases of a run that are done on the server, but have no result in the merged run."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState
 
 _ASSIGNMENT = "assignment.json"
-"""Of any host of the run; its groups have the order by which cases are numbered."""
+"""A file of any host of the run; its groups give the order of the case numbers."""
 
 
 def cases_without_result(state: RunState, run: str) -> list[int]:
-    """The numbers of the cases of which a merged run has no grade.
+    """The numbers of the cases without a grade in a merged run.
 
     Args:
-        state: What the server knows of the run.
+        state: The server's state of the run.
         run: The merged run.
 
     Raises:
-        ConfigError: It holds other cases than the server's run.
+        ConfigError: It has other cases than the server's run.
         ResultsError: It cannot be read.
     """
     directory = resolve_run(run)
     try:
         identity = msgspec.json.decode(state.identity, type=RunIdentity)
     except NOT_THAT_JSON:
-        refuse(f"what the server has of run {state.name} was not written by this version")
-    assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is no assignment")
+        refuse(f"the server's data of run {state.name} was not written by this version")
+    assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is not one")
     cases = read_plan(directory)
     if identity.shard:
         shard = parse_shard(Location(f"run {state.name}", "shard"), identity.shard)
@@ -48,8 +48,8 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
     numbered = NumberedCases(cases, identity.models, assignment.groups)
     if numbered.numbers != identity.numbers:
         refuse(
-            f"{directory} does not hold the cases of run {state.name}, or its {_ASSIGNMENT} does "
-            "not hold the run's groups: name the directory that ultrapar merge made of its hosts"
+            f"{directory} does not have the cases of run {state.name}, or its {_ASSIGNMENT} does "
+            "not have the run's groups: name the directory that ultrapar merge made from its hosts"
         )
     history = read_history(directory / JOURNAL_NAME)
     return [

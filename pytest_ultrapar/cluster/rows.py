@@ -1,8 +1,8 @@
-"""The limits of a pool as rows of the ledger: what each is called where several hosts share it.
+"""The limits of a pool as rows of the ledger, with names that several hosts share.
 
-Rows of the pool and of providers bound a run, so they are the run's. All others are what a provider
-counts by, whoever asks: two runs, teams or programs that use one key share its rows. Their names
-hold digests from which neither keys nor servers can be read.
+Rows of the pool and of providers limit a run, so they belong to the run. A provider counts all
+other rows over all its users: two runs, teams or programs with the same key share its rows. The
+names contain digests that reveal neither keys nor servers.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """Levels from the widest to the narrowest."""
 MONEY = 1000
 """Trillionths of the currency in a unit of the ledger: a billionth. A token of the cheapest models
-costs some ten of them, and nine million of the currency are whole numbers of a script of the server
-(2^53)."""
+costs some ten units. Nine million of the currency are below 2^53, the largest exact number of a
+server's script."""
 BUDGET_UNITS = 10**12 // MONEY
-"""Of the ledger in one of the currency."""
+"""Units of the ledger in 1 of the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
-"""For clocks that drift; and the longest day of a zone, with what may be late."""
+"""A day for clocks that drift; and the longest day of a zone, plus the delay of a request."""
 _FOR_GOOD_MS = 3650 * 86_400_000
-"""What is spent of a budget does not come back; a run is forgotten long before."""
+"""The spent part of a budget is never free again; the server forgets a run long before this."""
 
 
 class SharedRows(msgspec.Struct, frozen=True):
     """All rows of a pool that hosts share.
 
-    Attributes:
-        specs: As the ledger knows them, from the widest to the narrowest.
-        limits: For each, the row of the pool.
-        lanes: For each way through the limits, the positions of its rows; each once.
-        counted: How those that are counted are asked for; None for the others.
+    specs: The rows for the ledger, from the widest to the narrowest.
+    limits: The pool's row of each.
+    lanes: For each path of limits, the positions of its rows; each path once.
+    counted: The counting rules of counted rows; None for the others.
     """
 
     specs: tuple[RowSpec, ...]
@@ -63,9 +62,9 @@ def shared_rows(
 
     Args:
         pool: The pool.
-        lanes: Those that the run may use.
-        identities: What each lane's key is wherever it is used (`key_identities`); lanes of a
-            simulated provider that the run starts itself have none, and are the run's own.
+        lanes: The lanes that the run may use.
+        identities: The identity of each lane's key (`key_identities`). A missing lane belongs to a
+            simulated provider that the run starts, and its rows belong to the run.
         run: The run's name.
     """
     urls = {
@@ -86,7 +85,7 @@ def shared_rows(
                 continue
             scope, group = _scope(limit, users[0], identities, urls, run)
             if scope in taken:
-                # Listed twice in one file: two limits, as on one host.
+                # A limit listed twice in one file is two limits, as on one host.
                 scope = f"{scope}:{_digest(name)}"
             taken.add(scope)
             longest_s = max(lane.request_s for lane in users)
@@ -137,7 +136,7 @@ def _scope(
     urls: Mapping[tuple[str, str], tuple[str, str]],
     run: str,
 ) -> tuple[str, str]:
-    """What a limit is called wherever it is used, and what its rows have in common with others."""
+    """The shared name of a limit, and the group of its rows."""
     key = identities.get(lane.lane_id)
     if key is None or limit.level in {"pool", "provider"}:
         own = f"run:{run}:{limit.name}"
@@ -147,7 +146,7 @@ def _scope(
     if limit.level == "key_model":
         return f"key:{key}:{_digest(limit.name.rpartition('/')[2])}", key
     url, deployment = urls[lane.provider, lane.instance]
-    # Without the keys: whoever asks a deployment falls on its limit.
+    # The name has no key: all requests to a deployment count for its limit.
     instance = _digest(f"{server_of(url)}\n{deployment}")
     if limit.level == "instance":
         return f"instance:{instance}", instance

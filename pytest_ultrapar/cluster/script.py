@@ -1,4 +1,4 @@
-"""The ledger's script on a server: keys and arguments of a call, and what is answered."""
+"""The call of the ledger's script on a server: Redis keys, arguments and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
-"""An `Answer` without shares and news, which come apart from it."""
+"""An `Answer` without shares and news, which are separate."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -22,20 +22,20 @@ _said = attrgetter(
     *("host", "incarnation", "seq", "run", "server_run_id", "epoch", "clock", "clock_ms"),
     *("peers", "news_seen", "leaving", "fresh", "news", "answered_ms", "open_days"),
 )
-"""The call itself, in the order in which the script reads it."""
+"""The fields of the call in the script's order."""
 
 
 def script_text(name: str) -> str:
-    """One of the scripts that are here: `division.lua` or `claims.lua`."""
+    """The text of a script in this folder: `division.lua` or `claims.lua`."""
     return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")
 
 
 def keys_of(name: str, call: Renewal) -> list[str]:
-    """All keys that the call touches, in one slot of a cluster.
+    """All Redis keys that the call touches, in one slot of a Redis Cluster.
 
     Args:
-        name: Of the installation.
-        call: For the rows that it names.
+        name: The name of the installation.
+        call: The call, whose rows have keys.
     """
     prefix = f"{{ultrapar:{name}}}:"
     fixed = ("ledger", "seen", "dead", "clocks", "news", "rows", f"host:{call.incarnation}")
@@ -43,17 +43,16 @@ def keys_of(name: str, call: Renewal) -> list[str]:
 
 
 def arguments_of(call: Renewal) -> list[bytes]:
-    """The call as the script reads it."""
+    """The call in the form that the script reads."""
     uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
     return [_PACK.encode(_said(call)), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
 
 
 def answer_of(reply: object) -> Answer:
-    """What the script answered.
+    """The script's answer.
 
     Raises:
-        ConfigError: It is not what the script of this version answers: someone else writes to these
-            keys.
+        ConfigError: It is not an answer of this version: another program writes to these keys.
     """
     try:
         head, packed, news = cast("tuple[bytes, bytes, bytes]", reply)
@@ -64,5 +63,5 @@ def answer_of(reply: object) -> Answer:
         )
         return Answer(*_HEAD.decode(head), shares, _NEWS.decode(news))
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        problem = f"the ledger's answer is not one of this version: {error}"
+        problem = f"the ledger's answer is not from this version: {error}"
         raise ConfigError(problem) from error

@@ -1,7 +1,7 @@
-"""Calls to the server of a cluster: made once and answered once, or repeated as they were.
+"""Calls to the server of a cluster. Each call is idempotent, so it can be repeated.
 
-A call that got no answer may have been carried out. Each therefore has a number, and the same call
-sent again changes nothing and is answered again; so whoever calls repeats until there is an answer.
+A call without an answer may have been executed. Therefore each call has a number: the same call
+sent again changes nothing and gets its answer again. Callers repeat a call until it has an answer.
 """
 
 from __future__ import annotations
@@ -36,47 +36,48 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What redis-py and we raise for answers of some other program that speaks its protocol."""
+"""The errors of redis-py and of this module for answers of another program."""
 ANSWER_S = 2.0
-"""A call that took longer is repeated; the longest script takes some milliseconds."""
+"""A call that takes longer is repeated; the longest script takes some milliseconds."""
 ROW_NAMES = "names"
-"""Of a run's key with what it calls the rows of limits; no script touches it."""
+"""The suffix of a run's Redis key with its names of limit rows; no script uses it."""
 _FINISHER = b"finisher:"
-"""Before a host's name, in a run's own hash."""
+"""The prefix of a host's name in a run's hash."""
 _AT_ONCE = 200
-"""Keys that are read in one go."""
+"""Number of Redis keys that are read in one call."""
+_CODES = r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)"
 _TAKES_NO_CALLS = re.compile(
-    r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)\b|"
-    r"maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
+    rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""What a server says that takes no calls for now, a script's own commands included, in the words of
-Redis 6.2 to Valkey 9 and without those that redis-py leaves out."""
+"""The errors of a server that takes no calls for now, including the commands of scripts.
+
+The words are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
 )
-"""What a user of the server must be allowed, beside the keys (`ACL SETUSER`).
+"""The permissions that the server's user needs, besides the Redis keys (`ACL SETUSER`).
 
-Not `+@write` or `+@connection`: they include `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which mind no
-keys.
+`+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which ignore
+the permissions on keys.
 """
 
 
 class NoAnswerError(UltraparError):
-    """The server cannot be reached, or takes no calls for now: to be tried again."""
+    """The server cannot be reached, or takes no calls for now; try again."""
 
 
 def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str], object]) -> T:
-    """Ask until there is an answer.
+    """Call `ask` until there is an answer.
 
     Args:
-        ask: Asks once.
-        patience_s: How long the server may be silent.
-        waits: Told before each further try why there was none.
+        ask: Makes the call once.
+        patience_s: The longest time without an answer.
+        waits: Called before each further try, with the reason of the last failure.
 
     Raises:
-        ConfigError: There is none for so long, or what `ask` raises.
+        ConfigError: There was no answer in this time, or the error of `ask`.
     """
     until_s = boot_s() + patience_s
     while True:
@@ -90,19 +91,19 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
 
 
 class ClusterServer:
-    """A connection of one thread to the server of a cluster.
+    """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: What it said of itself when the connection was made last; None before.
+        facts: The server's facts, read at the last `look`; None before.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        # Whoever calls repeats: how often, and what is said meanwhile, is theirs to decide.
+        # No retries here: callers repeat calls and report the reason.
         self._client = redis.Redis(
             **address.connection(ANSWER_S),
             retry=Retry(NoBackoff(), 0),
-            redis_connect_func=self._connect,  # type: ignore[arg-type]  # It is given one.
+            redis_connect_func=self._connect,  # type: ignore[arg-type]  # It passes one argument.
         )
         self._n_connected = self._n_seen = 0
         self._claims = self._client.register_script(script_text("claims.lua"))
@@ -110,11 +111,11 @@ class ClusterServer:
         self.facts: ServerFacts | None = None
 
     def look(self) -> ServerFacts:
-        """What the server says of itself, asked now.
+        """Read the server's facts now.
 
         Raises:
             NoAnswerError: It does not answer.
-            ConfigError: It refuses us, is too old, or may not be used as it is.
+            ConfigError: It refuses the connection, is too old, or is not configured as needed.
         """
         self.facts = self._ask(
             lambda: server_facts(
@@ -124,20 +125,20 @@ class ClusterServer:
         return self.facts
 
     def _connect(self, connection: redis.Connection) -> None:
-        """Called by redis-py for each new connection, also for one that it makes unasked."""
+        """Called by redis-py for each new connection, including its own reconnects."""
         self._n_connected += 1
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether a connection was made since this was asked last: the server may be another."""
+        """Whether there was a new connection since the last call: the server may be another one."""
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Whether it has started anew since `look`; looks again.
+        """Whether it has restarted since `look`; reads the facts again.
 
         Raises:
-            As `look`.
+            NoAnswerError, ConfigError: As `look`.
         """
         before = self.facts
         return before is None or self.look().run_id != before.run_id
@@ -166,7 +167,7 @@ class ClusterServer:
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
-        """Cases of a run that could be claimed now, by line; empty where nobody joined it.
+        """Cases of a run that could be claimed now, by line; empty before a host has joined.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -177,7 +178,7 @@ class ClusterServer:
             return msgspec.json.decode(text or b"[]", type=list[int])
 
     def name_rows(self, run: str, names: Mapping[str, tuple[str, str]]) -> None:
-        """Say what a run calls the rows of limits that it shares, by limit and kind.
+        """Store the names of the limit rows that a run shares, by limit and kind.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -194,7 +195,7 @@ class ClusterServer:
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Say what all shards of a run have in common; what the first of them said.
+        """Store the common facts of a run's shards, unless they exist, and return the stored ones.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -216,7 +217,7 @@ class ClusterServer:
         return found.decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
-        """Have cases of a run that are done be run again; how many they were.
+        """Make cases of a run that are done run again, and return their number.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -226,7 +227,7 @@ class ClusterServer:
         return answer.n
 
     def runs(self) -> list[str]:
-        """Names of all runs that it knows.
+        """The names of all runs on the server.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -238,7 +239,7 @@ class ClusterServer:
         return sorted(name.removeprefix(before).removesuffix(after) for name in names)
 
     def run(self, name: str) -> RunState | None:
-        """What it knows of a run; None where it knows none of that name.
+        """The state of a run; None if there is no run of that name.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -259,7 +260,7 @@ class ClusterServer:
             return _run_state(name, found)
 
     def ledger(self) -> ledger_view.LedgerView:
-        """What it knows of limits that hosts share, whatever their run.
+        """The limits that hosts share, over all runs.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -305,7 +306,7 @@ class ClusterServer:
             )
 
     def drain(self, run: str, host: str) -> None:
-        """Have a host begin nothing more.
+        """Tell a host to begin no more cases.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -314,7 +315,7 @@ class ClusterServer:
         self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
 
     def forget(self, run: str) -> None:
-        """Remove all that it knows of a run.
+        """Remove all data of a run.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -322,7 +323,7 @@ class ClusterServer:
         prefix = run_prefix(self.address, run)
         names = (*claims.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
-        # What it has spent of its budget, too.
+        # Also the spent part of its budget.
         of_ledger = self.address.key_prefix
         names_of_rows: Any = self._ask(lambda: self._client.hkeys(f"{of_ledger}rows"))
         rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
@@ -330,7 +331,7 @@ class ClusterServer:
 
             def remove(pipeline: redis.client.Pipeline) -> None:
                 pipeline.hdel(f"{of_ledger}rows", *rows)
-                # Else the ledger would take them for lost.
+                # Otherwise the ledger would treat these rows as lost.
                 pipeline.hincrby(f"{of_ledger}ledger", "kept", -len(rows))
                 pipeline.delete(*(f"{of_ledger}row:".encode() + row for row in rows))
 
@@ -354,7 +355,7 @@ class ClusterServer:
     def _many(
         self, add: Callable[[redis.client.Pipeline], object], *, at_once: bool = True
     ) -> list[Any]:
-        """Ask for several things together; `at_once`: nobody else is served in between."""
+        """Send several commands together; with `at_once`, in one transaction."""
 
         def ask() -> list[Any]:
             pipeline = self._client.pipeline(transaction=at_once)
@@ -366,7 +367,7 @@ class ClusterServer:
     def _ask_of_each(
         self, names: Sequence[T], add: Callable[[redis.client.Pipeline, T], object]
     ) -> list[Any]:
-        """Ask the same for each of these, some at once: a server is not to be kept by one call."""
+        """Send the same commands for each name, in batches that do not block the server long."""
 
         def add_some(some: Sequence[T], pipeline: redis.client.Pipeline) -> None:
             for one in some:
@@ -380,32 +381,32 @@ class ClusterServer:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Reads what scripts of this version have written."""
+        """Convert errors while reading data of this version's scripts."""
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
             raise self.strange(error) from None
 
     def strange(self, error: object) -> ConfigError:
-        """What is raised where somebody else wrote to our keys; `error` says what was found."""
+        """The error for data of another program; `error` says what was found."""
         return ConfigError(
-            f"{self.address.shown} holds something that pytest-ultrapar did not write: {error}; "
-            "give this installation a prefix of its own (?prefix=NAME)"
+            f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
+            "give this installation its own prefix (?prefix=NAME)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """A host of a run, as the server knows it.
+    """The state of a host of a run on the server.
 
     Attributes:
-        seen_s: Seconds since it was heard of.
+        seen_s: Seconds since its last call.
         joined_s: Seconds since it joined.
         n_done: Cases that it finished.
-        n_open: Its cases under way.
-        per_min: Cases that it finished per minute, since it joined.
-        drained: Whether it shall begin nothing more.
-        said: Of itself, for people.
+        n_open: Its cases in progress.
+        per_min: Cases that it finished per minute since it joined.
+        drained: Whether it begins no more cases.
+        said: Its own text about its state, for people.
     """
 
     name: str
@@ -419,23 +420,23 @@ class HostState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is not taken for dead."""
+        """Whether it is not yet treated as dead."""
         return self.seen_s * 1000 < claims.SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run, as the server knows it.
+    """The state of a run on the server.
 
     Attributes:
-        identity: What its hosts agreed on, as JSON text.
+        identity: The identity that its hosts agreed on, as JSON text.
         began_s: Seconds since its first host joined.
         n_done: Cases that are finished.
-        n_failed: Those of them without an answer (`infra`).
-        n_open: Cases under way on hosts.
+        n_failed: Finished cases without an answer (`infra`).
+        n_open: Cases in progress on hosts.
         n_unclaimed: Cases that no host has claimed.
-        hosts: Those that are there.
-        finishers: Names of all that ever finished a case.
+        hosts: The present hosts.
+        finishers: Names of all hosts that ever finished a case.
     """
 
     name: str
@@ -451,7 +452,7 @@ class RunState:
 
     @property
     def version(self) -> str:
-        """Of pytest-ultrapar on its hosts; empty where the identity is not one of this version."""
+        """pytest-ultrapar's version on its hosts; empty if the identity is of another version."""
         try:
             return msgspec.json.decode(self.identity, type=RunIdentity).version
         except NOT_THAT_JSON:
@@ -464,14 +465,14 @@ class RunState:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all are done if hosts go on as now; None while nobody knows."""
+        """Seconds until all cases are done at the present rate; None if it is not known."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
         return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""Cases, or a time in milliseconds: what a script can count."""
+"""Cases, or a time in milliseconds, in the range of a script's numbers."""
 
 
 class _Told(msgspec.Struct):
@@ -488,10 +489,10 @@ class _Counts(msgspec.Struct):
 
 
 def _run_state(name: str, found: Sequence[Any]) -> RunState:
-    """What the keys of a run say, in the order in which `ClusterServer.run` asks for them.
+    """The state in a run's Redis keys, in the order in which `ClusterServer.run` reads them.
 
     Raises:
-        Those of NOT_THAT_LEDGER: Somebody else wrote there.
+        NOT_THAT_LEDGER: Another program wrote it.
     """
     run, hosts, is_open, heard, n_failed, (seconds, micros) = found
     seen, now_ms = dict(heard), seconds * 1000 + micros // 1000
@@ -500,7 +501,7 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
     unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[_Count])
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
-        raise ValueError("a time that is none")
+        raise ValueError("an infinite time")
     there = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)
@@ -536,34 +537,34 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
 
 
 def run_prefix(address: ClusterAddress, run: str) -> str:
-    """Of all keys of one run."""
+    """The prefix of all Redis keys of a run."""
     return f"{address.key_prefix}run:{run}:"
 
 
 def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
-    """What an error of redis-py means to a user: whether it may work the next time, or will not."""
+    """The meaning of a redis-py error: the call may work the next time, or it cannot work."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")
-    # In a script it is no error of its own kind.
+    # In a script this error has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
-            f"{where} does not let this user do what is needed ({said}); it needs the keys "
+            f"{where} denies a needed permission ({said}); give this user the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
     if _TAKES_NO_CALLS.search(str(error)):
         return NoAnswerError(f"{where} takes no calls for now: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
-    # Before redis-py 6.0 what nodes of a cluster say is no error of its own kind.
+    # Before redis-py 6.0 errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
-        # A wrong certificate comes as a failed connection, and stays wrong.
+        # A wrong certificate fails at every connection.
         if why := _wrong_certificate(said.lower()):
             return ConfigError(f"{where}: {why} ({said})")
-        hint = "; if it has no TLS, its URL begins with redis://" if address.tls else ""
+        hint = "; if it has no TLS, begin its URL with redis://" if address.tls else ""
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
-            f"{where} is a node of a cluster that does not have the keys {address.key_prefix}*: "
+            f"{where} is a cluster node without the keys {address.key_prefix}*: "
             f"name the node that has them ({said})"
         )
     return ConfigError(f"{where} refused a call: {said}")
@@ -571,9 +572,9 @@ def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerErro
 
 def _wrong_certificate(said: str) -> str:
     if "[x509" in said:
-        return "its ca_file is no certificate: it must be a PEM file"
+        return "its ca_file is not a certificate: it must be a PEM file"
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:
-        return "its certificate is not of this name: name the server as its certificate does"
-    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"
+        return "its certificate is for another name: name the server as its certificate does"
+    return "its certificate is not trusted: give the authority's file with ?ca_file=PATH"

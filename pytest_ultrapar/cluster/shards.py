@@ -1,9 +1,9 @@
-"""A run whose cases are cut into shards, and whose shards share its limits.
+"""Runs whose cases are split into shards, and whose shards share its limits.
 
-No process has all cases of a run of a million. So each host collects those of one shard, and the
-shard's cases are what it claims: on the server a shard is called `RUN:K/N`, as if it were a run of
-its own. Limits know the run alone. Under the run's own name stands what all its shards agree on, so
-that hosts that mean another whole, or no shards at all, are refused at joining.
+A run of a million cases has no process with all cases: each host collects the cases of one shard
+and claims from them. On the server a shard is called `RUN:K/N`, like a separate run. Limits belong
+to the whole run. The run's own name holds the facts that all shards agree on. A host with other
+cases, or without shards, is refused when it joins.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>[0-9]{1,9})/(?P<n>[0-9]{1,9})")
 
 
 def claims_name(run: str, shard: Shard | None) -> str:
-    """What the cases of a run, or of its shard, are called on the server."""
+    """The server's name for the cases of a run or of its shard."""
     return run if shard is None else f"{run}:{shard}"
 
 
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
-    """Make sure that a shard is cut from the same whole as the others of its run.
+    """Check that a shard is a part of the same cases as the other shards of its run.
 
     Args:
-        server: Where that is kept.
+        server: The server.
         run: The run's name.
-        shard: This host's.
-        own: What the hosts of the shard agree on.
-        generated: All cases of which the shard has some.
+        shard: This host's shard.
+        own: The identity of the shard's hosts.
+        generated: All cases of the run, of which the shard has a part.
 
     Raises:
-        NoAnswerError: There was no answer; it may be asked again.
-        ConfigError: The run is cut into another number of shards or none, or from something else.
+        NoAnswerError: There was no answer; the call may be repeated.
+        ConfigError: The run has another number of shards or no shards, or other cases.
     """
     whole = msgspec.structs.replace(
         own,
@@ -62,7 +62,7 @@ def agree(
 
 
 def with_shards(names: Iterable[str], run: str) -> list[str]:
-    """Which of the names on a server are of a run: it itself, then its shards in their order."""
+    """The server's names that belong to a run: the run itself, then its shards in order."""
     found = [(0, name) for name in names if name == run]
     for name in names:
         cut = _CLAIMS.fullmatch(name)
@@ -72,7 +72,7 @@ def with_shards(names: Iterable[str], run: str) -> list[str]:
 
 
 def whole_of(run: RunState, shards: Sequence[RunState]) -> RunState:
-    """What the server knows of a run, and of the cases and hosts of its shards as one."""
+    """The state of a run with the cases and hosts of its shards added up."""
     if not shards:
         return run
     counts = {

@@ -1,6 +1,6 @@
-"""What there is to run on: `pool.toml` as validated, immutable data.
+"""The resources of a run: `pool.toml` as validated, immutable data.
 
-`config.py` makes a `Pool` (`model.py`) of a file and the environment. A setting is a row of
-`settings.py`. `limits.py` names limits and the path on which each lane lies; `money.py` and
-`price_book.py` have prices, `secret.py` and `keys.py` keys.
+`config.py` makes a `Pool` (`model.py`) from a file and the environment. `settings.py` has a row for
+each setting. `limits.py` names the limits and the path of limits of each lane. `money.py` and
+`price_book.py` have the prices, `secret.py` and `keys.py` the keys.
 """

@@ -1,7 +1,7 @@
-"""What numbers of the user's input may be; what one field of a file alone has, stands with it.
+"""Ranges of numbers in user input. A range of only one field is defined with the field.
 
-Every pytest run imports this module, for the ranges of options: it must stay as light as
-`pool/settings.py`, which is why `shown` is imported late.
+Every pytest run imports this module for the ranges of options. It must import as little as
+`pool/settings.py`, so `check` imports `shown` when it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _N = TypeVar("_N", int, float)
 
 
 class Bounds(NamedTuple):
-    """The interval a number must lie in; finite at its upper end, so that infinity never passes.
+    """The allowed interval of a number; the upper end is finite, so infinity is refused.
 
     Attributes:
         at_least: Smallest allowed value.
@@ -26,10 +26,10 @@ class Bounds(NamedTuple):
     at_most: float
 
     def check(self, location: Location, value: _N) -> _N:
-        """The value itself.
+        """The value itself, if it is in the interval.
 
         Raises:
-            ConfigError: It is not a number or outside the bounds; the message says which bound.
+            ConfigError: It is not a number or out of bounds; the message names the bound.
         """
         from pytest_ultrapar.pool.fields import shown  # noqa: PLC0415 - see above
 
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 
 
 WORKERS = Bounds(at_least=1, at_most=100_000)
-# Below one send in 11 days a rate is a slip of the hand, and 1 / rate stays far from infinity.
+# A rate below one send in 11 days is a typing error, and 1 / rate stays far from infinity.
 RATE = Bounds(at_least=1e-6, at_most=1_000_000)
 PERCENT = Bounds(at_least=1e-4, at_most=100)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)

@@ -1,4 +1,4 @@
-"""From a pool file to a `Pool`: every check is made here, once, before any request."""
+"""From a pool file to a `Pool`: all checks are here and run once, before any request."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ __all__ = ["Overrides", "load_pool"]
 def load_pool(
     path: Path | str, *, environ: Mapping[str, str], overrides: Overrides, text: str | None = None
 ) -> Pool:
-    """The pool of a file, as the environment and the command line change it.
+    """The pool of a file, with the environment and the command line applied.
 
-    Secrets are looked at only to tell which keys are one key, and none is kept; whether all are
-    there is for `read_secrets` to say.
+    Secrets are read only to find keys that are listed twice, and are not stored. `read_secrets`
+    checks that all secrets exist.
 
     Args:
         path: The pool file.
         environ: The environment's variables, usually `os.environ`.
-        overrides: What the command line says.
-        text: What stands for a file that is not there; None reads it.
+        overrides: The settings of the command line.
+        text: The content to use instead of the file; None reads the file.
 
     Raises:
-        ConfigError: Anything is not allowed; one message that names file, field, what was found
-            and what is allowed, without any secret.
+        ConfigError: Anything is not allowed. One message names file, field, the value found and
+            the allowed values, without any secret.
     """
     location = Location(str(path))
     if text is None:
@@ -97,10 +97,10 @@ def load_pool(
 
 
 def _money(location: Location, whole: WholePoolTable) -> tuple[str, str | None]:
-    """The currency of all prices, and the book for those that the file leaves out.
+    """The currency of all prices, and the price book for prices that the file leaves out.
 
     Raises:
-        ConfigError: Either is not allowed, or the book is in another currency.
+        ConfigError: Either is not allowed, or the book has another currency.
     """
     currency, book = whole.currency or USD, whole.prices
     if not _CURRENCY.fullmatch(currency):
@@ -126,7 +126,7 @@ def _build(
 ) -> tuple[list[Provider], list[Lane]]:
     """All providers and lanes, with the limits of their modes added to `book`."""
     whole = file.pool or WholePoolTable()
-    # One bound for all: adaptive providers are a reason for the larger one.
+    # There is one pool limit, so a single adaptive provider selects the adaptive, larger one.
     _add_pool_limit(location.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
     declared: list[limits.Declared] = []
     n_lanes = 0
@@ -149,7 +149,7 @@ def _build(
 def _held(
     location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> dict[str, Limit]:
-    """The limits that a simulated provider holds: those of fixed mode, which others look for."""
+    """The limits that a simulated provider enforces: the fixed ones, which adaptive mode seeks."""
     held_modes: list[RateMode] = [
         "fixed" if table.api == SIMULATED else mode
         for table, mode in zip(file.provider, modes, strict=True)
@@ -165,7 +165,7 @@ def _held(
 def _rate_modes(
     location: Location, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
 ) -> list[RateMode]:
-    """Each provider's rate mode: its own, unless command line or environment say one for all."""
+    """Each provider's rate mode, unless the command line or environment sets one for all."""
     where = location.at("pool").at("rate_mode")
     found, origin, place = sources.resolve(Options.rate_mode, whole.rate_mode, where)
     word = check_word(place, str(found or RATE_MODES[0]), RATE_MODES)

@@ -1,4 +1,4 @@
-"""Where in the user's input something stands, what may stand there, and what is said otherwise."""
+"""Places in user input, the checks of values there, and their error messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHOWN_CHARS = 60
 _SECRET_PREFIXES = re.compile(
     r"\A((?i:bearer)\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|AIza|AKIA|eyJ)"
 )
-"""In the letters that keys begin with: HF_TOKEN is the name of a variable."""
+"""Case-sensitive, since keys begin so: HF_TOKEN is the name of a variable."""
 _SECRET_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _EXACT_INT = 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A field of a file, a variable of the environment or an option of the command line.
+    """A field of a file, an environment variable or an option of the command line.
 
     Attributes:
         source: `pool.toml`, `environment` or `command line`.
@@ -35,18 +35,18 @@ class Location:
     path: str = ""
 
     def at(self, field: str) -> Location:
-        """The field of that name below this place."""
+        """The field of that name in this place."""
         return replace(self, path=f"{self.path}.{field}" if self.path else field)
 
     def item(self, index: int) -> Location:
-        """The entry of that index (from 0) of the list at this place."""
+        """The entry at that index (from 0) of the list in this place."""
         return replace(self, path=f"{self.path}[{index}]")
 
     def refuse(self, what: str) -> NoReturn:
-        """Refuse what stands here.
+        """Refuse the value in this place.
 
         Raises:
-            ConfigError: Always, saying `<source>: <path> <what>`.
+            ConfigError: Always, with the message `<source>: <path> <what>`.
         """
         refuse(f"{self}: {what}" if not self.path else f"{self} {what}")
 
@@ -57,7 +57,7 @@ class Location:
 def looks_like_secret(text: str) -> bool:
     """Whether `text` could be an API key: a known prefix, or a long run of letters and digits.
 
-    Names of models stay clear of it, since they are broken by `-`, `.`, `_` or `:`.
+    Names of models do not match, since `-`, `.`, `_` or `:` break the run.
     """
     if _SECRET_PREFIXES.match(text):
         return True
@@ -66,13 +66,13 @@ def looks_like_secret(text: str) -> bool:
 
 
 def shown(found: object) -> str:
-    """A value as messages show it: one line, bounded, free of control characters and of secrets."""
+    """A value for messages: one short line without control characters and secrets."""
     if isinstance(found, str):
         return f'"{shown_text(found)}"' if not looks_like_secret(found) else '"***"'
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, int) and abs(found) > _EXACT_INT:
-        # str() of an int above 4300 digits raises, and nobody wants to read one of 50.
+        # str() of an int with more than 4300 digits raises, and 50 digits help no reader.
         return "a number below -1e18" if found < 0 else "a number above 1e18"
     if isinstance(found, int | float):
         return str(found)
@@ -80,13 +80,13 @@ def shown(found: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Text cut to 60 characters, with everything that could steer a terminal escaped."""
+    """Text cut to 60 characters, with unprintable characters escaped, so no terminal obeys it."""
     visible = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: _SHOWN_CHARS + 1])
     return visible if len(visible) <= _SHOWN_CHARS else visible[: _SHOWN_CHARS - 3] + "..."
 
 
 def kind_of(found: object) -> str:
-    """What kind of TOML value this is, in words; never the value itself."""
+    """The kind of a TOML value in words, never the value itself."""
     words: dict[type, str] = {
         dict: "a table",
         list: "a list",
@@ -107,7 +107,7 @@ _NAME_CHARS = 100
 def _zones() -> frozenset[str]:
     from zoneinfo import available_timezones  # noqa: PLC0415 - few pools count by calendar days
 
-    # Beside the zones stand files of the host, and one that says that nobody has set any.
+    # available_timezones() also lists files that are not zones.
     return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
 
 
@@ -115,7 +115,7 @@ def check_zone(location: Location, name: str) -> str:
     """The name of a time zone of the IANA database.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no such zone.
     """
     if name not in _zones():
         meant = did_you_mean(name, _zones(), form='"{}"', cutoff=0.8)
@@ -127,11 +127,11 @@ def check_zone(location: Location, name: str) -> str:
 
 
 def check_name(location: Location, name: str) -> str:
-    """A name that can stand in ids, file names and columns.
+    """A name for ids, file names and columns.
 
     Raises:
-        ConfigError: It is empty, too long, has other characters (`/` separates the parts of ids),
-            or begins as a folder (`..`), a hidden file or an option does.
+        ConfigError: It is empty, too long or has other characters (`/` separates the parts of ids),
+            or begins like a folder (`..`), a hidden file or an option.
     """
     _check_text(location, name, _NAME, "letters, digits and . _ : -")
     if name[0] in ".:-":
@@ -140,15 +140,15 @@ def check_name(location: Location, name: str) -> str:
 
 
 def check_api_name(location: Location, name: str) -> str:
-    """A name as the API wants it, where `/`, `@` and `+` occur as well.
+    """A name at the API, which may also contain `/`, `@` and `+`.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters, or would lead out of its place
-            in a URL.
+        ConfigError: It is empty, too long or has other characters, or would change the path of a
+            URL.
     """
     _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
     if name == "." or ".." in name.split("/"):
-        location.refuse(f'must not be "." or hold ".." as a part (got {shown(name)})')
+        location.refuse(f'must not be "." or contain ".." as a part (got {shown(name)})')
     return name
 
 
@@ -156,7 +156,7 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
     """The allowed word that equals `word`.
 
     Raises:
-        ConfigError: There is none; the message lists the allowed words, and asks for the nearest.
+        ConfigError: No word equals it; the message lists the allowed words and the nearest.
     """
     same = [candidate for candidate in allowed if candidate == word]
     if not same:
@@ -168,13 +168,13 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
 def did_you_mean(
     word: str, allowed: Collection[str], *, form: str = "{}", cutoff: float = 0.6
 ) -> str:
-    """The end of a message, `; did you mean rpm?`; empty where no allowed word is near.
+    """The end of a message, `; did you mean rpm?`; empty if no allowed word is similar.
 
     Args:
-        word: What was found.
-        allowed: What might be meant.
-        form: How the allowed word is shown.
-        cutoff: How alike it must be, 0 to 1.
+        word: The word found.
+        allowed: The words to suggest.
+        form: The format of the suggested word.
+        cutoff: The least similarity, 0 to 1.
     """
     import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
 
@@ -183,10 +183,10 @@ def did_you_mean(
 
 
 def check_different(places: Iterable[tuple[Location, str]]) -> None:
-    """Make sure that no two places say the same.
+    """Check that no two places have the same value.
 
     Raises:
-        ConfigError: Two do; the message names both places.
+        ConfigError: Two have; the message names both places.
     """
     seen: dict[str, Location] = {}
     for location, text in places:
@@ -206,4 +206,4 @@ def _check_text(location: Location, text: str, pattern: re.Pattern[str], made_of
     if len(text) > _NAME_CHARS:
         location.refuse(f"must have at most {_NAME_CHARS} characters (got {len(text)})")
     if not pattern.fullmatch(text):
-        location.refuse(f"must be made of {made_of} (got {shown(text)})")
+        location.refuse(f"must consist of {made_of} (got {shown(text)})")

@@ -1,4 +1,4 @@
-"""What lanes carry together where limits cross: a maximum flow."""
+"""The joint capacity of lanes whose limits cross: a maximum flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# No limit has such a name.
+# No limit has one of these names.
 _SOURCE, _SINK = "", " "
 _Room = dict[str, dict[str, float]]
 
@@ -18,15 +18,15 @@ _Room = dict[str, dict[str, float]]
 def max_flow(
     ways: Sequence[tuple[Sequence[str], Sequence[str]]], caps: Mapping[str, float]
 ) -> float:
-    """The most that goes all ways together; exact, and an integer where all caps are.
+    """The maximum over all ways together; exact, and an integer if all caps are.
 
-    Source: Edmonds and Karp 1972, begun with what each way takes of what those before it left. That
-    is all there is where limits nest; 300 lanes that cross cost some milliseconds.
+    Source: Edmonds and Karp 1972, started from a greedy flow, way by way. If limits nest, this
+    start is already the result; 300 lanes that cross cost some milliseconds.
 
     Args:
-        ways: The limits of each way, at least one: on its first half a limit always stands behind
-            the same one or none, on its second half before the same one or none.
-        caps: By limit how much it lets pass.
+        ways: The limits of each way, at least one. In the first half, a limit always follows the
+            same limit or none. In the second half, it always precedes the same limit or none.
+        caps: The capacity of each limit.
     """
     room: _Room = defaultdict(dict)
     total: float = 0
@@ -44,7 +44,7 @@ def max_flow(
 
 
 def _send(room: _Room, arcs: Sequence[tuple[str, str]]) -> float:
-    """Take all the room that a chain of limits has, and leave as much for taking it back."""
+    """Use all free capacity of a chain of limits, and allow a later chain to undo it."""
     amount = min(room[at][to] for at, to in arcs)
     for at, to in arcs:
         room[at][to] -= amount
@@ -53,7 +53,7 @@ def _send(room: _Room, arcs: Sequence[tuple[str, str]]) -> float:
 
 
 def _shortest(room: _Room) -> tuple[str, ...]:
-    """The shortest chain with room; empty when there is none."""
+    """The shortest chain with free capacity; empty if no chain has any."""
     before: dict[str, tuple[str, ...]] = {_SOURCE: (_SOURCE,)}
     order = [_SOURCE]
     for at in order:

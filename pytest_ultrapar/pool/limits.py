@@ -1,4 +1,4 @@
-"""The bounds of the file as named limits, and the path of limits on which each lane lies."""
+"""Makes named limits from the bounds of the pool file, and the path of limits of each lane."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""What one table bounds, by word, and the `day` that it means, if it names one; a word that is
-missing bounds nothing."""
+"""The bounds of one table by word, and its `day` if it has one; a missing word has no bound."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
-    """The amounts of a table in one rate mode; values for the other mode are checked as well.
+    """The amounts of a table in one rate mode; values for the other mode are also checked.
 
     Raises:
-        ConfigError: A value by mode has none for this mode, or two numbers of the table contradict
-            each other.
+        ConfigError: A value by mode lacks this mode, or two numbers of the table contradict each
+            other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
@@ -42,17 +41,17 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
             wider = LIMIT_KINDS[other]
-            # 60 per minute and 50 per day is what some providers sell.
+            # Some providers sell 60 per minute and 50 per day.
             is_wider = wider.window_s > kind.window_s and not wider.is_daily
             if wider.counts == kind.counts and is_wider and most < amount:
                 location.at(other).refuse(
-                    f"= {most:g} contradicts {location.at(word).path} = {amount:g}: what is allowed"
-                    f" in one {kind.per} must be allowed in a {wider.per}"
+                    f"= {most:g} contradicts {location.at(word).path} = {amount:g}: the limit per"
+                    f" {wider.per} must not be below the limit per {kind.per}"
                 )
     day = None if table is None else table.day
     if day is not None:
         if not any(LIMIT_KINDS[word].is_daily for word in found):
-            location.at("day").refuse("means nothing without rpd or tpd in the same table")
+            location.at("day").refuse("has no effect without rpd or tpd in the same table")
         found["day"] = check_zone(location.at("day"), day)
     if table is not None and table.budget is not None:
         found["budget"] = table.budget
@@ -65,7 +64,7 @@ class LimitBook:
 
     Attributes:
         sources: Where the origin of every number is noted, as `<limit> <field>`.
-        prompt_types: What models that ask for it multiply their own workers by.
+        prompt_types: The factor for the workers of models with `multiply_by_prompt_types`.
     """
 
     sources: Sources
@@ -80,14 +79,14 @@ class LimitBook:
         workers_origin: str | None = None,
         budget_origin: str | None = None,
     ) -> None:
-        """Make a limit, unless it would bound nothing or is there, as that of a key listed twice.
+        """Make a limit, unless it has no bounds or exists (a key may be listed twice).
 
         Args:
             name: Unique in the pool.
-            level: Where it was declared.
+            level: The level that declares it.
             amounts: Its numbers.
-            workers_origin: Where `workers` comes from, if not from the file.
-            budget_origin: Where `budget` comes from, likewise.
+            workers_origin: The origin of `workers`, if it is not the file.
+            budget_origin: The origin of `budget`, if it is not the file.
         """
         if not amounts or name in self.limits:
             return
@@ -99,7 +98,7 @@ class LimitBook:
         self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
-        """Those of `names` that were made, in the order given."""
+        """The `names` that have a limit, in the order given."""
         return tuple(name for name in names if name in self.limits)
 
 
@@ -107,22 +106,22 @@ def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
     fixed, adaptive = by_mode.fixed, by_mode.adaptive
     if fixed is not None and adaptive is not None and adaptive < fixed:
         location.at("adaptive").refuse(
-            f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the ceiling of"
-            " adaptive mode must not be below what fixed mode uses"
+            f"= {adaptive:g} contradicts {location.at('fixed').path} = {fixed:g}: the adaptive"
+            " limit must not be below the fixed limit"
         )
     value = fixed if mode == "fixed" else adaptive
     if value is None:
-        location.at(mode).refuse(f"is missing: {mode} mode needs a value of its own")
+        location.at(mode).refuse(f"is missing: {mode} mode needs its own value")
     return value
 
 
 def multiplied(
     location: Location, amounts: Amounts, n: int, file_name: str
 ) -> tuple[Amounts, str | None]:
-    """The amounts with their `workers` times `n`, and where that product comes from.
+    """The amounts with `workers` multiplied by `n`, and the origin of the product.
 
-    Rates are not multiplied: they are what the provider allows, whatever the number of prompts. The
-    origin is None if nothing was.
+    Rates are not multiplied: the provider sets them, regardless of the number of prompts. The
+    origin is None if nothing was multiplied.
 
     Raises:
         ConfigError: The product is out of bounds.
@@ -138,10 +137,10 @@ def multiplied(
 
 
 def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
-    """What models that ask for it multiply their workers by; noted where it is not 1 by default.
+    """The factor for the workers of models with `multiply_by_prompt_types`, noted in `sources`.
 
     Raises:
-        ConfigError: The file says a number and no model wants it.
+        ConfigError: The file has a number, but no model uses it.
     """
     number = file.pool.prompt_types if file.pool is not None else None
     if not any(model.multiply_by_prompt_types for one in file.provider for model in one.model):
@@ -161,10 +160,10 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A provider and what the file says of it, before its lanes are made.
+    """A provider and its table, before its lanes are made.
 
     Attributes:
-        keys: Those that may serve each of its models, in the order of the file.
+        keys: The keys that may serve each of its models, in the order of the file.
     """
 
     location: Location
@@ -174,7 +173,7 @@ class Declared:
 
 
 class Listing(NamedTuple):
-    """An entry of `keys`, by the names of provider and key."""
+    """An entry of `keys`: the names of provider and key."""
 
     provider: str
     key: str
@@ -182,12 +181,12 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OneKey:
-    """A key, however often it is listed.
+    """A key with all its listings.
 
     Attributes:
-        name: Of its limit, `lab/key0`; `lab/key0 + other/key0` where it is listed twice.
-        amounts: What it bounds.
-        listings: Where it is listed, in the order of the file.
+        name: The name of its limit, `lab/key0`; `lab/key0 + other/key0` if it is listed twice.
+        amounts: The bounds of the limit.
+        listings: Its entries in the file, in order.
     """
 
     name: str
@@ -196,19 +195,19 @@ class OneKey:
 
 
 def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
-    """The key of each listing, the same one for all listings of a key.
+    """The key of each listing; all listings of one key get the same object.
 
-    A key that is used on several hosts has one limit over all of them, so listings are also one
-    key where a third one joins them.
+    A key that is used on several servers has one limit over all of them. Therefore two listings
+    are also the same key if a third listing connects them.
 
     Args:
-        providers: All of the pool, their names unique.
-        environ: The environment's variables, which hold the secrets; none is kept. A variable that
-            is not set counts as a secret of its own, the same for all who name it.
+        providers: All providers of the pool, with unique names.
+        environ: The environment's variables, which hold the secrets. Secrets are not stored. An
+            unset variable is treated as a secret of its own.
 
     Raises:
         ConfigError: A number of a limit is not allowed, or two listings of one key give it
-            different ones.
+            different numbers.
     """
     entries = {
         Listing(of.provider.name, key.name): (of, index)
@@ -224,7 +223,7 @@ def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[
 
 
 def joined_name(names: Sequence[str]) -> str:
-    """One name for what several names stand for: `a + b`, or `a + b + c + 2 more`."""
+    """One name for several names: `a + b`, or `a + b + c + 2 more`."""
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return " + ".join([*names[:_NAMED], *more])
 
@@ -248,7 +247,7 @@ def _joined(
 def _identities(
     providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, str]]:
-    """Who each listing is at each of the servers that it is used on."""
+    """The identity of each listing at each server that it is used on."""
     for of in providers:
         if of.provider.is_simulated:
             # The simulated provider tells keys apart by name.
@@ -266,17 +265,17 @@ def _identities(
 def _secret(key: Key, environ: Mapping[str, str]) -> str:
     if key.env is None:
         return ""
-    # A plan needs no secrets. No key holds a blank, so that the stand-in is nobody's secret.
+    # A plan needs no secrets. The stand-in cannot be a real key, because it contains a blank.
     return environ.get(key.env, "").strip() or f"variable {key.env}"
 
 
 def _common_amounts(
     listings: Sequence[Listing], entries: Mapping[Listing, tuple[Declared, int]]
 ) -> Amounts:
-    """What the listings say together: a number that one of them leaves out is that of the others.
+    """The bounds of a key from all its listings; a listing may leave out numbers.
 
     Raises:
-        ConfigError: Two of them give different numbers.
+        ConfigError: Two listings give different numbers.
     """
     amounts: Amounts = {}
     of_listing: dict[str, Listing] = {}
@@ -309,15 +308,15 @@ def _amounts(of: Declared, index: int) -> Amounts:
 
 
 MAX_LANES = 10_000
-"""Instances times keys; a file of 1 MiB could ask for some 10**8."""
+"""Instances times keys. Without it, a file of 1 MiB could request some 10**8 lanes."""
 SIMULATED_GRACE_S = 0.05
-"""The simulated server frees a seat when the connection drops; it needs a moment to see that."""
+"""The simulated server frees a seat when the connection drops, but needs a moment to notice."""
 DEFAULT_GRACE_S = 10.0
-"""Until the lane's own answers tell: see `Lane.longest_grace_s`."""
+"""Used until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
 REQUEST_MARGIN_S = 5.0
-"""What a busy client may need beyond a request's deadline until its lease is back."""
+"""Extra time for a busy client to return the lease after a request's deadline."""
 GRACE_PER_HINT = 2.0
-"""Twice the hinted latency: the hint is a typical request, the orphan may be a slow one."""
+"""Twice the hinted latency: the hint is a typical request, but the orphan may be a slow one."""
 
 
 def keys_of_models(
@@ -342,13 +341,13 @@ def keys_of_models(
 def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
     """The lanes of a provider by model, instance and key, in the order of the file.
 
-    Its limits are added to `book` on the way, outermost first. What the file bounds for each key of
-    the provider it bounds once for a key that is listed there twice.
+    Adds the provider's limits to `book`, outermost first. A bound for each key of the provider
+    applies once to a key that the provider lists twice.
 
     Args:
         of: The provider.
         one_key: The keys of the whole pool.
-        book: Holds the pool's own limit already, if there is one.
+        book: Already holds the limit of the whole pool, if there is one.
 
     Raises:
         ConfigError: A bound is not allowed.
@@ -372,8 +371,8 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
             n = book.prompt_types
             if not any("workers" in one for one in (per_key_model, per_instance, per_lane)):
                 where.at("multiply_by_prompt_types").refuse(
-                    "= true multiplies nothing: there are no workers in per_instance, per_lane or "
-                    "the provider's per_key_model"
+                    "= true has no effect: set workers in per_instance, per_lane or the provider's "
+                    "per_key_model"
                 )
         file_name = book.sources.file_name
         of_key = multiplied(location.at("per_key_model"), per_key_model, n, file_name)
@@ -401,13 +400,13 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
 
 
 def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
-    """The family of each model of a provider, within which models share `per_key_model`.
+    """The family of each model of a provider; models of a family share `per_key_model`.
 
-    A model that names none is of the family of its own name.
+    The default family of a model is its own name.
 
     Raises:
-        ConfigError: A name is not allowed, there is nothing to share, or models of a family do not
-            agree on what their workers are multiplied by.
+        ConfigError: A name is not allowed, there is nothing to share, or models of a family differ
+            in `multiply_by_prompt_types`.
     """
     first_of: dict[str, ModelTable] = {}
     families = []
@@ -415,11 +414,11 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
         where = location.at("model").item(index).at("family")
         family = model.name if model.family is None else check_name(where, model.family)
         if model.family is not None and not bounded:
-            where.refuse("shares nothing: the provider has no per_key_model")
+            where.refuse("has no effect: the provider has no per_key_model to share")
         first = first_of.setdefault(family, model)
         if first.multiply_by_prompt_types != model.multiply_by_prompt_types:
             where.refuse(
-                f'= "{family}" is shared with "{first.name}", so both must say the same of'
+                f'= "{family}" is shared with "{first.name}": both must have the same'
                 " multiply_by_prompt_types"
             )
         families.append(family)
@@ -429,7 +428,7 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
 def _names_of(
     provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
 ) -> dict[str, list[str]]:
-    """By name of each of these keys of a provider, all names that the same key has among them."""
+    """For each of these keys, all names of the same key within the provider."""
     names: dict[str, list[str]] = {}
     found = {}
     for key in keys:

@@ -1,4 +1,4 @@
-"""The tables of a provider and its models, checked."""
+"""Checks the tables of a provider and its models."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def build_parameters(
 ) -> dict[str, str | None]:
     """The names under which a model's parameters are sent; None: not sent.
 
-    Where both have a word about a parameter the model's goes before the provider's, and `true`
-    says that it is sent under its own name after all.
+    The model's entry for a parameter overrides the provider's. The value `true` sends a parameter
+    under its own name.
 
     Raises:
-        ConfigError: A name is the client's own, or cannot be one of a parameter.
+        ConfigError: The client sets the parameter itself, or a name is not valid.
     """
     given: dict[str, str | bool] = {}
     for place, own in ((provider_place, provider.parameters), (location, table.parameters)):
@@ -76,7 +76,7 @@ def build_parameters(
             where = place.at("parameters").at(name)
             is_renamed = name in _SENT_BY_US and isinstance(word, str)
             if name in _OURS or is_renamed or word in _SENT_BY_US:
-                where.refuse(f"is about {one_of(_SENT_BY_US)}, which the client sends")
+                where.refuse(f"is about {one_of(_SENT_BY_US)}, which the client sets itself")
             given[name] = check_name(where, word) if isinstance(word, str) else word
     return {
         name: None if word is False else str(word)
@@ -88,10 +88,11 @@ def build_parameters(
 def build_patterns(
     location: Location, patterns: Mapping[str, Sequence[str]], sources: Sources, label: str
 ) -> dict[str, tuple[str, ...]]:
-    """The patterns by which a provider's refusals are known, by meaning, noted in `sources`.
+    """The patterns that recognise a provider's refusals, by meaning, noted in `sources`.
 
     Raises:
-        ConfigError: A meaning is unknown, or a pattern is no regular expression or fits everything.
+        ConfigError: A meaning is unknown, or a pattern is not a regular expression or matches an
+            empty text.
     """
     for meaning, texts in patterns.items():
         check_word(location, meaning, tuple(vocabulary()["meanings"]))
@@ -103,7 +104,7 @@ def build_patterns(
             except (re.error, OverflowError, RecursionError, FutureWarning) as error:
                 where.refuse(f"must be a regular expression ({error}; got {shown(text)})")
             if fits_everything:
-                where.refuse(f"must not fit an empty text (got {shown(text)})")
+                where.refuse(f"must not match an empty text (got {shown(text)})")
         sources.note(f"{label} pattern {meaning}", " or ".join(texts) or None)
     return {meaning: tuple(texts) for meaning, texts in patterns.items()}
 
@@ -111,10 +112,10 @@ def build_patterns(
 def build_simulation(
     location: Location, table: ModelTable, provider_place: Location, provider: ProviderTable
 ) -> Simulation:
-    """How a model acts where it is simulated; the provider's latency holds where it has none.
+    """The simulated behaviour of a model; the provider's latency is the default.
 
     Raises:
-        ConfigError: A latency lacks a number, or has one of another kind.
+        ConfigError: A latency lacks a number, or has a number of another kind.
     """
     standard = Simulation()
     latency = standard.latency
@@ -129,7 +130,7 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
     """The latency model of a table.
 
     Raises:
-        ConfigError: A `sigma` or `knee` is missing or too many.
+        ConfigError: `sigma` or `knee` is missing, or not allowed for this kind.
     """
     kind = table.kind
     for field, needing, kinds in (
@@ -145,7 +146,7 @@ def build_latency(location: Location, table: LatencyTable) -> Latency:
 
 
 def mean_s(latency: Latency) -> float:
-    """Mean of a latency model in seconds, without any waiting for a turn.
+    """Mean of a latency model in seconds, without waiting for a turn.
 
     Source: mean of a log-normal distribution, exp(mu + sigma**2 / 2) with mu = log(median).
     """
@@ -174,14 +175,13 @@ def build_instances(
         location: The model's place.
         table: The model's table.
         provider: The provider's table.
-        server: Where requests of the provider go, and where it tells its metrics. An instance with
-            a `base_url` of its own does not get these metrics, and one per port gets both with that
-            port.
-        ports: The model's ports; None: it gives none.
+        server: The provider's URL and metrics URL. An instance with its own `base_url` does not
+            get these metrics. An instance per port gets both URLs with its port.
+        ports: The model's ports; None if it gives none.
 
     Raises:
-        ConfigError: A name or URL is not allowed, the list is there but empty, or ports are there
-            beside it or for a provider without a URL.
+        ConfigError: A name or URL is not allowed, the list is empty, or ports are combined with a
+            list or with a provider without a URL.
     """
     api_name = table.name
     if table.api_name is not None:
@@ -189,16 +189,16 @@ def build_instances(
     where = location.at("instances")
     if ports is not None:
         if table.instances is not None:
-            where.refuse("stands beside ports or ports_env; give only one")
+            where.refuse("cannot be combined with ports or ports_env; give only one")
         if not server.base_url:
             field = "ports" if table.ports is not None else "ports_env"
-            location.at(field).refuse("needs a base_url, which a simulated provider has not")
+            location.at(field).refuse("needs a base_url, which a simulated provider does not have")
         return tuple(_at_port(server, table.name, api_name, port) for port in ports)
     if table.instances is None:
         return (replace(server, name=table.name, api_name=api_name),)
     if table.api_name is not None:
         location.at("api_name").refuse(
-            "stands beside instances: name it in their entries, { name = ..., api_name = ... }"
+            "cannot be combined with instances: set it there, { name = ..., api_name = ... }"
         )
     if not table.instances:
         where.refuse("must name at least one instance (got none)")
@@ -235,16 +235,16 @@ def _instance(
 def ports_in_force(
     location: Location, table: ModelTable, sources: Sources, label: str
 ) -> tuple[int, ...] | None:
-    """The ports of a model, noted with their origin; None when it gives none.
+    """The ports of a model, noted with their origin; None if it gives none.
 
-    The variable that `ports_env` names goes before `ports`; `USE_MULTI_VLLM=false` leaves only the
+    The variable named by `ports_env` overrides `ports`. `USE_MULTI_VLLM=false` leaves only the
     first port.
 
     Args:
         location: The model's place.
         table: The model's table.
-        sources: Where variables are read and origins noted.
-        label: How the note calls the model.
+        sources: The source of variables, and the place to note origins.
+        label: The name of the model in notes.
 
     Raises:
         ConfigError: The variable is unset or empty and there are no `ports`, or a port is not
@@ -261,8 +261,8 @@ def ports_in_force(
             origin = f"environment {variable}"
         elif listed is None:
             location.at("ports_env").refuse(
-                f"names the environment variable {variable}, which is not set or empty (allowed: a"
-                ' list such as "8001,8002")'
+                f"names the environment variable {variable}, which is not set or empty; set it to a"
+                ' list such as "8001,8002"'
             )
     if listed is None:
         return None
@@ -278,20 +278,20 @@ def build_model(
 ) -> Model:
     """The model of one table, with its numbers noted in `sources`.
 
-    A simulated model without `latency_hint_s` gets the mean of its latency, which is known exactly.
+    A simulated model without `latency_hint_s` gets the exact mean of its latency.
 
     Args:
         provider_place: The provider's place.
-        index: Which of the provider's models.
+        index: The index of the model in the provider's table.
         provider: The provider's table.
         base_url: The provider's checked URL, empty for the simulated provider.
-        sources: Where variables are read and origins noted.
+        sources: The source of variables, and the place to note origins.
 
     Raises:
         ConfigError: Anything about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    # In ids its instances stand for it, whose names have no `/`.
+    # If a model lists its instances, ids contain their names, which have no `/`.
     parts = [table.name] if table.instances is None else table.name.split("/")
     for part in parts:
         check_name(location.at("name"), part)
@@ -301,13 +301,13 @@ def build_model(
     server = Instance(provider.name, "", base_url, metrics_url)
     instances = build_instances(location, table, provider, server, ports)
     if base_url:
-        # Ports of one host stand for one server, however many there are.
+        # Ports of one machine count as one server.
         urls = (base_url,) if ports is not None else (one.base_url for one in instances)
         sources.note(f"{label} {ADDRESS}", ", ".join(sorted({address_of(url) for url in urls})))
     hint_s = table.latency_hint_s
     for field in ("latency_hint_s", *PRICES):
         sources.note(f"{label} {field}", getattr(table, field))
-    # Also of a real one: `ultrapar simulate` serves it by the file that the run has.
+    # Also for a real model: `ultrapar simulate` serves it from the same file.
     simulation = build_simulation(location, table, provider_place, provider)
     if provider.api == SIMULATED:
         hint_s = hint_s or mean_s(simulation.latency) or None
@@ -393,7 +393,7 @@ def build_provider(location: Location, table: ProviderTable, sources: Sources) -
 
 
 def _check_variables(location: Location, provider: Provider) -> None:
-    # A pool that names its own trusted certificates can pass any server off as a host.
+    # A pool that sets its own authorities can present any server as the host.
     urls = [each.base_url for model in provider.models for each in model.instances]
     hosts = {host_of(url) for url in urls} if provider.network.ca_file is None else ()
     for index, key in enumerate(provider.keys):
@@ -406,7 +406,7 @@ def _base_url(location: Location, table: ProviderTable, api: str) -> str:
     if api == SIMULATED:
         if table.base_url is not None:
             location.refuse(
-                'is not used by api = "simulated", whose server the run starts itself; leave it out'
+                'is not used by api = "simulated": the run starts its own server; leave it out'
             )
         return ""
     if table.base_url is None:
@@ -439,5 +439,5 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     key_names = {key.name for key in keys}
     for where, name in places:
         if name in key_names:
-            # Both would be the limit `<provider>/<name>`.
-            where.refuse(f'is called "{name}" like a key of the same provider')
+            # Both would have the limit `<provider>/<name>`.
+            where.refuse(f'is called "{name}" like a key of the same provider; rename one of them')

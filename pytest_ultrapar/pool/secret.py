@@ -1,4 +1,4 @@
-"""API keys: read from the environment, shown to nobody."""
+"""API keys, read from the environment and kept out of all output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-# By the names in their documentation. Keys of model APIs are not here: gateways and servers of many
-# hosts take OPENAI_API_KEY.
+# The names come from the documentation of each tool. Keys of model APIs are missing on purpose:
+# gateways and servers on many hosts take OPENAI_API_KEY.
 _OF_OTHER_TOOLS = re.compile(
     "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|CONTAINER_AUTHORIZATION_TOKEN)"
     r"|(AZURE|ARM)_CLIENT_SECRET|AZURE_STORAGE_\w+|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
@@ -25,19 +25,19 @@ _OF_OTHER_TOOLS = re.compile(
 _GITHUBS = re.compile(
     r"(.+\.)?(github\.ai|github\.com|githubcopilot\.com)|models\.inference\.ai\.azure\.com"
 )
-"""Hosts of models that GitHub's own tokens are for."""
+"""Hosts of models for which GitHub's own tokens are valid."""
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
-    """Make sure that a pool file names no variable that holds a credential of another tool.
+    """Check that a pool file names no variable that holds a credential of another tool.
 
-    A user who means it gives the credential a name of the pool's own, in the environment. No field
-    of the file allows it, since the file may be somebody else's.
+    To use the credential on purpose, a user copies it to another variable. No field of the file
+    allows it, since the user may not have written the file.
 
     Args:
-        location: Where the file names the variable.
+        location: The place where the file names the variable.
         variable: Its name.
-        hosts: All that would get what it holds, where that is known and certain.
+        hosts: All hosts that would receive its value, if they are known for certain.
 
     Raises:
         ConfigError: It is such a variable, and a host is not the tool's own.
@@ -46,15 +46,15 @@ def refuse_of_others(location: Location, variable: str, hosts: Collection[str] =
         return
     if variable in {"GITHUB_TOKEN", "GH_TOKEN"} and hosts and all(map(_GITHUBS.fullmatch, hosts)):
         return
-    to = f", and would send it to {', '.join(sorted(hosts))}" if hosts else ""
+    to = f" and would send it to {', '.join(sorted(hosts))}" if hosts else ""
     location.refuse(
-        f"names {variable}, where other tools keep a credential{to}; if that is meant, name a "
-        f'variable of the pool\'s own, and set that one: MY_API_KEY="${variable}"'
+        f"names {variable}, which holds a credential of another tool{to}; to use it on purpose, "
+        f'copy it to another variable and name that: MY_API_KEY="${variable}"'
     )
 
 
 class Secret:
-    """A secret that no traceback, log or table shows; only `reveal()` gives it away."""
+    """A secret that is hidden in tracebacks, logs and tables; only `reveal()` returns it."""
 
     __slots__ = ("_text",)
 
@@ -62,7 +62,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The secret itself, for the header of a request and for nothing else."""
+        """The secret itself, only for the header of a request."""
         return self._text
 
     def __repr__(self) -> str:
@@ -80,21 +80,21 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        # Pickled it would travel to another process or into a file in the clear.
+        # A pickle would carry it to another process or into a file, unencrypted.
         raise TypeError("a Secret cannot be pickled")
 
 
 def read_secrets(
     pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
 ) -> dict[tuple[str, str], Secret]:
-    """The secrets by (provider, key). A key that needs none (simulated, local server) has no entry.
+    """The secrets by (provider, key). A key without a secret (simulated, local server) is missing.
 
-    Each of them could stand in a header.
+    Each secret is a valid header value.
 
     Args:
         pool: The pool.
         environ: The environment's variables, usually `os.environ`.
-        models: Only keys that serve one of these models are needed; None needs all that serve any.
+        models: Only keys that serve one of these models are needed; None means all keys of lanes.
 
     Raises:
         ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
@@ -115,7 +115,7 @@ def read_secrets(
         text = environ[env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
             where.refuse(
-                f"names {env}, whose value cannot be an API key: it holds blanks, line ends or"
+                f"names {env}, whose value cannot be an API key: it contains blanks, line ends or"
                 " characters outside ASCII"
             )
         secrets[key] = Secret(text)
@@ -123,7 +123,7 @@ def read_secrets(
 
 
 def _named(pool: Pool) -> Iterator[tuple[Location, tuple[str, str], str]]:
-    """Where a variable is named, or would be, for which key of which provider, and the variable."""
+    """For each key with a variable: the place of its name, provider and key, and the variable."""
     for p, provider in enumerate(pool.providers):
         if provider.is_simulated:
             continue

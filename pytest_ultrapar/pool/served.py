@@ -1,4 +1,4 @@
-"""What servers of this machine serve, as their `GET /models` says."""
+"""The models of local servers, from their `GET /models`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGAIN_S = 0.25
 
 
 class Wait(NamedTuple):
-    """How long a server is waited for that takes no connection, and who is told."""
+    """The maximum wait for a server that refuses connections, and a callback for progress."""
 
     at_most_s: float
     tell: Callable[[str, str, float], object] = lambda *_: None
@@ -35,16 +35,16 @@ NO_WAIT = Wait(0.0)
 def served_models(
     base_url: str, *, timeout_s: float = 5.0, how: str = "", wait: Wait = NO_WAIT
 ) -> list[str]:
-    """The names of the models of a server without a key, in its order, whatever they are made of.
+    """The names of the models of a server without a key, in the server's order, unchecked.
 
     Args:
-        base_url: An address of http, which is this machine's.
-        timeout_s: How long each step of the way may take, and an answer that comes in pieces.
-        how: What a message goes on with.
-        wait: Whether it is waited for where no connection can be made.
+        base_url: An http URL of this machine.
+        timeout_s: Timeout of each step, and of an answer that comes in pieces.
+        how: The end of a message.
+        wait: Whether to wait if no connection can be made.
 
     Raises:
-        ConfigError: It does not say.
+        ConfigError: The server does not list its models.
     """
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415 - for few pools
 
@@ -56,8 +56,8 @@ def served_models(
             connection.request("GET", f"{parts.path}/models")
             with connection.getresponse() as answer:
                 if answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                    how = "vllm/NAME, with VLLM_API_KEY, and VLLM_BASE_URL for its address"
-                    where.refuse(f"the server wants a key: write {how}")
+                    how = "write vllm/NAME; set VLLM_API_KEY, and VLLM_BASE_URL to its address"
+                    where.refuse(f"the server requires a key; {how}")
                 told = piece = answer.read1(_MOST_BYTES)
                 while piece and len(told) < _MOST_BYTES and boot_s() - began_s < most_s:
                     told += (piece := answer.read1(_MOST_BYTES))
@@ -69,28 +69,29 @@ def served_models(
             wait.tell(base_url, f": {said}, up to {wait.at_most_s:g} s", waited_s)
             time.sleep(_AGAIN_S)
         except (HTTPException, ValueError, LookupError, TypeError, RecursionError):
-            where.refuse(f"what answers does not say which models it has{how}")
+            where.refuse(f"the answer does not list models{how}")
         finally:
             connection.close()
 
 
 def unnamed(pool: Pool) -> set[str]:
-    """The models that a server has yet to name."""
+    """The models whose names the run must still read from a server."""
     models = (model for provider in pool.providers for model in provider.models)
     return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
 
 
 def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
-    """The pool with what servers call the models that it leaves to them (`SERVED`).
+    """The pool with the servers' names for its `SERVED` models.
 
-    Only servers of the pool's lanes are asked, so it may be given a part of them.
+    Only the servers of the pool's lanes get a request, so the pool may have fewer lanes than
+    instances.
 
     Args:
-        pool: Where they are.
-        wait: For each server that is not there yet.
+        pool: The pool with the servers' addresses.
+        wait: The wait for each server that does not answer yet.
 
     Raises:
-        ConfigError: A server does not answer, or has not one model alone.
+        ConfigError: A server does not answer, or does not have exactly one model.
     """
     asked = {(lane.provider, lane.instance) for lane in pool.lanes}
 

@@ -1,4 +1,4 @@
-"""What the command line and the environment say, read by the table of settings."""
+"""The values of the command line and the environment, read through the table of settings."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _REPEATS = re.compile(r"(-?[0-9]{1,18})(?:x(-?[0-9]{1,18}))?", re.ASCII)
 
 
 class Origin(NamedTuple):
-    """Whence a value is.
+    """The origin of a value.
 
     Attributes:
         source: `command line`, `environment`, the name of the pool file, or `default`.
-        name: Of the option or the variable; empty for the other two sources.
+        name: The option or the variable; empty for the other two sources.
     """
 
     source: str
@@ -63,17 +63,17 @@ def settle(
     file: Mapping[str, object] = _NOTHING,
     file_name: str = "pool.toml",
 ) -> Options:
-    """All settings with their origins, each checked for itself.
+    """All settings with their origins, each checked on its own.
 
     Args:
-        given: By name, what the command line's parser made of the options; None was not given.
+        given: The parsed options of the command line, by name; None was not given.
         environ: The environment's variables, usually `os.environ`.
-        file: By name, what the pool file says of settings that are not the pool's own.
-        file_name: How origins call the pool file.
+        file: Values of the pool file by name, for settings that are not the pool's own.
+        file_name: The name of the pool file in origins.
 
     Raises:
         ConfigError: A value is not allowed; the message names the option or variable, the value,
-            and what is allowed.
+            and the allowed values.
     """
     environment = read_environment(environ)
     values: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def settle(
 
 
 def effective(options: Options) -> tuple[EffectiveValue, ...]:
-    """The values in force with their origins, as manifest and header show them."""
+    """The values in force with their origins, as the manifest and the header show them."""
     return tuple(
         EffectiveValue(row.key, getattr(value, "setting", value), options.origin[row.name])
         for row in SETTINGS
@@ -118,11 +118,11 @@ def resolve(
 
     Args:
         row: The setting.
-        command_line: None when the option was not given; the same for the next two.
-        environment: The variable's value as `read_environment` typed it.
+        command_line: None if the option was not given; also for the next two.
+        environment: The variable's value, parsed by `read_environment`.
         file: The value in the pool file.
-        variable: Which of the setting's variables has the value; by default the plain one.
-        file_name: How the origin calls the pool file.
+        variable: The variable that has the value; by default the plain name.
+        file_name: The name of the pool file in the origin.
     """
     if command_line is not None:
         return command_line, Origin(COMMAND_LINE, row.option)
@@ -134,11 +134,11 @@ def resolve(
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """By the setting's name, what its variable says; one that is empty counts as unset.
+    """The values of environment variables by setting name; an empty variable is treated as unset.
 
     Raises:
         ConfigError: A variable has a value that is not allowed; the message names variable, value
-            and what is allowed.
+            and the allowed values.
     """
     names = {row: _variable(row, environ) for row in SETTINGS}
     return {
@@ -149,7 +149,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _variable(row: Setting[Any], environ: Mapping[str, str]) -> str:
-    """The variable that says something of a setting; empty where none does."""
+    """The variable that sets this setting, or an empty text."""
     return next((name for name in row.variables if environ.get(name, "").strip()), "")
 
 
@@ -157,10 +157,10 @@ def _of_option(row: Setting[Any], given: Any) -> Any:  # noqa: ANN401 - argparse
     if given is None:
         return None
     if row.bare is not None and row.choices and given not in row.choices:
-        # pytest's parser takes whatever follows the option for its word.
+        # pytest's parser takes the next argument as the word of the option.
         refuse(
-            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before the path of a "
-            f"suite write {row.option}={row.bare}"
+            f"{row.option} takes {' or '.join(row.choices)} (got {given!r}); before a test path "
+            f"write {row.option}={row.bare}"
         )
     where = Location(COMMAND_LINE, row.option)
     if isinstance(given, str):
@@ -207,14 +207,14 @@ def _truth(where: Location, text: str) -> bool:
 
 
 def parse_repeats(location: Location, text: str) -> Repeats:
-    """The repetitions that a text of the form `N` or `NxM` asks for.
+    """The repetitions in a text of the form `N` or `NxM`.
 
     Args:
-        location: Where the text stands, for the message.
-        text: What the user wrote, without blanks around it.
+        location: The place of the text, for the message.
+        text: The user's text, without blanks around it.
 
     Raises:
-        ConfigError: It has another form, or a number is out of its bounds.
+        ConfigError: It has another form, or a number is out of bounds.
     """
     found = _REPEATS.fullmatch(text)
     if found is None:
@@ -227,10 +227,10 @@ def parse_repeats(location: Location, text: str) -> Repeats:
 
 
 def parse_which(location: Location, text: str) -> WhichLog:
-    """The workers that `all`, `off` or a number from 1 mean.
+    """The workers that `all`, `off` or a number from 1 select.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: The text has another form.
     """
     if text in {"all", "off"}:
         return WhichLog(is_on=text == "all")
@@ -243,7 +243,7 @@ def parse_which(location: Location, text: str) -> WhichLog:
 
 
 def parse_shard(location: Location, text: str) -> Shard:
-    """The shard that `K/N` or `auto` means; for `auto` somebody has yet to ask the environment.
+    """The shard for `K/N` or `auto`; `settled_shard` resolves `auto` later.
 
     Raises:
         ConfigError: It has another form, or there is no such shard.
@@ -264,14 +264,15 @@ def parse_shard(location: Location, text: str) -> Shard:
 
 
 _ENTRY_CHARS = 12
-"""What is longer is no port and not shown: `ports_env` may name a key's variable by mistake."""
+"""A longer text is not a port and is not shown: `ports_env` may name a key's variable by mistake.
+"""
 
 
 def parse_ports(location: Location, text: str) -> Ports:
-    """The ports of a comma-separated list, in its order; blanks around an entry do not matter.
+    """The ports of a comma-separated list, in order; blanks around an entry are ignored.
 
     Raises:
-        ConfigError: An entry is not a number, out of range or there twice.
+        ConfigError: An entry is not a number, out of range or repeated.
     """
     ports = []
     for entry in (part.strip() for part in text.split(",")):
@@ -286,21 +287,21 @@ _TEXTS: Mapping[type, Callable[[Location, str], Any]] = {
     bool: _truth,
     str: lambda _, text: text,
     Path: lambda _, text: Path(text) if text else None,
-    # A variable says one of what an option may say repeatedly.
+    # An option may be repeated; a variable holds one value.
     tuple: lambda _, text: (text,),
     Repeats: parse_repeats,
     WhichLog: parse_which,
     Ports: parse_ports,
     Shard: parse_shard,
 }
-"""How the text of a setting is read, by the kind of its row."""
+"""The parser of a setting's text, by the kind of its row."""
 
 
 def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
     """The ports themselves, all between 1 and 65535 and different.
 
     Raises:
-        ConfigError: There is none, one is out of range, or one is there twice.
+        ConfigError: The list is empty, or a port is out of range or repeated.
     """
     if not ports:
         location.refuse("must name at least one port (got none)")
@@ -312,13 +313,13 @@ def check_ports(location: Location, ports: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the command line and the run say about the pool; None was not given.
+    """The settings of the command line and the run for the pool; None was not given.
 
     Attributes:
         max_workers: `--ultrapar-max-workers`, requests in flight over the whole pool.
         rate_mode: `--ultrapar-rate-mode`, `fixed` or `adaptive`.
         budget: `--ultrapar-budget`, money of the whole run.
-        prompt_types: Counts those that the run selects, if any suite can.
+        prompt_types: Counts the prompt types that the run selects; None if no suite has any.
     """
 
     max_workers: int | None = None
@@ -329,13 +330,13 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Command line, environment and file of one load.
+    """Command line, environment and file for loading one pool.
 
     Attributes:
-        overrides: What the command line says.
+        overrides: The settings of the command line.
         environ: All variables, since `ports_env` may name any.
-        environment: What the program's own variables say, by the setting's name.
-        file_name: How origins call the pool file.
+        environment: The values of the plugin's own variables, by setting name.
+        file_name: The name of the pool file in origins.
         effective: The values noted so far.
     """
 
@@ -346,7 +347,7 @@ class Sources:
     effective: list[EffectiveValue] = field(default_factory=list)
 
     def note(self, name: str, value: str | float | None, origin: str | None = None) -> None:
-        """Note a value in force, by default one of the file; None is nothing to note."""
+        """Note a value in force, by default from the file; None is not noted."""
         if value is not None:
             self.effective.append(EffectiveValue(name, value, origin or self.file_name))
 
@@ -358,10 +359,10 @@ class Sources:
         Args:
             row: The setting.
             file: Its value in the pool file.
-            place: Where that stands, or would.
+            place: The field in the pool file.
 
         Returns:
-            The value, its origin, and where it stands.
+            The value, its origin, and its place.
         """
         value, origin = resolve(
             row,

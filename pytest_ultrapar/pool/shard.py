@@ -1,8 +1,8 @@
-"""One part of N of a run without a server: which it is, and its part of every limit.
+"""Shards: part K of N of a run without a server, with its part of every limit.
 
-N runs that know nothing of each other are within a limit together where each is within its part and
-the parts are no more than the whole. So limits are divided in whole units, and what is left over
-goes to the first ones: shard K of N has floor(A / N), plus one where K <= A mod N.
+N independent runs keep a limit together if each keeps its part and the parts sum to the limit at
+most. Limits are divided in whole units, and the first shards get the remainder: shard K of N has
+floor(A / N), plus one if K <= A mod N.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Limit, Pool
 
 MOST_WINDOWS = 1_000_000
-"""A rate of fractions is whole over so many windows at most; the smallest that a pool may have is
-one in a million."""
+"""A fractional rate becomes a whole number over this many windows at most; the smallest rate of a
+pool is one in a million."""
 _DIGITS = 9
-"""No system starts more."""
+"""No CI system starts more jobs."""
 
 
-# -- which shard this is ---------------------------------------------------------------------------
+# -- the number of the shard -----------------------------------------------------------------------
 
 
 _SYSTEMS = (
@@ -38,32 +38,32 @@ _SYSTEMS = (
     ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-"""Those that start N jobs and tell each of them which it is, with the two variables."""
+"""Systems that start N jobs, and the two variables that number them."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
-    """The shard itself and its origin, where `auto` was given that of the system that started us.
+    """The shard and its origin; `auto` is read from the variables of the CI system.
 
     Args:
-        shard: As it was given.
+        shard: The shard as the user gave it.
         environ: The environment's variables.
-        origin: Where it was given.
+        origin: The option or variable that gave it.
 
     Raises:
-        ConfigError: `auto`, and no system or several say which shard this is, or one says what
-            cannot be.
+        ConfigError: For `auto`: no system or several systems give a shard, or the number is out of
+            range.
     """
     if not shard.is_auto:
         return shard, origin
     found = [one for one in _SYSTEMS if environ.get(one[1], "").strip()]
     if not found and environ.get("CI_NODE_TOTAL", "").strip() == "1":
-        # A job of GitLab that is not parallel has no index.
+        # GitLab gives no index to a job that is not parallel.
         return Shard(1, 1), f"{origin}, CI_NODE_TOTAL"
     said = [f"{name} ({number} and {total})" for name, number, total in found or _SYSTEMS]
     if len(found) != 1:
-        what = f"{' and '.join(said)} both say" if found else "nothing says"
+        what = f"{' and '.join(said)} both give a shard" if found else "no variable gives a shard"
         looked = "" if found else f": looked for {', '.join(said)}"
-        refuse(f"{origin}: {what} which shard this is{looked}; give K/N, such as 2/4")
+        refuse(f"{origin}: {what}{looked}; give K/N, such as 2/4")
     ((name, number, total),) = found
     k, n = _whole(environ, number), _whole(environ, total)
     if name == "CircleCI":
@@ -76,7 +76,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} of {name} say {k} of {n}; give K/N")
+        refuse(f"{origin}: {number} and {total} of {name} mean shard {k} of {n}; give K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -88,26 +88,26 @@ def _whole(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-# -- its part of the cases -------------------------------------------------------------------------
+# -- the shard's part of the cases -----------------------------------------------------------------
 
 
 def is_in(shard: Shard, case_id: str) -> bool:
-    """Whether a case, or a test with such an id (hex), belongs to a shard."""
+    """Whether the case or test with this id (hex) belongs to the shard."""
     return int(case_id, 16) % shard.n == shard.k - 1
 
 
-# -- its part of the limits ------------------------------------------------------------------------
+# -- the shard's part of the limits ----------------------------------------------------------------
 
 
 def share_of(amount: int, shard: Shard) -> int:
-    """Units of `amount` that a shard has: those of all N sum up to it."""
+    """The shard's part of `amount` units; the parts of all shards sum to `amount`."""
     return amount // shard.n + (shard.k <= amount % shard.n)
 
 
 def whole_units(amount: float) -> tuple[int, int]:
-    """An amount per window as whole units, and over how many windows: 1.5 is 3 in 2.
+    """An amount per window as (whole units, number of windows): 1.5 is 3 in 2.
 
-    So a rate of fractions is held anyway (`Pacer`). Never more than the amount.
+    `Pacer` enforces fractional rates in this form. The result is never more than the amount.
     """
     found = Fraction(str(amount)).limit_denominator(MOST_WINDOWS)
     if found > Fraction(str(amount)) * (1 + Fraction(1, 10**9)):
@@ -119,7 +119,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
     """The pool with a shard's part of every limit.
 
     Raises:
-        ConfigError: A limit would leave nothing for some shard; the message has the sum.
+        ConfigError: A limit leaves nothing for some shard; the message shows the numbers.
     """
     origins = {one.name: one.origin for one in pool.effective}
     notes: dict[str, EffectiveValue] = {}
@@ -140,7 +140,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
 
 
 def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
-    """A shard's part of a limit, and by word what the whole is, for people."""
+    """A shard's part of a limit, and the whole amounts by word, for people."""
     parts: dict[str, Any] = {}
     said: dict[str, str] = {}
     for kind, amount in limit.rows:
@@ -156,7 +156,7 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
         own = _own(f"budget = {limit.budget:.15g} of {limit.name}", units, shard)
         parts["budget"] = amount_of(own)
         if budget_units(parts["budget"]) > own:
-            # Of large sums a float has not every trillionth.
+            # A float cannot hold every trillionth of a large sum.
             parts["budget"] = math.nextafter(parts["budget"], 0)
     return replace(limit, **parts), said
 

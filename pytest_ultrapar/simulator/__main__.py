@@ -14,8 +14,8 @@ from pytest_ultrapar.system.parent import parent_gone, tell_parent
 
 
 def main() -> int:
-    """Serve until the controller has gone; called by `python -m pytest_ultrapar.simulator`."""
-    # Ctrl-C in the terminal is the controller's business, which still needs its answers then.
+    """Serve until the controller has gone; run by `python -m pytest_ultrapar.simulator`."""
+    # The controller handles Ctrl-C and still needs answers while it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)

@@ -1,6 +1,6 @@
-"""Where a simulated provider is found, and by which token: all that its callers need of it.
+"""The address and token of a simulated provider, for its callers.
 
-Every run on a simulated pool loads this, and none of the server's own modules.
+Every run on a simulated pool imports this module, but not the server's own modules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REACH_S = 5.0
 
 
 def default_token(provider: str, key: str) -> str:
-    """The token of a simulated key for which nobody chose one; it opens the simulator only."""
+    """The default token of a simulated key; it is valid only for the simulator."""
     return f"sim-{provider}-{key}"
 
 
@@ -28,15 +28,15 @@ def base_path(provider: str) -> str:
 
 
 def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
-    """Base URL by provider at a simulated provider that already runs.
+    """The base URL of each provider at a simulated provider that already runs.
 
     Args:
-        url: Where it does.
-        providers: Those of the pool that are simulated.
-        option: Which option gave the URL, for messages.
+        url: The URL of the running server.
+        providers: The simulated providers of the pool.
+        option: The option that gave the URL, for messages.
 
     Raises:
-        ConfigError: The URL is no loopback address, or nothing listens there.
+        ConfigError: The URL is not a loopback address, or no server listens there.
     """
     from pytest_ultrapar.pool.network import is_local  # noqa: PLC0415 - not for `--help`
 
@@ -48,7 +48,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         is_ours = False
     if not is_ours:
         refuse(
-            f"{option} must be an http:// URL of the loopback, "
+            f"{option} must be an http:// URL of this machine, "
             f"such as http://127.0.0.1:8123 (got {url!r})"
         )
     root = url.rstrip("/")
@@ -56,6 +56,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         socket.create_connection((parts.hostname or "", port), _REACH_S).close()
     except OSError as error:
         raise ConfigError(
-            f"{option}: nothing answers at {root} ({error.strerror or error})"
+            f"{option}: no server answers at {root} ({error.strerror or error}); start it with "
+            "ultrapar simulate"
         ) from error
     return {name: f"{root}/{name}/v1" for name in providers}

@@ -1,4 +1,4 @@
-"""What is sent for an admitted request, and how it ends: whole, in pieces, or broken off."""
+"""The response to an admitted request, and its ending: complete, in pieces, or broken off."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 ON_DEPARTURE = "ultrapar.on_departure"
-"""Where the application puts into the scope what is to be called when the client leaves."""
+"""The scope's entry for the application's callback when the client disconnects."""
 CLOSE = "ultrapar.close"
-"""Where the connection puts into the scope what closes it."""
+"""The scope's entry for the function that closes the connection."""
 _JSON: Header = (b"content-type", b"application/json")
 
 
 async def read_body(receive: Receive, *, limit_bytes: int) -> bytes | None:
-    """The request's body, read no further than the first piece beyond `limit_bytes`.
+    """Read the request's body, up to the first piece beyond `limit_bytes`.
 
     Returns:
-        The body, longer than `limit_bytes` when it is too long; None when the client left before
-        its end.
+        The body; longer than `limit_bytes` if it is too long, None if the client disconnected
+        before its end.
     """
     message = await receive()
     if message["type"] != "http.request":
@@ -43,12 +43,12 @@ Ending = Literal["complete", "silence", "close"]
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A body sent at once, when all of the latency has passed.
+    """A body sent in one piece after all of the latency.
 
     Attributes:
         status: HTTP status.
-        headers: Beyond content-length, and content-type where it is JSON.
-        begins: The share of the latency after which it begins.
+        headers: Headers besides content-length, and content-type if the body is JSON.
+        begins: The share of the latency before it begins.
     """
 
     body: bytes
@@ -58,12 +58,12 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """A body sent in pieces, each when its share of the latency has passed.
+    """A body sent in pieces, each after its share of the latency.
 
     Attributes:
-        status: None sends nothing but the ending.
-        headers: All of them.
-        ending: `complete` ends it well, `silence` never does, `close` closes the connection.
+        status: HTTP status; None sends nothing but the ending.
+        headers: All headers.
+        ending: `complete` ends the body, `silence` never ends it, `close` closes the connection.
     """
 
     status: int | None
@@ -73,7 +73,7 @@ class Pieces(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> float:
-        """The share of the latency after which it begins: the first piece's, else all of it."""
+        """The share of the latency before it begins: the first piece's, else all of it."""
         return self.pieces[0][0] if self.pieces else 1.0
 
 
@@ -94,7 +94,7 @@ NEVER = Pieces(None, (), ((float("inf"), b""),))
 
 
 def broken_off(answer: Answer, ending: Ending) -> Pieces:
-    """The first half of an answer, head included, and then another ending."""
+    """The first half of an answer, including its head, with another ending."""
     if isinstance(answer, Pieces):
         half = max(1, len(answer.pieces) // 2)
         return Pieces(answer.status, answer.headers, answer.pieces[:half], ending)

@@ -1,4 +1,4 @@
-"""All chance of the simulated provider, drawn from what is asked and the seed, never from time."""
+"""The simulated provider's randomness, drawn from the request and the seed, never from time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNIFORM_BITS = 52  # so that (n + 0.5) / 2**52 is exact, above 0 and below 1
 
 
 class Draw:
-    """The chance of one request.
+    """The random values of one request.
 
-    The model's name goes in, not the instance's: every lane of a model gives the same answer after
-    the same time. Answer and latency have streams of their own, so that a change of the one leaves
-    the other alone.
+    They depend on the model's name, not the instance's: every lane of a model gives the same answer
+    after the same time. Answer and latency are independent, so changing one does not change the
+    other.
 
     Attributes:
-        name: 24 hex digits that stand for this draw.
+        name: 24 hex digits that identify this draw.
     """
 
     __slots__ = ("_digest", "name")
@@ -42,11 +42,11 @@ class Draw:
         self.name = self._digest[:12].hex()
 
     def rng(self) -> random.Random:
-        """The persona's source of chance, fresh at every call."""
+        """The persona's source of randomness, new at every call."""
         return random.Random(self._digest[12:20])
 
     def latency_s(self, latency: Latency) -> float:
-        """How long this request takes, waiting for a turn left out, seconds >= 0.
+        """The latency of this request without waiting for a turn, seconds >= 0.
 
         Source: a log-normal's quantile is `median * exp(sigma * z)` with z of the standard normal.
         """

@@ -1,4 +1,4 @@
-"""A request and its answer as limits, faults and personas see them: without any wire format."""
+"""Requests and answers for limits, faults and personas, independent of any wire format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ANY_OBJECT: dict[str, object] = {
     "properties": {"answer": {"type": "string"}},
     "required": ["answer"],
 }
-"""The schema where any JSON object will do."""
+"""The schema for any JSON object."""
 
 
 class OfferedFunction(msgspec.Struct):
-    """A function that a request offers, as far as a call of it needs to know.
+    """A function that a request offers, with the fields that a call needs.
 
     Attributes:
-        parameters: A JSON schema; None where there is none.
+        parameters: A JSON schema, or None.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Request(msgspec.Struct, frozen=True):
     """A well-formed request.
 
     Attributes:
-        api_name: The model or deployment asked for.
+        api_name: The requested model or deployment.
         messages: At least one.
-        seed: The request's own seed, where it has one.
-        stream: Whether the answer is wanted in pieces.
-        include_usage: Whether a stream ends with its usage, where an API leaves the choice.
-        forced_tool: The function that must be called, where the request says so.
-        schema: The JSON schema under which the text must be valid; None: any text will do.
-        n: Answers wanted.
-        max_tokens: Of each answer, where the request says so.
+        seed: The request's own seed, if any.
+        stream: Whether to send the answer in pieces.
+        include_usage: Whether to end a stream with the usage, if the API leaves the choice.
+        forced_tool: The function that the model must call, if any.
+        schema: The JSON schema of the text; None allows any text.
+        n: Number of answers.
+        max_tokens: Maximum of each answer, if any.
     """
 
     api_name: str
@@ -65,10 +65,10 @@ class Usage(msgspec.Struct):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """What the model says to a request.
+    """The answer of the model to a request.
 
     Attributes:
-        name: What makes the ids in the answer.
+        name: The common part of the ids in the answer.
         replies: The choices.
     """
 
@@ -78,7 +78,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def arguments_of(call: ToolCall) -> object:
-    """What a call holds where an API sends an object; nothing where its text was cut off."""
+    """The arguments of a call as an object; empty if their text was cut off."""
     try:
         return msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:

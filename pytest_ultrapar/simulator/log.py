@@ -1,4 +1,4 @@
-"""The server's own log: one JSON document per line, keys by name, never a token."""
+"""The server's log: one JSON document per line. Keys appear by name, tokens never."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Event = Literal["arrival", "end", "disconnect", "refused"]
 
 
 class LogHeader(msgspec.Struct, frozen=True):
-    """The first line of a log: who wrote it, and what was judged.
+    """The first line of a log: the server and its limits.
 
     Attributes:
         format: Version of this format, 1.
         version: Version of this package.
-        t: When the server started, monotonic seconds of the host, as all times of the log.
+        t: Start of the server in monotonic seconds of the host, like all times in the log.
     """
 
     format: int
@@ -40,16 +40,16 @@ class LogLine(msgspec.Struct, frozen=True):
     """One event.
 
     Attributes:
-        t: Monotonic seconds of the host; never falls from line to line.
-        event: `arrival`: the whole request is here. `end`: the answer is sent, or broken off by the
-            server. `disconnect`: the client left before that. `refused`: answered at once with a
-            status other than 200, never held a seat.
+        t: Monotonic seconds of the host; never decreases from line to line.
+        event: `arrival`: the whole request has arrived. `end`: the server sent the answer or broke
+            it off. `disconnect`: the client left before that. `refused`: the server answered
+            immediately with a status other than 200, without a seat.
         id: Number of the request, from 1.
         status: HTTP status of `end` and `refused`; None for an `end` without an answer.
-        fault: What took the request, by the faults file's name for it.
-        tokens_in: Of the prompt of a request that was answered with a model's words.
-        tokens_out: Of the answer, whether it came to its end or not.
-        since: When it arrived at the earliest, where the server had no CPU at its arrival.
+        fault: The label of the fault that took the request.
+        tokens_in: Prompt tokens of a request that a persona answered.
+        tokens_out: Answer tokens, even if the answer was broken off.
+        since: The earliest arrival time, if the server had no CPU at the arrival.
     """
 
     t: float
@@ -84,16 +84,16 @@ def encode_names(
 
 
 def with_more(names: bytes, **more: float | str) -> bytes:
-    """The names of a lane with what else is known of a request on it, by fields of `LogLine`."""
+    """The names of a lane and more fields of `LogLine`."""
     return names + b"," + msgspec.json.encode(more)[1:-1]
 
 
 def encode_line(
     now_s: float, event: Event, request_id: int, names: bytes, status: int | None = None
 ) -> bytes:
-    """One line, as `LogLine` reads it.
+    """One line in the form of `LogLine`.
 
-    Nine digits, since a rounded time could put an end before the arrival that it followed by less.
+    Times have nine digits: rounding could put an end before its arrival.
     """
     known = b"null" if status is None else b"%d" % status
     return b'{"t":%.9f,"event":"%b","id":%d,%b,"status":%b}\n' % (
@@ -106,14 +106,13 @@ def encode_line(
 
 
 class LogFile:
-    """Collects lines and writes them when told to.
+    """Collects lines and writes them on `flush`.
 
-    The server flushes on a timer, in its own process: whatever becomes of its clients, no line of
-    theirs is lost.
+    The server flushes on a timer, in its own process, so no line is lost if a client dies.
     """
 
     def __init__(self, path: Path, limits: Iterable[Limit], now_s: float) -> None:
-        """Create the file, or empty it, readable by its owner alone.
+        """Create or empty the file, readable only by its owner.
 
         Raises:
             OSError: It cannot be created.
@@ -134,7 +133,7 @@ class LogFile:
         """Write all lines collected so far.
 
         Raises:
-            ResultsError: The disk is full, or worse. A judge without a record judges nothing.
+            ResultsError: The disk is full, or the write failed. Tests need a complete log.
         """
         if not self._lines:
             return

@@ -1,4 +1,4 @@
-"""What acts as a model behind the simulated provider, and the plainest of them."""
+"""Personas, which act as models in the simulated provider, and the simplest of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         role: `system`, `user`, `assistant`, `tool`, ...
         content: The text; parts are joined, an absent content is empty.
-        name: Who speaks, where the request says so.
+        name: The author's name, if the request has one.
         tool_call_id: The call that a `tool` message answers.
         tool_calls: The native calls that an `assistant` message made.
-        attachments: Images, sounds and files, each as a text that stands for it.
+        attachments: Images, sounds and files, each as a digest.
     """
 
     role: str
@@ -33,14 +33,14 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
-    """What stands for some attachments, given as JSON; those that are absent are left out."""
+    """Digests of attachments, given as JSON; absent attachments are left out."""
     given = (one for one in attachments if one and one != b"null")
     return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaReply:
-    """What a persona answers.
+    """The reply of a persona.
 
     Attributes:
         tool_calls: Native function calls.
@@ -53,23 +53,23 @@ class PersonaReply:
 
 
 Persona = Callable[[Sequence[ChatMessage], random.Random, float], PersonaReply]
-"""Acts as a model. Holds no state: the same arguments give the same reply, in any order.
+"""Acts as a model, without state: the same arguments give the same reply, in any order.
 
-It is called on the server's loop, so it must be quick (< 1 ms), with
+The server calls it on its event loop, so it must be quick (< 1 ms). Its arguments are
 
 - the whole conversation, at least one message;
-- the only source of chance, seeded by the conversation, the model's name and the pool's seed;
-- its skill, 0 (always fails where it can) to 1 (never does).
+- the only source of randomness, seeded by the conversation, the model's name and the pool's seed;
+- its skill, from 0 (always fails if it can) to 1 (never fails).
 """
 _HEARD_CHARACTERS = 40
 
 
 def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Answer `echo: ` and the first 40 characters of the last user message, whatever its skill."""
+    """Answer `echo: ` and the first 40 characters of the last user message, for any skill."""
     return PersonaReply(f"echo: {heard(messages)}")
 
 
 def heard(messages: Sequence[ChatMessage]) -> str:
-    """The first 40 characters of the last user message; empty where no user spoke."""
+    """The first 40 characters of the last user message; empty if there is no user message."""
     last = next((one.content for one in reversed(messages) if one.role == "user"), "")
     return last[:_HEARD_CHARACTERS]

@@ -23,11 +23,11 @@ def refusal_faults(pool: Pool, status_of: Mapping[str, int]) -> Iterator[Fault]:
     """A fault for each refusal: its lanes answer every request with its status.
 
     Args:
-        pool: Who is served.
+        pool: The pool to serve.
         status_of: Status by `KEY`, `PROVIDER/KEY`, `instance:NAME` or `instance:PROVIDER/NAME`.
 
     Raises:
-        ConfigError: A name is not in the pool, or a status is none of an error.
+        ConfigError: A name is not in the pool, or a status is not an error.
     """
     for name, status in status_of.items():
         if not _LOWEST <= status <= _HIGHEST:
@@ -58,7 +58,7 @@ def parse_refusal(text: str) -> tuple[str, int]:
 
 
 def _where(name: str) -> Where:
-    # Names of keys and instances have no `/`, so the first one ends the provider's.
+    # Names of keys and instances have no `/`, so the first `/` ends the provider's name.
     place = name.removeprefix(_INSTANCE)
     provider, slash, rest = place.partition("/")
     owner, own = (provider, rest) if slash else (None, place)

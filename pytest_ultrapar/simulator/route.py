@@ -1,4 +1,4 @@
-"""Where requests go: each path with its provider and resource, and who may ask there."""
+"""Routes of requests: the provider and resource of each path, and the key of a request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """What a path leads to: a resource that is asked (POST), or what is looked up (GET).
+    """The target of a path: a resource (POST), or a list to read (GET).
 
     Attributes:
-        resource_name: None for what is looked up.
-        api_name: Of the instance, where the path holds it.
+        resource_name: The resource; None for a list.
+        api_name: The name of the instance, if the path contains it.
         metrics: Whether it is the metrics, which need no key.
     """
 
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def resource_of(scope: Scope) -> Resource:
-    """The resource that answers where a path is no resource's own, by path and headers."""
+    """The resource that answers for an unknown path, by path and headers."""
     names = {name for name, _ in scope["headers"]}
     if _GEMINI_ROOT in scope["path"] or b"x-goog-api-key" in names:
         return resource_named("generate_content")
@@ -55,16 +55,16 @@ _POSTED: dict[str, ResourceName] = {
     "/v1beta/models/{}:generateContent": "generate_content",
     "/v1beta/models/{}:streamGenerateContent": "generate_content",
 }
-"""What is asked at each path; one with braces has the model's name in it."""
+"""The resource of each POST path; braces stand for the model's name."""
 
 
 def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
-    """Every target by its path, unquoted, as ASGI gives it.
+    """Every target by its path, unquoted as in ASGI.
 
-    All APIs' paths are served for every provider, OpenAI's as Azure has them, too, and vLLM's
-    metrics for those with an instance where requests queue.
+    Every provider has the paths of all APIs, including OpenAI's in Azure's form. vLLM's metrics
+    exist for providers with an instance that queues requests.
     """
-    # What most requests ask is loaded before the first of them comes.
+    # Loaded now because most requests use it.
     resource_named("chat")
     found: dict[str, Target] = {}
     for provider in providers:
@@ -80,7 +80,7 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
 
 
 def presented_key(scope: Scope, provider: ServedProvider, resource: Resource) -> str | None:
-    """Name of the key whose token the request carries, as bearer or where its API has it."""
+    """The name of the key whose token the request carries, as bearer or in its API's header."""
     own = resource.key_header
     for name, value in scope["headers"]:
         if name == b"authorization" and value[:7].lower() == b"bearer ":

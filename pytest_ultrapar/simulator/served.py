@@ -1,4 +1,4 @@
-"""What is served: each provider of a pool with its keys, lanes, limits and personas."""
+"""The served providers of a pool, with their keys, lanes, limits and personas."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class ServerModel(Generic[_T]):
-    """Who is at work and who waits, in order of arrival. Pure."""
+    """The running and waiting requests of an instance, in order of arrival. Pure."""
 
     __slots__ = ("_knee", "_waiting", "n_running")
 
     def __init__(self, knee: int) -> None:
-        """Have `knee` places, >= 1."""
+        """Make `knee` places, >= 1."""
         self._knee = knee
         self._waiting: dict[_T, None] = {}
         self.n_running = 0
@@ -39,7 +39,7 @@ class ServerModel(Generic[_T]):
         return len(self._waiting)
 
     def arrive(self, request: _T) -> bool:
-        """Whether the request is at work at once; else it waits until a `leave` names it."""
+        """Whether the request runs now; otherwise it waits until a `leave` returns it."""
         if self.n_running < self._knee:
             self.n_running += 1
             return True
@@ -47,7 +47,7 @@ class ServerModel(Generic[_T]):
         return False
 
     def leave(self, request: _T) -> _T | None:
-        """The request that is at work now that another one has ended or given up, if one is."""
+        """End a request, running or waiting, and return the next one that now runs, if any."""
         if request in self._waiting:
             del self._waiting[request]
             return None
@@ -66,13 +66,13 @@ Tokens = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServedLane:
-    """One lane as the server sees it.
+    """A lane in the server.
 
     Attributes:
-        path: The limits that its requests pass.
-        names: Its names, ready for the log.
-        server_model: Where its requests wait for their turn, shared by all lanes of an instance;
-            None where nobody waits.
+        path: The limits of its requests.
+        names: Its names, encoded for the log.
+        server_model: The queue for its requests, shared by all lanes of an instance; None if
+            requests do not queue.
     """
 
     lane: Lane
@@ -86,15 +86,15 @@ class ServedLane:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServedProvider:
-    """One provider as the server sees it.
+    """A provider in the server.
 
     Attributes:
-        keys: Name of the key by its token.
-        lanes: Lane by (key, api_name).
+        keys: The name of each key by its token.
+        lanes: Lanes by (key, api_name).
         api_names: In the order of the pool.
-        names: Its name alone, ready for the log.
-        key_names: Its name and a key's, by key, ready for the log.
-        server_models: Where requests wait, by the api_name of the instance.
+        names: Its name, encoded for the log.
+        key_names: Its name and a key's name, by key, encoded for the log.
+        server_models: Queues of requests, by the api_name of the instance.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ServedProvider:
 
 
 class _Gates:
-    """The limits of a server, those that move among them, by the lanes that pass them."""
+    """The limits of a server, including those that change, by the lanes that they apply to."""
 
     def __init__(self, pool: Pool, script: FaultScript, timeline: Timeline) -> None:
         self._named: dict[str, Gate] = {}
@@ -124,7 +124,7 @@ class _Gates:
         ]
 
     def path(self, lane: Lane) -> LimitPath:
-        """The limits that a lane's requests pass."""
+        """The limits of a lane's requests."""
         added = [gate for where, gate in self._added if where.holds(lane)]
         return LimitPath([*(self._named[name] for name in lane.limits), *added])
 
@@ -136,10 +136,10 @@ def served_providers(
     script: FaultScript | None = None,
     timeline: Timeline | None = None,
 ) -> dict[str, ServedProvider]:
-    """All providers of the pool by name, whatever API they name.
+    """All providers of the pool by name, for any API.
 
     Args:
-        pool: Who is served, and the limits they are judged by.
+        pool: The providers to serve, and the limits to enforce.
         tokens: Tokens of some or all keys; the others have their default token.
         script: Changes of the limits over time.
         timeline: The time of these changes.
@@ -161,7 +161,7 @@ def _served(pool: Pool, provider: Provider, tokens: Tokens, gates: _Gates) -> Se
         if token in keys:
             refuse(
                 f"keys {keys[token]!r} and {key.name!r} of provider {provider.name!r} have the "
-                "same token; the server tells keys apart by their tokens"
+                "same token; the server identifies keys by their tokens, so each needs its own"
             )
         keys[token] = key.name
     api_names = _api_names(provider)
@@ -205,9 +205,9 @@ def _api_names(provider: Provider) -> dict[str, str]:
         for instance in model.instances:
             if instance.api_name in api_names.values():
                 refuse(
-                    f"two instances of provider {provider.name!r} are called "
-                    f"{instance.api_name!r} in requests; the simulator serves a provider on one "
-                    "base URL and tells its instances apart by that name, so each needs its own"
+                    f"two instances of provider {provider.name!r} have the api_name "
+                    f"{instance.api_name!r}; the simulator serves a provider on one base URL and "
+                    "identifies its instances by api_name, so each needs its own"
                 )
             api_names[instance.name] = instance.api_name
     return api_names
@@ -217,7 +217,7 @@ METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def encode_metrics(provider: ServedProvider) -> bytes:
-    """Requests at work and waiting at each instance that has a knee."""
+    """Running and waiting requests of each instance that has a knee, as Prometheus text."""
     lines = []
     for name, says in (
         ("running", "Number of requests that are worked on."),
@@ -232,10 +232,10 @@ def encode_metrics(provider: ServedProvider) -> bytes:
 
 
 def persona_by_name(name: PersonaName) -> Persona:
-    """The persona of that name; imports only what it needs."""
+    """The persona of that name; imports only the modules that it needs."""
     if name == "echo":
         return echo
-    from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - only what is asked for
+    from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - rarely needed
 
     persona: Persona = getattr(workflow, name)  # Each function there has the name of its persona.
     return persona

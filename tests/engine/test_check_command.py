@@ -339,11 +339,11 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
     assert len(log(tmp_path).requests) == 2
     code, lines = check("--simulator", root)
     assert code == 4
-    assert lines[0].startswith(f"ultrapar check: error: --simulator: nothing answers at {root} (")
+    assert lines[0].startswith(f"ultrapar check: error: --simulator: no server answers at {root} (")
     for url in ("http://example.com", "http://127.0.0.1:99999", "http://["):
         code, lines = check("--simulator", url)
         assert code == 4
-        assert "--simulator must be an http:// URL of the loopback" in lines[0]
+        assert "--simulator must be an http:// URL of this machine" in lines[0]
 
 
 def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):

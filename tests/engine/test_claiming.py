@@ -202,9 +202,9 @@ def test_another_host_of_that_name_is_refused(kv, tmp_path):
     one, two = Host(world, "same", tmp_path / "one"), Host(world, "same", tmp_path / "two")
     one.start()
     said = []
-    with pytest.raises(ConfigError, match="give each host a name of its own"):
+    with pytest.raises(ConfigError, match="give each host a different name"):
         two.claiming.join(identity(), lambda what, why: said.append(what))
-    assert set(said) == {'the host "same" to be taken for dead'}
+    assert set(said) == {'the host "same" to be treated as dead'}
     one.claiming.leave()
     two.claiming.leave()
 
@@ -221,7 +221,7 @@ def test_numbers_of_no_case_are_a_sentence(kv, tmp_path, field):
     host.claiming.start(host.offer, host.over.set, host.lost.append, host.told.append, host.hold)
     wait_until(lambda: host.lost)
     host.claiming.leave()
-    assert "something that pytest-ultrapar did not write" in host.lost[0]
+    assert "data that pytest-ultrapar did not write" in host.lost[0]
     assert not host.offered
 
 

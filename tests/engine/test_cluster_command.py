@@ -61,7 +61,7 @@ HOSTILE = {
         f"{PREFIX}row:{QPS.name}", "other", struct.pack("<10d", *[float("inf")] * 10)
     ),
     "a ledger without an epoch": lambda client: client.hdel(f"{PREFIX}ledger", "epoch"),
-    "a time that is none": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
+    "an infinite time": lambda client: client.hset(f"{PREFIX}ledger", "now", "inf"),
     "a host of no time": lambda client: client.zadd(f"{PREFIX}seen", {"life-one": "-inf"}),
     "news that are none": lambda client: client.hset(f"{PREFIX}news", "x", b"\xc1"),
     "names that are none": lambda client: client.hset(f"{PREFIX}run:night:names", "x", "{"),
@@ -147,7 +147,7 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
     text = status(capsys)
     assert "run night, began " in text
     assert ", pytest-ultrapar 9.8.7\n" in text
-    assert "3 of 50 cases done (1 without an answer), 1 under way, 46 not begun, " in text
+    assert "3 of 50 cases done (1 without an answer), 1 in progress, 46 not begun, " in text
     assert re.search(r"^  one +3 +1 +\S+ +2 in flight$", text, re.MULTILINE)
     waits = r"^  two +0 +0 +- +waits: lab/key0's qps = 2 is with other hosts$"
     assert re.search(waits, text, re.MULTILINE)
@@ -179,7 +179,9 @@ def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
 def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
     Sharing(server, "one", (5, 2)).renew()
     text = status(capsys)
-    assert re.search(r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server began", text)
+    assert re.search(
+        r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server restarted", text
+    )
     assert "one 0 (2 on the way)" in text
 
 
@@ -201,7 +203,7 @@ def test_host_that_is_silent_stands_first_and_is_called_so(server, kv, capsys):
     hosts = kv.client().hgetall(f"{PREFIX}run:night:hosts")
     silent_for_a_minute(kv, *(number for number, text in hosts.items() if b'"one"' in text))
     text = status(capsys)
-    assert re.search(r"^  one .* silent for 6\d\.\d s, taken for dead$", text, re.MULTILINE)
+    assert re.search(r"^  one .* silent for 6\d\.\d s, treated as dead$", text, re.MULTILINE)
     assert text.index("\n  one ") < text.index("\n  two ")
 
 
@@ -245,7 +247,7 @@ def test_run_that_another_writer_spoilt_hides_no_other(server, kv, capsys, writt
     assert "run other, began" in text
     code, text = shown(capsys, "status", "night")
     assert code == 4
-    assert "something that pytest-ultrapar did not write" in text
+    assert "data that pytest-ultrapar did not write" in text
 
 
 def test_control_characters_are_made_visible(server, kv, capsys):
@@ -295,24 +297,36 @@ def test_nobody_is_called_dead_when_all_were_away(server, kv):
 
 def test_drain(server, capsys):
     numbers = {name: join(server, name) for name in ("one", "two")}
-    assert shown(capsys, "drain", "night", "one") == (0, "one begins nothing more of run night\n")
+    assert shown(capsys, "drain", "night", "one") == (0, "one begins no more cases of run night\n")
     assert claim(server, "one", numbers["one"], wants=[(0, 4)]).given == []
     assert claim(server, "two", numbers["two"], wants=[(0, 4)]).given == [0, 1, 2, 3]
-    assert re.search(r"^  one .*drained: begins nothing more", status(capsys), re.MULTILINE)
+    assert re.search(r"^  one .*drained: begins no more cases", status(capsys), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["drain", "night", "none"], 'run night has no host "none"; it has one'),
-        (["drain", "other", "one"], 'knows no run "other"; it knows night'),
-        (["forget", "night"], "run night goes on: one; end or drain its hosts first"),
-        (["forget", "other"], 'knows no run "other"'),
-        (["reopen", "night", "whole"], "run night goes on: one; end or drain its hosts first"),
-        (["status", "other"], 'knows no run "other"'),
-        (["status", "--cluster", "redis://:canary@h"], "error: --cluster holds a password, and "),
-        (["--cluster", "redis://:canary@h", "status"], "error: --cluster holds a password, and "),
-        (["--cluster=redis://:canary@h", "forget", "x"], "error: --cluster holds a password, and "),
+        (["drain", "night", "none"], 'run night has no host "none"; its hosts are: one'),
+        (["drain", "other", "one"], 'has no run "other"; its runs are: night'),
+        (["forget", "night"], "run night is in progress on one; end or drain its hosts first"),
+        (["forget", "other"], 'has no run "other"'),
+        (
+            ["reopen", "night", "whole"],
+            "run night is in progress on one; end or drain its hosts first",
+        ),
+        (["status", "other"], 'has no run "other"'),
+        (
+            ["status", "--cluster", "redis://:canary@h"],
+            "error: --cluster contains a password, and ",
+        ),
+        (
+            ["--cluster", "redis://:canary@h", "status"],
+            "error: --cluster contains a password, and ",
+        ),
+        (
+            ["--cluster=redis://:canary@h", "forget", "x"],
+            "error: --cluster contains a password, and ",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(server, capsys, words, said):
@@ -343,7 +357,7 @@ def test_forget_leaves_nothing_of_a_run_without_hosts(server, kv, capsys):
     two_hosts(server)
     client = kv.client()
     silent_for_a_minute(kv, *client.zrange(f"{PREFIX}run:night:seen", 0, -1))
-    said = "run night is forgotten; the directories of its hosts remain\n"
+    said = "removed run night from the server; the directories of its hosts remain\n"
     assert shown(capsys, "forget", "night") == (0, said)
     assert client.keys(f"{PREFIX}run:night:*") == []
 
@@ -367,7 +381,7 @@ def test_days_are_not_opened_while_hosts_may_still_tell_what_they_know(server, k
     server.renew(msgspec.structs.replace(call, seq=2, epoch=epoch))
     code, text = shown(capsys, "reset-day")
     assert code == 0
-    assert re.match(r"all limits are closed for \d\.\d\d s more, since the server began", text)
+    assert re.match(r"all limits are closed for \d\.\d\d s more, since the server restarted", text)
 
 
 @pytest.mark.cpu_s(3)
@@ -390,7 +404,7 @@ def test_what_another_writer_left_among_the_limits_is_a_sentence(server, kv, cap
     HOSTILE[what](kv.client())
     code, text = shown(capsys, "status")
     assert code == 4
-    assert "holds something that pytest-ultrapar did not write" in text
+    assert "contains data that pytest-ultrapar did not write" in text
     assert "\x1b" not in text
 
 

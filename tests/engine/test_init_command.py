@@ -95,7 +95,7 @@ def test_file_that_is_there_stays_as_it_is(init, tmp_path):
     (tmp_path / "pool.toml").write_text("mine")
     code, said = init("--model", "openai/m")
     assert (code, (tmp_path / "pool.toml").read_text()) == (4, "mine")
-    assert "pool.toml: is there, and stays as it is; name another" in said
+    assert "pool.toml: exists and was not changed; name another" in said
 
 
 def test_nothing_found_is_said_with_what_to_do(init, tmp_path):
@@ -148,5 +148,5 @@ def test_server_that_never_ends_its_answer_is_left():
             await peer.send(b" ")
             await asyncio.sleep(0.01)
 
-    with RawServer(drip) as server, pytest.raises(ConfigError, match="does not say which models"):
+    with RawServer(drip) as server, pytest.raises(ConfigError, match="does not list models"):
         served_models(f"http://127.0.0.1:{server.port}/v1", timeout_s=0.2)

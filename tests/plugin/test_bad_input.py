@@ -25,7 +25,7 @@ def refusal(project, *options, in_process=True):
 POOLS = {
     "name = ": "pool.toml: line 5 is not TOML: Invalid value",
     "worker = 3": "provider[0].per_key.worker is not a known field; did you mean workers?",
-    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: a secret never stands in the",
+    f"api_key = '{CANARY}'": "provider[0].per_key.api_key is refused: the pool file must",
 }
 
 
@@ -141,7 +141,7 @@ def test_simulator_that_does_not_answer_is_refused(project):
     )
     project.suite(cases(["say a"]))
     said = refusal(project, "--ultrapar-simulator=http://127.0.0.1:1", in_process=False)
-    assert "--ultrapar-simulator: nothing answers at http://127.0.0.1:1" in said
+    assert "--ultrapar-simulator: no server answers at http://127.0.0.1:1" in said
 
 
 def test_parameter_that_no_file_can_hold_is_named(project, workers):

@@ -120,7 +120,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
             "price_per_mtok_in = 3\n",
             ["--ultrapar-budget", "5"],
             '*the budget of pool needs the price of the model "m" of provider "p": '
-            "its * has no price_per_mtok_out; write it there*",
+            "write price_per_mtok_out in its *",
         ),
         (PRICES, ["--ultrapar-budget=-1"], "*--ultrapar-budget must be >= 1e-06 (got -1.0)*"),
         (PRICES, ["--ultrapar-budget", "nan"], "*--ultrapar-budget must be >= 1e-06 (got nan)*"),

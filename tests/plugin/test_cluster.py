@@ -164,7 +164,7 @@ def test_a_server_that_is_gone_is_waited_for_and_then_refused(project, monkeypat
     [
         ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
         ("redis://:{password}@127.0.0.1:{port}/99", "DB index is out of range"),
-        ("redis://reader:reader@127.0.0.1:{port}", "does not let this user do what is needed"),
+        ("redis://reader:reader@127.0.0.1:{port}", "denies a needed permission"),
     ],
 )
 def test_a_server_that_refuses(project, monkeypatch, url, said):
@@ -515,7 +515,7 @@ def test_shards_share_the_whole_limits(project, hosts, kv, lab, capsys, monkeypa
     assert main(["cluster", "status", "night"]) == 0
     said = capsys.readouterr().out
     assert "run night, began" in said
-    assert "40 of 40 cases done, 0 under way" in said
+    assert "40 of 40 cases done, 0 in progress" in said
     assert f"{of_host[1]} of {of_host[1]} cases done" in said.partition("run night:2/2")[2]
     whole, rows = merged(project, *run)
     assert len({row["nodeid"] for row in rows}) == len(rows) == 40
@@ -589,7 +589,7 @@ def test_a_gateway_says_that_others_declare_less(project, hosts, kv, monkeypatch
             ask(second.url)
             timer = threading.Timer(30.0, first.process.kill)
             timer.start()
-            said = "qps = 10 in this pool and 4 in that of others"
+            said = "qps = 10 in this pool and 4 on other hosts"
             assert any(said in line for line in first.process.stdout)
             timer.cancel()
 
@@ -667,9 +667,14 @@ def test_hosts_meet_behind_tls_with_a_private_authority(project, hosts, lab, mon
     [
         ("rediss", "127.0.0.1", "", "its certificate is not trusted"),
         ("rediss", "127.0.0.1", "?ca_file={other}", "its certificate is not trusted"),
-        ("rediss", "127.0.0.1", "?ca_file={folder}/none.pem", "names a ca_file that is not there"),
-        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is no certificate"),
-        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is not of this name"),
+        (
+            "rediss",
+            "127.0.0.1",
+            "?ca_file={folder}/none.pem",
+            "names a ca_file that does not exist",
+        ),
+        ("rediss", "127.0.0.1", "?ca_file={folder}/pool.toml", "is not a certificate"),
+        ("rediss", "db.example", "?ca_file={folder}/ca.pem", "is for another name"),
         ("redis", "127.0.0.1", "", "does not answer"),
     ],
 )
@@ -750,6 +755,6 @@ def test_a_host_that_is_refused_leaves_no_directory_behind(project, hosts):
     project.write_pool(key=", qps = 9")
     two = hosts("two", "-n1")
     output = two.end(4)
-    assert "the pool file's content is not the same" in output
+    assert "the content of the pool file differs" in output
     assert "ran none of" not in output
     assert not two.directory.exists()

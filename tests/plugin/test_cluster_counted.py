@@ -111,7 +111,7 @@ def test_a_day_that_the_server_forgot_is_closed_until_somebody_opens_it(
         kv.run()
         # Nobody waits for ever for somebody who opens it.
         output = hosts[2].end(2)
-        assert "rpd of lab/key0 is closed: the server has forgotten what was spent" in output
+        assert "rpd of lab/key0 is closed: the server lost the spent amount" in output
         closed = "lab/key0's rpd and 1 more limit are closed"
         assert f"{closed}; the run waited 15 s for it" in output
         assert main(["cluster", "status"]) == 0

@@ -83,7 +83,7 @@ def test_two_runs_with_one_key_get_the_same_of_the_smallest_limit(project, hosts
         outputs = [one.end(), two.end()]
     log = read_server_log(log_path)
     assert [one.code, two.code] == [0, 0], outputs
-    lower = "limit lab/key0: qps = 20 in this pool and 8 in that of others who share it"
+    lower = "limit lab/key0: qps = 20 in this pool and 8 on other hosts that share it"
     assert lower in outputs[0]
     assert "who share it" not in outputs[1]
     sent_s = [[row.t_arrival_s for row in log.requests if row.model == name] for name in "mn"]

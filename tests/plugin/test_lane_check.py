@@ -140,8 +140,8 @@ def test_path_after_the_option_is_not_its_word(project):
     project.refusal(result)
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before the path of "
-            "a suite write --ultrapar-check=fail"
+            "ERROR: --ultrapar-check takes fail or warn (got 'test_suite.py'); before a test path "
+            "write --ultrapar-check=fail"
         ]
     )
     assert project.run("-n0", "--ultrapar-check=fail", "test_suite.py").ret == 0

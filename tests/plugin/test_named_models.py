@@ -68,7 +68,7 @@ def test_word_that_names_nothing_is_refused(here):
     said = here.refusal(run(here, "-n0", "--ultrapar-model=opnai/gpt-5-mini"))
     assert '(got "opnai/gpt-5-mini"); did you mean openai?; vendors are openai, anthropic' in said
     said = here.refusal(run(here, "-n0", f"--ultrapar-model=http://u:{CANARY}@localhost:1/v1"))
-    assert "must not hold a user name or password" in said
+    assert "must not contain a user name or password" in said
 
 
 def test_server_says_what_its_model_is_called(here, workers):
@@ -132,7 +132,7 @@ def test_pool_may_leave_the_name_to_a_server_of_this_machine(here):
     said_by(here.run("-n0"), 0)
     assert models_asked(here) == ["Org/Model-1B"]
     here.write_pool(instances='[{ name = "i", api_name = "*" }]', base_url="https://x.example/v1")
-    assert "api_name must be made of letters" in here.run("-n0").stderr.str()
+    assert "api_name must consist of letters" in here.run("-n0").stderr.str()
 
 
 def test_resumed_run_is_the_same_run(here):

@@ -71,7 +71,7 @@ def test_entries_of_any_fields_are_a_script_or_refused(tmp_path_factory, fault, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_alone_are_refused_only_for_what_they_lack(tmp_path, kind):
-    needs = {"error": "needs error or status"}
+    needs = {"error": "is missing error or status"}
     text = f'[[fault]]\nkind = "{kind}"\n'
     if kind in needs:
         with pytest.raises(ConfigError, match=needs[kind]):

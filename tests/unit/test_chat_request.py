@@ -180,7 +180,7 @@ def test_two_parameters_are_never_sent_under_one_name(load):
         ("{ model = false }", ".model is about "),
         ("{ a = 1 }", ".a must be true or false or a string (got 1)"),
         ("{ a = ['b'] }", "(got a list)"),
-        ('{ a = "b c" }', ".a must be made of letters"),
+        ('{ a = "b c" }', ".a must consist of letters"),
         ('{ a = "" }', ".a must not be empty"),
         (
             '{ a = "stream" }',

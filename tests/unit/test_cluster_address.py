@@ -35,12 +35,12 @@ def test_urls_that_are_taken(url, shown):
         ("localhost:6379", "must begin with redis://"),
         ("redis://", "names no host"),
         ("redis://localhost:99999", "is not a URL"),
-        ("redis://localhost/first", "number of a database"),
-        ("redis://localhost/" + "1" * 5000, "number of a database"),
+        ("redis://localhost/first", "a database number"),
+        ("redis://localhost/" + "1" * 5000, "a database number"),
         ("redis://localhost?speed=1", "unknown parameter speed"),
         ("redis://localhost?trusted=maybe", "neither yes nor no"),
         ("redis://localhost?ca_file=x.pem", "only rediss://"),
-        ("rediss://localhost?ca_file=/nowhere/x.pem", "not there"),
+        ("rediss://localhost?ca_file=/nowhere/x.pem", "does not exist"),
         ("unix://", "names no socket"),
     ],
 )
@@ -51,7 +51,7 @@ def test_urls_that_are_refused(url, why):
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_shown():
-    with pytest.raises(ConfigError, match="everybody on this machine can read") as caught:
+    with pytest.raises(ConfigError, match="every user of this machine can read") as caught:
         read_address(f"redis://user:{CANARY}@localhost", {})
     assert CANARY not in str(caught.value)
 
@@ -96,13 +96,13 @@ def test_keys_of_an_installation_stand_in_one_slot():
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"redis_version": "6.0.16", "run_id": "x"}, "Redis 6.0.16, and 6.2 or later"),
+        ({"redis_version": "6.0.16", "run_id": "x"}, "Redis 6.0.16; version 6.2 or later"),
         (
             {"redis_version": "7.2.4", "valkey_version": "7.0.0", "run_id": "x"},
-            "Valkey 7.0.0, and 7.2 or later",
+            "Valkey 7.0.0; version 7.2 or later",
         ),
         ({"redis_version": "7.0.15"}, "run_id"),
-        ({}, "it is neither"),
+        ({}, "is neither Redis nor Valkey"),
     ],
 )
 def test_servers_that_are_refused(said, why):
@@ -135,9 +135,9 @@ def test_a_server_that_would_remove_keys_is_refused(policy):
                 "CLUSTERDOWN Hash slot not served",
             )
         ),
-        ("MOVED 7 10.0.0.1:6379", "does not have the keys {ultrapar:default}:*: name the node"),
-        ("NOPERM User x has no permissions to run", "does not let this user do what is needed"),
-        ("ACL failure in script: User x has no permissions", "does not let this user do what is"),
+        ("MOVED 7 10.0.0.1:6379", "without the keys {ultrapar:default}:*: name the node"),
+        ("NOPERM User x has no permissions to run", "denies a needed permission"),
+        ("ACL failure in script: User x has no permissions", "denies a needed permission"),
         ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),
     ],
 )

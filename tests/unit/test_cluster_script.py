@@ -35,5 +35,5 @@ def test_answer_is_its_head_and_shares_of_six_numbers():
     ],
 )
 def test_answer_of_other_fields_is_none_of_this_version(strange):
-    with pytest.raises(ConfigError, match="not one of this version"):
+    with pytest.raises(ConfigError, match="not from this version"):
         answer_of(strange)

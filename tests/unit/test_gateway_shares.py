@@ -48,7 +48,7 @@ def test_what_is_no_more_in_use_is_given_back():
     [
         (["--cluster"], "set the environment variable ULTRAPAR_CLUSTER, or give --cluster URL"),
         (["--cluster", "nowhere"], "--cluster must begin with redis://"),
-        (["--cluster", "redis://:secret@db"], "--cluster holds a password"),
+        (["--cluster", "redis://:secret@db"], "--cluster contains a password"),
         (["--cluster", "redis://127.0.0.1:1"], "redis://127.0.0.1:1/0 does not answer"),
         (["--cluster-run", "a b"], "--cluster-run must be 1 to 100 letters"),
     ],

@@ -47,11 +47,11 @@ def test_family_is_of_one_provider(load):
     [
         (
             simulated(model=FAMILY),
-            "provider[0].model[0].family shares nothing: the provider has no per_key_model",
+            "provider[0].model[0].family has no effect: the provider has no per_key_model to share",
         ),
         (
             simulated(BOUNDS, model='family = "a/b"'),
-            'provider[0].model[0].family must be made of letters, digits and . _ : - (got "a/b")',
+            'provider[0].model[0].family must consist of letters, digits and . _ : - (got "a/b")',
         ),
         (
             simulated(
@@ -60,8 +60,8 @@ def test_family_is_of_one_provider(load):
                 top="[pool]\nprompt_types = 3",
             )
             + models(("b", FAMILY)),
-            'provider[0].model[1].family = "small" is shared with "echo", so both must say the same'
-            " of multiply_by_prompt_types",
+            'provider[0].model[1].family = "small" is shared with "echo": both must have the same'
+            " multiply_by_prompt_types",
         ),
     ],
 )

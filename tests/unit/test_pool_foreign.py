@@ -20,7 +20,7 @@ def keys(*names):
     [
         (real(keys=keys("KEY_0", "AWS_SECRET_ACCESS_KEY")), "keys[1].env names AWS_SECRET_A"),
         (real(keys=keys("TWINE_PASSWORD"), url='base_url = "http://localhost:1"'), "keys[0].env"),
-        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; if that is meant"),
+        (real(keys=keys("CI_JOB_TOKEN")), "would send it to api.example.com; to use it on purpose"),
         (real(keys=keys("GITHUB_TOKEN"), url=NOT_GITHUB), "send it to models.github.ai.example.c"),
         (real('ca_file = "ca.pem"', keys=keys("GITHUB_TOKEN"), url=GITHUB), "keys[0].env"),
         (
@@ -32,7 +32,10 @@ def keys(*names):
             "would send it to evil.example, models.github.ai",
         ),
         (real('proxy_env = "ULTRAPAR_CLUSTER"'), "provider[0].proxy_env names ULTRAPAR_CLUSTER"),
-        (real(model='ports_env = "PGPASSWORD"'), "model[0].ports_env names PGPASSWORD, where"),
+        (
+            real(model='ports_env = "PGPASSWORD"'),
+            "model[0].ports_env names PGPASSWORD, which holds",
+        ),
     ],
 )
 def test_variable_that_other_tools_know_is_refused(load, text, field):

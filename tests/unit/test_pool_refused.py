@@ -21,7 +21,7 @@ REFUSED = [
     (simulated("per_key = { worker = 3 }"), "provider[0].per_key.worker is not a known field; did"),
     (simulated("per_key = { workers = { fix = 3 } }"), "provider[0].per_key.workers.fix is not a"),
     (simulated(keys='[{name="key0", enviroment="A"}]'), "provider[0].keys[0].enviroment is not a"),
-    (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has a field called "a\\x1b[31m b", which is'),
+    (simulated('"a\\u001b[31m b" = 3'), 'provider[0] has an unknown field "a\\x1b[31m b"'),
     (simulated("price_per_mtok_in = 3"), "provider[0].price_per_mtok_in is not a known field; did"),
     (simulated(model="per_model = { workers = 3 }"), "provider[0].model[0].per_model is not a"),
     (simulated('per_key = { workers = "five" }'), "provider[0].per_key.workers must be an integer"),
@@ -38,13 +38,16 @@ REFUSED = [
         simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
         'provider[0].latency.sigma is for kind = "log-normal" or "knee" only (got kind = "fixed")',
     ),
-    ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; it is what"),
+    ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; results, lim"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
     (real(api="openia"), 'provider[0].api must be "openai" or "azure-openai" or'),
     (real("patterns = { contxt_length = [] }"), 'provider[0].patterns must be "too_large" or "con'),
     (real("patterns = { quota = 'x' }"), "provider[0].patterns.quota must be a list (got a str"),
     (real("patterns = { quota = ['(b'] }"), "provider[0].patterns.quota[0] must be a regular expr"),
-    (real("patterns = { quota = ['b*'] }"), "provider[0].patterns.quota[0] must not fit an empty"),
+    (
+        real("patterns = { quota = ['b*'] }"),
+        "provider[0].patterns.quota[0] must not match an empty",
+    ),
     # Numbers out of their bounds.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),
@@ -67,7 +70,7 @@ REFUSED = [
     (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
     (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
     (simulated(name=""), "provider[0].name must not be empty"),
-    (simulated(name="a/b"), "provider[0].name must be made of letters, digits and . _ : - (got"),
+    (simulated(name="a/b"), "provider[0].name must consist of letters, digits and . _ : - (got"),
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
     (simulated(keys='[{ name = "sk-abcdef" }]'), "provider[0].keys[0].name looks like a secret"),
     (simulated(model="instances = []"), "provider[0].model[0].instances must name at least one"),
@@ -78,9 +81,9 @@ REFUSED = [
     ),
     (
         real(model='api_name = "a"\ninstances = ["m"]'),
-        "provider[0].model[0].api_name stands beside",
+        "provider[0].model[0].api_name cannot be combined with instances",
     ),
-    (real(model='api_name = "a b"'), "provider[0].model[0].api_name must be made of letters,"),
+    (real(model='api_name = "a b"'), "provider[0].model[0].api_name must consist of letters,"),
     (real(model='keys = ["key1"]'), "provider[0].model[0].keys[0] must be a key of this provider"),
     (real(model="keys = []"), "provider[0].model[0].keys must name at least one key (got none);"),
     (
@@ -97,11 +100,14 @@ REFUSED = [
     *(
         (real(url=f'base_url = "{url}"'), f"provider[0].base_url must {what}")
         for url, what in (
-            ("https://me:canary@api.example.com/v1", "not hold a user name or password: secrets"),
-            ("http://api.example.com/v1", "begin with https://: http:// would send the key in"),
+            (
+                "https://me:canary@api.example.com/v1",
+                "not contain a user name or password: secrets",
+            ),
+            ("http://api.example.com/v1", "begin with https://: http:// would send the key un"),
             ("ftp://api.example.com/v1", 'begin with https:// (got scheme "ftp")'),
             ("https://a.example:99999/v1", 'be a URL such as "https://api.example.com/v1" (its h'),
-            ("https://a.example/v1?key=canary", "not hold a query or fragment (`?` or `#`)"),
+            ("https://a.example/v1?key=canary", "not contain a query or fragment (`?` or `#`)"),
             ("https://169.254.169.254/v1", "not be a link-local address (got"),
             ("https://[::1/v1", "be a URL such as"),
         )
@@ -116,7 +122,7 @@ REFUSED = [
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
     (
         real(model='ports = [8001]\ninstances = ["m"]'),
-        "provider[0].model[0].instances stands beside",
+        "provider[0].model[0].instances cannot be combined with ports",
     ),
     (real(model='ports_env = "VLLM_PORTS"'), "provider[0].model[0].ports_env names the"),
     (real(model='ports_env = "sk-canary"'), "provider[0].model[0].ports_env must be the name of"),
@@ -129,12 +135,15 @@ REFUSED = [
     ("schema = 1" + "0" * 5000, "holds a number that is too long"),
     (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
     (simulated(keys='[{ name = "k", env = "sk-canary" }]'), "provider[0].keys[0].env must be the"),
-    (simulated('key = "sk-canary"'), "provider[0].key is refused: a secret never stands in the"),
+    (
+        simulated('key = "sk-canary"'),
+        "provider[0].key is refused: the pool file must not hold secr",
+    ),
     (simulated(keys='[{ name = "k", env = "" }]'), "provider[0].keys[0].env must be the name of"),
     (simulated(keys='[{ name = "k", env = 5 }]'), "provider[0].keys[0].env must be the name of an"),
     (
         simulated("per_key = { workers = { fixed = 2 } }", top='[pool]\nrate_mode = "adaptive"'),
-        "provider[0].per_key.workers.adaptive is missing: adaptive mode needs a value of its own",
+        "provider[0].per_key.workers.adaptive is missing: adaptive mode needs its own value",
     ),
     (
         simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),
@@ -142,7 +151,7 @@ REFUSED = [
     ),
     (simulated("per_key = { qps = 10, rpm = 5 }"), "provider[0].per_key.rpm = 5 contradicts"),
     (simulated("per_key = { rpd = 0.5 }"), "provider[0].per_key.rpd must be an integer or a table"),
-    (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day means nothing"),
+    (simulated('per_key = { rpm = 5, day = "UTC" }'), "provider[0].per_key.day has no effect"),
     (simulated(top='[pool]\nrate_mode = "fast"'), 'pool.rate_mode must be "fixed" or "adaptive"'),
     (simulated("per_key = { workers = { adaptive = 5 } }"), "provider[0].per_key.workers.fixed is"),
     (simulated(model="multiply_by_prompt_types = true"), "provider[0].model[0].multiply_by_prompt"),
@@ -216,13 +225,13 @@ def test_refusal_never_shows_a_secret(load, text):
     ids=["provider", "key", "model", "instance", "role"],
 )
 def test_name_like_a_folder_or_an_option_is_refused(load, text, name):
-    with pytest.raises(ConfigError, match=r"must begin with a letter|has a field called"):
+    with pytest.raises(ConfigError, match=r"must begin with a letter|has an unknown field"):
         load(text(name))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
 def test_name_at_an_api_stays_in_its_place(load, name):
-    with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or hold"):
+    with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or contain"):
         load(real(model=f'api_name = "{name}"'))
 
 

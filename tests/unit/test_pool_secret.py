@@ -11,7 +11,7 @@ from tests.unit.pool_texts import real, simulated, without_schema
 CANARY = "sk-canary-0123456789"
 TWO_KEYS = '[{ name = "key0", env = "KEY_0" }, { name = "key1", env = "KEY_1" }]'
 SET = {"KEY_0": "a", "KEY_1": "b"}
-NO_KEY = "cannot be an API key: it holds blanks, line ends or characters outside ASCII"
+NO_KEY = "cannot be an API key: it contains blanks, line ends or characters outside ASCII"
 
 
 def test_secret_is_shown_by_reveal_only():

@@ -89,7 +89,10 @@ def test_auto_asks_the_system_that_started_it(environ, shard, variables):
         ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); give K/N, such as 2/4"),
         (GITLAB | SLURM, "GitLab (CI_NODE_INDEX and CI_NODE_TOTAL) and Slurm (SLURM_ARRAY_TASK_ID"),
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
-        (GITLAB | {"CI_NODE_INDEX": "5"}, "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab say 5 of 4"),
+        (
+            GITLAB | {"CI_NODE_INDEX": "5"},
+            "CI_NODE_INDEX and CI_NODE_TOTAL of GitLab mean shard 5 of 4",
+        ),
         (GITLAB | {"CI_NODE_INDEX": "x"}, "CI_NODE_INDEX: must be a whole number (got"),
         ({"CIRCLE_NODE_INDEX": "1"}, "CIRCLE_NODE_TOTAL: must be a whole number (got nothing)"),
         (SLURM | {"SLURM_ARRAY_TASK_MIN": "8"}, "array must be 1"),

@@ -41,7 +41,7 @@ def test_every_example_of_a_faults_file_is_one(tmp_path, pool, text):
 
 
 def test_example_of_the_help_is_one(tmp_path, pool):
-    text = command.DESCRIPTION.split("has all of it):\n", 1)[1]
+    text = command.DESCRIPTION.split("simulator.md):\n", 1)[1]
     path = tmp_path / "faults.toml"
     path.write_text(textwrap.dedent(text).replace("lab/", "sim/"), encoding="utf-8")
     script = load_faults(path, pool())

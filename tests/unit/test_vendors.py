@@ -112,17 +112,17 @@ REFUSED = {
     "openai": '(got "openai"); vendors are',
     "openai/": "must be VENDOR/NAME",
     "opena/m": '(got "opena/m")',
-    "openai/gpt-*": 'must be made of letters, digits and . _ : - (got "gpt-*")',
+    "openai/gpt-*": 'must consist of letters, digits and . _ : - (got "gpt-*")',
     "openai/a//m": "must not be empty",
     f"openai/{CANARY}": "what looks like a secret, which is not shown",
     CANARY: '(got "***")',
-    f"http://u:{CANARY}@localhost:1/v1": "must not hold a user name or password",
-    f"http://localhost:1/v1?k={CANARY}": "must not hold a query or fragment",
-    "https://example.com/v1#m": 'needs no key (got host "example.com"); for another one set OPENAI',
+    f"http://u:{CANARY}@localhost:1/v1": "must not contain a user name or password",
+    f"http://localhost:1/v1?k={CANARY}": "must not contain a query or fragment",
+    "https://example.com/v1#m": 'needs no key (got host "example.com"); for another server set',
     "ftp://localhost/v1": "must begin with https://",
     f"http://localhost:1/{CANARY}": "what looks like a secret, which is not shown",
-    "http://localhost:1/<b>/v1": 'must be made of letters, digits and . _ : - (got "<b>")',
-    "https://localhost:1/v1": "must name its model, #NAME",
+    "http://localhost:1/<b>/v1": 'must consist of letters, digits and . _ : - (got "<b>")',
+    "https://localhost:1/v1": "must end with its model, #NAME",
 }
 
 

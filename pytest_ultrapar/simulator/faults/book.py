@@ -1,4 +1,4 @@
-"""All faults of a server at work: which one takes a request."""
+"""The faults of a running server, and the choice of the fault for each request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Trigger:
-    """One fault with what it has counted so far.
+    """A fault with its counts.
 
     Attributes:
-        fault: What it stands for.
-        seed: Of its draws.
+        fault: The fault.
+        seed: The seed of its draws.
     """
 
     fault: Fault
@@ -35,11 +35,11 @@ class Trigger:
     _times: Counter[str] = field(default_factory=Counter)
 
     def takes(self, elapsed_s: float, request: Callable[[], str]) -> bool:
-        """Whether the fault takes a request on one of its lanes; counts it either way.
+        """Whether the fault takes a request on one of its lanes; counts the request in any case.
 
         Args:
             elapsed_s: Seconds since the script's beginning.
-            request: Makes a text that stands for what is asked; called only for a draw.
+            request: Returns a text that identifies the request; called only for a draw.
         """
         when = self.fault.when
         if not when.span.holds(elapsed_s):
@@ -51,10 +51,10 @@ class Trigger:
         return when.share >= 1 or self._draw(request()) < when.share
 
     def _draw(self, request: str) -> float:
-        """A number in [0, 1) made of the seed, the fault, the request and how often it came.
+        """A number in [0, 1) from the seed, the fault, the request and its number of arrivals.
 
-        So the order in which requests come does not matter, and one that comes again, as a retry
-        does, has a draw of its own.
+        The order of different requests does not matter. A request that comes again, such as a
+        retry, gets a new draw.
         """
         self._times[request] += 1
         text = f"{self.seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
@@ -63,27 +63,27 @@ class Trigger:
 
 
 class FaultBook:
-    """Looks up what the script says of a lane now; holds what its faults have counted."""
+    """Finds the fault for a request, and holds the counts of all faults."""
 
     def __init__(
         self, script: FaultScript, lanes: Iterable[ServedLane], timeline: Timeline
     ) -> None:
         triggers = [Trigger(fault, script.seed) for fault in script.faults]
         self._timeline = timeline
-        # By the lane's names as bytes, whose hash is kept; a lane's own would be made every time.
+        # Bytes cache their hash; the hash of a lane would be computed for every request.
         self._triggers: dict[bytes, list[Trigger]] = {}
         for lane in lanes:
             self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane.lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
-        """The fault that takes a request: of those that could, the first in the file.
+        """The fault that takes a request: the first in the file of those that apply.
 
-        Each counts every request on its lanes, whether or not another one takes it.
+        Each fault counts all requests on its lanes, even if another fault takes them.
 
         Args:
-            lane: Where the request came.
-            now_s: When.
-            request: Makes a text that stands for what is asked.
+            lane: The lane of the request.
+            now_s: The time.
+            request: Returns a text that identifies the request.
         """
         triggers = self._triggers[lane.names]
         if not triggers:
@@ -97,8 +97,8 @@ def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:
     """The labels of faults that took no request, in the file's order.
 
     Args:
-        script: What the server followed.
-        log: Its log, complete. One that cannot be read says nothing of any fault.
+        script: The script of the server.
+        log: The server's complete log. If it cannot be read, the result is empty.
     """
     left = {fault.label: with_more(b"", fault=fault.label) for fault in script.faults}
     try:

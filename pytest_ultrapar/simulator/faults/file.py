@@ -1,4 +1,4 @@
-"""From a faults file to a `FaultScript`: every check is made here, before anything is served."""
+"""From a faults file to a `FaultScript`: all checks are here and run before the server starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LimitKind, Pool
 
 
-# What a day holds is not scripted: no rehearsal lasts that long.
+# Daily limits cannot be scripted: no test lasts that long.
 _AMOUNTS = [word for word, kind in LIMIT_KINDS.items() if not kind.is_daily]
 
 
 def _amount(kind: LimitKind) -> object:
-    """The type of an amount; unlike in a pool, seats may be 0."""
+    """The type of an amount; unlike in a pool file, seats may be 0."""
     if kind.is_rate:
         return Annotated[float, within(kind.bounds)] | None
     return Annotated[int, Meta(ge=0, le=kind.bounds.at_most)] | None
@@ -64,19 +64,19 @@ _NAMES = ("provider", "instance", "key", "model")
 
 
 def read_label(location: Location, name: str | None, kind: str, index: int) -> str:
-    """What the log calls an entry: its name, else its kind and number, from 1.
+    """The label of an entry in the log: its name, else its kind and number, from 1.
 
     Raises:
-        ConfigError: The name cannot stand in a log.
+        ConfigError: The name is not allowed in a log.
     """
     return f"{kind} {index + 1}" if name is None else check_name(location.at("name"), name)
 
 
 def read_where(location: Location, table: PlaceTable, pool: Pool) -> Where:
-    """The lanes that an entry names.
+    """The lanes that an entry selects.
 
     Raises:
-        ConfigError: A name is not in the pool, or no lane has all of them.
+        ConfigError: A name is not in the pool, or no lane has all names.
     """
     where = Where(table.provider, table.instance, table.key, table.model)
     for field in _NAMES:
@@ -86,27 +86,27 @@ def read_where(location: Location, table: PlaceTable, pool: Pool) -> Where:
             refuse_unknown(location.at(field), name, known, f"{field} of {pool.path}")
     if not any(where.holds(lane) for lane in pool.lanes):
         said = ", ".join(f"{f} = {shown(name)}" for f in _NAMES if (name := getattr(where, f)))
-        location.refuse(f"names no lane of {pool.path}: none has {said}")
+        location.refuse(f"matches no lane of {pool.path}: no lane has {said}")
     return where
 
 
 def read_capacity(location: Location, table: CapacityTable, index: int, pool: Pool) -> Capacity:
-    """What a limit holds for a while.
+    """The temporary amounts of a limit.
 
     Raises:
-        ConfigError: A limit or lane is not there, no number is given, or fields contradict each
+        ConfigError: A limit or lane does not exist, no number is given, or fields contradict each
             other.
     """
     numbers = (*_AMOUNTS, "factor")
     given = {field for field in numbers if getattr(table, field) is not None}
     if not given:
-        location.refuse(f"changes nothing: it needs one of {', '.join(numbers)}")
+        location.refuse(f"has no effect: set one of {', '.join(numbers)}")
     limits: tuple[str, ...] = ()
     where = Where()
     if table.limit is not None:
         for field in _NAMES:
             if getattr(table, field) is not None:
-                location.at(field).refuse("cannot be given together with limit, which says where")
+                location.at(field).refuse("cannot be combined with limit; leave one of them out")
         held = pool.held or pool.limits
         limits = tuple(name for name in held if fnmatchcase(name, table.limit))
         if not limits:
@@ -129,7 +129,8 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
     """The fault of an entry.
 
     Raises:
-        ConfigError: A field is missing, of another kind, out of its bounds, or contradicts another.
+        ConfigError: A field is missing, belongs to another kind, is out of bounds, or contradicts
+            another.
     """
     kind = check_word(location.at("kind"), table.kind, tuple(KINDS))
     of_kinds = dict.fromkeys(field for one in KINDS.values() for field in one.fields)
@@ -148,11 +149,11 @@ def read_fault(location: Location, table: FaultTable, index: int, pool: Pool) ->
 
 
 def load_faults(path: Path, pool: Pool) -> FaultScript:
-    """The script of a file, checked against the pool that is going to be served.
+    """The script of a file, checked against the pool to serve.
 
     Raises:
-        ConfigError: The file cannot be read, or holds what is not allowed; one message that names
-            file, field, what was found and what is allowed.
+        ConfigError: The file cannot be read, or is invalid. One message names file, field, the
+            value found and the allowed values.
     """
     location = Location(str(path))
     text, digest = read_pool_file(path, location)

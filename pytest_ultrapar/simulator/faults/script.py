@@ -1,4 +1,4 @@
-"""A script of faults as checked data; `load_faults` makes it, a server's process gets it."""
+"""A script of faults as checked data, made by `load_faults` for the server's process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Since = Literal["first-request", "start"]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which of the requests on its lanes an entry takes: those for which all of this holds.
+    """The requests that an entry takes, of those on its lanes: all conditions must hold.
 
     Attributes:
-        span: When they arrive.
-        after_requests: So many requests within the span pass first.
-        for_requests: So many after those are open to the fault; None is all.
-        share: Each is taken with this chance, > 0 to 1.
+        span: The time of arrival.
+        after_requests: Number of requests within the span that pass first.
+        for_requests: Number of requests after those that the fault may take; None is all.
+        share: The probability of taking a request, > 0 to 1.
     """
 
     span: Span = field(default_factory=Span)
@@ -37,7 +37,7 @@ class Fault:
     """One `[[fault]]`.
 
     Attributes:
-        label: What the server's log calls it, such as `error 1`.
+        label: Its name in the server's log, such as `error 1`.
     """
 
     label: str
@@ -48,13 +48,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultScript:
-    """All that a faults file says.
+    """The content of a faults file.
 
     Attributes:
-        path: The file it was read from, as given; empty for none.
+        path: The file as the user gave it; empty if there is no file.
         digest: SHA-256 (hex) of the file's bytes.
-        since: What times count from.
-        seed: Of all shares.
+        since: The zero point of all times.
+        seed: The seed of all draws.
     """
 
     path: str = ""
@@ -65,5 +65,5 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
 
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
-        """The same script with some faults before its own."""
+        """The same script with other faults before its own."""
         return replace(self, faults=(*faults, *self.faults))

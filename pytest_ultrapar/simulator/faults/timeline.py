@@ -1,4 +1,4 @@
-"""Of which lanes and of which part of the server's time an entry of a script speaks."""
+"""The lanes and the time span of an entry in a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Timeline:
         self._began_s = began_s
 
     def begin(self, now_s: float) -> None:
-        """Called at every request; only the first one counts, and none if it began before."""
+        """Begin at `now_s`, unless it has begun; called at every request."""
         if self._began_s is None:
             self._began_s = now_s
 
@@ -31,7 +31,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The lanes of which an entry speaks: those with all the names given; None is any."""
+    """The lanes of an entry: those with all given names; None is any name."""
 
     provider: str | None = None
     instance: str | None = None
@@ -39,7 +39,7 @@ class Where:
     model: str | None = None
 
     def holds(self, lane: Lane) -> bool:
-        """Whether the lane is one of them."""
+        """Whether the lane matches."""
         return (
             self.provider in {None, lane.provider}
             and self.instance in {None, lane.instance}
@@ -50,18 +50,18 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the server's time, half open.
+    """A half-open part of the server's time.
 
     Attributes:
         from_s: Seconds after the script's beginning, >= 0.
-        for_s: Seconds, > 0; None is for good.
+        for_s: Seconds, > 0; None has no end.
     """
 
     from_s: float = 0.0
     for_s: float | None = None
 
     def holds(self, elapsed_s: float) -> bool:
-        """Whether that moment lies in it."""
+        """Whether that moment is in it."""
         return self.from_s <= elapsed_s < self.end_s
 
     @property
@@ -72,13 +72,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """One `[[capacity]]`: what a limit holds for a while.
+    """One `[[capacity]]`: temporary amounts of a limit.
 
     Attributes:
-        limits: Names of the limits that change; empty makes a new one, shared by all lanes of
+        limits: Names of the limits that change; empty makes a new limit, shared by all lanes of
             `where`.
-        factor: Multiplies what the limits have, before the numbers here replace it.
-        amounts: By the words of the pool file.
+        factor: Multiplies the amounts of the limits, before the amounts here replace them.
+        amounts: Amounts by the words of the pool file.
     """
 
     label: str

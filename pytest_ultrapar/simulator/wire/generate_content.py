@@ -81,7 +81,7 @@ class GenerateContent:
     def refusal(self, error: ApiError) -> Whole:
         """The document `{"error": {"code", "message", "status", "details"}}`.
 
-        When to come again stands in its details; there are no headers that say so.
+        The details contain the time of the retry; no header does.
         """
         more: dict[str, object] = {}
         if error.retry_after_s is not None:
@@ -115,7 +115,7 @@ class GenerateContent:
         return _response(request, completion, _parts(reply), reply)
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Responses that add up to it, as events even without `?alt=sse`."""
+        """Chunks of the response, sent as events even without `?alt=sse`."""
         (reply,) = completion.replies
         texts = cut(reply.content, TEXT_PIECES)
         chunks: list[list[dict[str, object]]] = [[{"text": text}] for text in texts] or [[]]

@@ -109,7 +109,7 @@ class Messages:
         return _encode(_message(request, completion, list(_blocks(reply)), reply, usage))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its events: the message without content, each block with its pieces, how it ended."""
+        """Its events: the message without content, each block in pieces, and the end."""
         (reply,) = completion.replies
         usage = completion.usage
         begun = _message(request, completion, [], None, _usage(usage.n_in, 1))
@@ -119,7 +119,7 @@ class Messages:
             empty = {**block, "input": {}} if is_call else {**block, "text": ""}
             events.append(_event("content_block_start", index=index, content_block=empty))
             if not index:
-                # In one piece with what is before it, as it has no time of its own.
+                # Sent together with the event before it, since it has no due time.
                 events[-1] += _event("ping")
             if is_call:
                 text = _encode(block["input"]).decode()

@@ -1,4 +1,4 @@
-"""What OpenAI's resources have in common: errors, headers, models, and what a request may ask for.
+"""The common part of OpenAI's resources: errors, headers, models, and unsupported fields.
 
 Source: OpenAI's API reference and the types of its official Python client.
 """
@@ -24,7 +24,7 @@ _KINDS = {402: "insufficient_quota", 429: "requests"}
 
 
 class OpenAi:
-    """The half of a `wire.resource.Resource` that all of OpenAI's have in common."""
+    """The common half of a `wire.resource.Resource` for OpenAI's APIs."""
 
     key_header: ClassVar[bytes] = b"api-key"
     overloaded: ClassVar[int] = 503

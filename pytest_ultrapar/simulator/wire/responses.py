@@ -1,4 +1,4 @@
-"""OpenAI's Responses, of which none is kept.
+"""OpenAI's Responses API, without stored responses.
 
 Source: OpenAI's API reference and the types of its official Python client.
 """
@@ -101,7 +101,7 @@ class Responses(openai.OpenAi):
         return _encode(_response(request, completion, _items(completion)))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its events: the response without output, each item with its pieces, the whole of it."""
+        """Its events: the response without output, each item in pieces, and the whole response."""
         items = _items(completion)
         document = _response(request, completion, items)
         begun = {**document, "status": "in_progress", "incomplete_details": None, "usage": None}
@@ -129,7 +129,7 @@ def _forced_tool(wire: _WireRequest) -> OfferedFunction | None:
     if choice is None or (isinstance(choice, str) and choice != "required"):
         return None
     if isinstance(choice, _Choice) and choice.type != "function":
-        said = "`tool_choice` must name a function; the simulated provider has no tools of its own"
+        said = "`tool_choice` must name a function; the simulated provider has no built-in tools"
         refuse(said, param="tool_choice")
     offered = [
         OfferedFunction(tool.name, tool.parameters)
