@@ -156,7 +156,7 @@ def test_huge_body_is_refused(tmp_path, monkeypatch):
 
     async def scene(told):
         with pytest.raises(
-            BadRequestError, match="has more than 1,000 bytes, the most that is sent"
+            BadRequestError, match="has more than 1,000 bytes, the maximum"
         ):
             await told.ask(user="x" * 1000)
         assert told.server.requests == []
