@@ -146,7 +146,7 @@ def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> 
         )
     if any(key not in keys for key in keys_of(split.query, headers)):
         raise BadRequestError(
-            "a client of llm has its own key: the pool's keys are used, so give it "
+            "a client of llm has a key of its own: the pool's keys are used, so give it "
             "api_key=llm.api_key"
         )
 

@@ -475,7 +475,7 @@ def test_clients_in_threads_of_the_episode_do_not_keep_the_server_from_starting(
 
 def test_address_is_asked_for_in_the_episode_itself(tmp_path):
     async def scene(told):
-        with pytest.raises(RuntimeError, match="in the episode itself, not in a thread"):
+        with pytest.raises(RuntimeError, match="read it in the episode itself"):
             await asyncio.to_thread(lambda: told.llm.base_url)
 
     play(tmp_path, saying(), scene)

@@ -231,7 +231,7 @@ def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
         assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
         said = capsys.readouterr().err
         assert "run is in use by the run with process id " in said
-        assert "wait for its end or use another --out\n" in said
+        assert "wait until it ends or use another --out\n" in said
         served.end()
 
 

@@ -265,7 +265,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     project.server.reset()
     done = replay(project, run, how)
     project.refusal(done)
-    done.stderr.fnmatch_lines(["*keeps no whole requests and answers*record is text*"])
+    done.stderr.fnmatch_lines(["*does not contain whole requests and answers*record is text*"])
     run = first_run(project)
     project.server.reset()
     with (run / "run.lock").open() as lock:
