@@ -90,8 +90,8 @@ class JournalWriter:
         self._offset = 0
         self._synced_offset = 0
         self._failure: str | None = None
-        # How many attempts and exchanges of an unfinished episode were searched for secrets. A search
-        # takes three times as long as all else here, so the end searches only the others.
+        # How many attempts and exchanges of an unfinished episode were searched for secrets. The
+        # search takes three times as long as all else, so the end searches only the others.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
         # Separate from the other lock: an fdatasync of some ms must not block the engine.

@@ -197,10 +197,11 @@ class Redactor:
 
     Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML; hexadecimal; base64.
     Escapes may be nested and may include every character. Base64 is also found inside a longer
-    base64 text such as an `Authorization: Basic` header. Upper and lower case match. A remaining beginning or end matches,
-    too (12 characters or more; 8 next to an ellipsis). Blanks, control characters, invisible
-    characters, combining marks and terminal colours may be inside, also escaped by a backslash or
-    as in URLs. Time is linear in the text. Its `repr` shows nothing, and it cannot be pickled.
+    base64 text such as an `Authorization: Basic` header. Upper and lower case match. A remaining
+    beginning or end matches, too (12 characters or more; 8 next to an ellipsis). Blanks, control
+    characters, invisible characters, combining marks and terminal colours may be inside, also
+    escaped by a backslash or as in URLs. Time is linear in the text. Its `repr` shows nothing, and
+    it cannot be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
