@@ -55,7 +55,7 @@ _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "the limits let this request wait; its place is kept for the same request and token",
+    "this request waits for the pool's limits; send it again with the same token to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})

@@ -92,7 +92,9 @@ class NativeClient:
             RuntimeError: The call came from another thread than the episode's.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("a client of llm was used on another event loop than its episode's")
+            raise RuntimeError(
+                "a client of llm was used on a different event loop than its episode's"
+            )
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)

@@ -33,7 +33,7 @@ PUBLIC_HOMES = frozenset(
 )
 """The default addresses of SDKs: a suite that uses them has not chosen an address."""
 LARGEST_REQUEST_BYTES = 100_000_000
-_OF_CASE = ("its case is about", "llm")
+_OF_CASE = ("its case uses", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
 _NOT_SENT = re.compile(
@@ -201,9 +201,9 @@ def read_request(
     named = plain.get("model", named)
     names = {model, *(lane.api_name for lane in lanes)}
     if named is not None and (not isinstance(named, str) or named not in names):
-        about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
+        about, llm = (f"role {role} uses", f"llm.role({role!r})") if role else _OF_CASE
         raise BadRequestError(
-            f"a request asks for the model {named!r}, and {about} {model!r}: give its client "
+            f"a request asks for the model {named!r}, but {about} {model!r}: give its client "
             f"model={llm}.model"
         )
     is_stream = plain.get("stream") is True or ":stream" in path

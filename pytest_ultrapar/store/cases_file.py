@@ -42,7 +42,7 @@ PLAN_NAMES = (CASES_NAME, NEXT_NAME, COMING_NAME, CLAIMED_NAME)
 """All files that contain planned cases."""
 GIVEN_UP = "-"
 _LONGEST = 120
-_WRONG = "does not hold the planned cases of a run"
+_WRONG = "does not contain the planned cases of a run"
 
 
 def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False) -> list[Case]:
@@ -452,7 +452,7 @@ def read_generated(directory: Path) -> Generated | None:
         ResultsError: The file cannot be read, or has other content.
     """
     path = directory / GENERATED_NAME
-    return read_whole(path, Generated, None, "does not hold what the shards were cut from")
+    return read_whole(path, Generated, None, "does not contain the cases of all shards")
 
 
 SHARED_NAME = "taken.json"
@@ -491,7 +491,7 @@ def read_shared(directory: Path) -> list[Shared]:
         ResultsError: The file cannot be read, or has other content.
     """
     return read_whole(
-        directory / SHARED_NAME, list[Shared], [], "does not hold what the suites of a run took"
+        directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
     )
 
 
@@ -515,5 +515,5 @@ def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         ResultsError: The file cannot be read, or has other content.
     """
-    wrong = "does not hold what a run leaves there"
+    wrong = "does not contain the layout of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

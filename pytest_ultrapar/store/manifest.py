@@ -389,7 +389,7 @@ def _facts(manifest: Manifest) -> dict[str, str]:
         "mode": manifest.mode,
         "format of tables": manifest.storage_format,
         "kind of answers": "simulated" if manifest.simulated else "real",
-        "run whose answers are given": manifest.replayed or "none",
+        "replayed run": manifest.replayed or "none",
         "currency of prices": manifest.currency,
         **answer_settings(manifest.effective, manifest.pool_lanes),
     }
@@ -404,7 +404,7 @@ def shards_differ(old: str | None, new: str | None) -> str:
 def answers_differ(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """A sentence for each common model whose provider has changed."""
     return [
-        f"{model} was answered by {old[model]}, and is by {who} now"
+        f"{model} was answered by {old[model]} and is answered by {who} now"
         for model, who in new.items()
         if model in old and old[model] != who
     ]

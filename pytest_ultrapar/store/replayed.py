@@ -87,7 +87,7 @@ def read_replayed(directory: Path) -> ReplayedRun | None:
         ResultsError: It cannot be read.
     """
     return read_whole(
-        directory / FILE_NAME, ReplayedRun, None, "does not hold what a replay leaves there"
+        directory / FILE_NAME, ReplayedRun, None, "does not contain the data of a replay"
     )
 
 
@@ -119,7 +119,7 @@ class Origins:
                 f"{len(alike)} of its cases have this function, these parameters, this model and "
                 "this repetition"
             )
-        return "it has no such case"
+        return "the run has no such case"
 
 
 def _what_stays(case: Case) -> bytes:
@@ -143,7 +143,7 @@ class ReplayedEpisodes:
     def read(self, origin: Origin) -> EpisodeEnded | str:
         """The episode of a case, or the reason for a miss, as a sentence without its end."""
         if origin.position is None:
-            return "its case has no episode that came to its end"
+            return "its case has no finished episode"
         try:
             record = self._reader.read(origin.position)
         except ResultsError as error:

@@ -345,7 +345,7 @@ def new_directory(out: Path | None, now: datetime) -> Path:
 
 def _usable(path: Path, option: str, out: str = OUT_OPTION) -> AbstractContextManager[None]:
     """Turn a system error about a run directory into a `ConfigError`."""
-    advice = f"; point {out} at a writable directory"
+    advice = f"; set {out} to a writable directory"
     what = f"use {path} as a run directory"
     return cannot(what, advice, option=option, error=ConfigError)
 

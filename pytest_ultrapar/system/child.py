@@ -129,7 +129,7 @@ class Child:
         what = (
             f"ended before it was ready: {how}" if readable else f"was not ready in {READY_S:g} s"
         )
-        raise UltraparError(f"{what}; it said {self.said() or 'nothing'}")
+        raise UltraparError(f"{what}; it printed {self.said() or 'nothing'}")
 
     def lines(self) -> Iterator[bytes]:
         """The lines that it prints, until its end."""

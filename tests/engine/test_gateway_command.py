@@ -182,7 +182,7 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
         (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
         (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
         (("--out", "full"), "--out: "),
-        (("--out", "pool.toml"), "; point --out at a writable directory"),
+        (("--out", "pool.toml"), "; set --out to a writable directory"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(

@@ -157,7 +157,7 @@ def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
     said = result.stdout.str()
     assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
     assert (
-        "ConfigError: llm.role('judge'): the pool has no such role; write into the pool (ultrapar "
+        "ConfigError: llm.role('judge'): the pool has no such role; add to the pool (ultrapar "
         'init makes one)\nE           [role.judge]\nE           model = "NAME"\n'
     ) in said
     assert "sender.py" not in said

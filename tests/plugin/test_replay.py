@@ -286,7 +286,7 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     replay(project, run, "-x")
     stopped = project.directory.resolve()
     done = project.run("-n0", f"--ultrapar-resume={stopped}")
-    said = f"the run whose answers are given was {run.name} and is none now"
+    said = f"the replayed run was {run.name} and is none now"
     assert said in project.refusal(done)
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5

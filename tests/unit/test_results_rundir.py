@@ -220,7 +220,7 @@ def test_cases_missing_or_foreign_are_an_error(tmp_path):
     with pytest.raises(ResultsError, match="cannot read the planned cases"):
         read_cases(tmp_path)
     (tmp_path / "cases.json").write_text('[{"index": "no"}]')
-    with pytest.raises(ResultsError, match="does not hold the planned cases"):
+    with pytest.raises(ResultsError, match="does not contain the planned cases"):
         read_cases(tmp_path)
 
 
