@@ -92,9 +92,7 @@ class NativeClient:
             RuntimeError: The call came from another thread than the episode's.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                "a client of llm was used on a different event loop than its episode's"
-            )
+            raise RuntimeError("a client of llm was used outside its episode's event loop")
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)

@@ -310,7 +310,7 @@ def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
         away = await client.ask(user="second")
         assert away.status_code == 429
         assert away.headers["retry-after"] == "1"
-        assert "its place is kept" in said(away)
+        assert "to keep its place" in said(away)
         # Another request of the same case is another place.
         third = asyncio.create_task(client.ask(user="third"))
         may.set()
@@ -344,7 +344,7 @@ def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
         client.headers |= headers
         away = await client.ask(user="second")
         assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-        assert "its place is kept" in said(away)
+        assert "to keep its place" in said(away)
         may.set()
         assert (await first).status_code == 200
         await until(lambda: len(told.server.requests) > 1)
