@@ -87,7 +87,7 @@ class NativeClient:
         """A request of an SDK client that the suite made; arguments as for `read`.
 
         Raises:
-            InfraError: The episode has failed already. It may also have failed with the other two.
+            InfraError: The episode has failed already; its failure is raised, of any class.
             BadRequestError: The request may not be sent; the case is an `error`.
             RuntimeError: The call came from another thread than the episode's.
         """

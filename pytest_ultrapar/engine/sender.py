@@ -405,7 +405,7 @@ class Sender:
     def _failed(
         self, turn: int, request: Request, tries: Tries, lease: Lease, failure: Failure
     ) -> tuple[PromptRefused | BadRequestError | None, float]:
-        """Handle a failed attempt: the fault of the request if it has one, else the back-off in s.
+        """Handle a failed attempt; return the request's fault, if any, and the back-off in seconds.
 
         Raises:
             InfraError: The request is not tried again.
