@@ -403,7 +403,7 @@ def iter_plan(directory: Path) -> Iterator[Case]:
     if named and named != digest.hexdigest():
         raise ResultsError(
             f"{directory / CASES_NAME} does not match the digest in {MANIFEST_NAME}: the file was "
-            "changed, or one of both is from another run; restore the right one"
+            "changed, or one of the two is from another run; restore the right one"
         )
     yield from last
 

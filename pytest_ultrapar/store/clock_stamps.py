@@ -1,4 +1,4 @@
-"""Compare a host's clock with the clock of the shared server, at each renewal.
+"""The offset between a host's clock and the shared server's clock, noted at each renewal.
 
 The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
 hosts. The server reported its time at some moment between the begin and the end of a call. So two
@@ -30,7 +30,7 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         epoch: The ledger's epoch; within one, its time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
-            same, both run equally. It changes if a clock was set, or if the ledger did not believe
+            same, both advance equally. It changes if a clock was set, or if the ledger did not believe
             how much time had passed.
         ledger_ms: The ledger's time in its answer.
         begun_s: When the call began, on the host's boot clock, like the times of attempts.
