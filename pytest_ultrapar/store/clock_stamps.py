@@ -30,8 +30,8 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         epoch: The ledger's epoch; within one, its time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
-            same, both advance equally. It changes if a clock was set, or if the ledger did not believe
-            how much time had passed.
+            same, both advance equally. It changes if a clock was set, or if the ledger did not
+            believe how much time had passed.
         ledger_ms: The ledger's time in its answer.
         begun_s: When the call began, on the host's boot clock, like the times of attempts.
         ended_s: When its answer arrived, on the same clock.

@@ -485,7 +485,7 @@ class RecoveredIndex:
         """Add the state of these cases, in one write.
 
         Args:
-            positions: By case id, the position of the episode in the journal; None: unknown.
+            positions: By case id, the position of the episode in the journal; None if not there.
             said: The state.
 
         Raises:

@@ -235,7 +235,7 @@ def in_use(run: Path) -> bool:
 def remove_run(run: Path, seen_at: datetime) -> None:
     """Remove the directory of a run and its content; links are removed, but not their targets.
 
-    If this is interrupted, the rest is still recognized as a run and can be removed again.
+    If this is interrupted, the rest is still recognised as a run and can be removed again.
 
     Args:
         run: The directory of the run.
