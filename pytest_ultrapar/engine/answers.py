@@ -1,6 +1,7 @@
-"""What an answer is and means: to the episode that asked, and to the broker that let it ask.
+"""Answers, and their meaning to the episode that sent the request and to the broker.
 
-Suites load it with `Llm`: without the HTTP client (0.1 s), which nobody needs to list tests.
+Suites load this module with `Llm`. It does not import the HTTP client (0.1 s), which a run that
+only lists tests does not need.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Answer:
     """A complete HTTP response.
 
     Attributes:
-        headers: Looked up in any case of letters.
-        body: Decoded; of a stream, all that came.
-        t_first_byte_s: When its headers had arrived, monotonic seconds.
-        stream: What came of a body that was a stream.
+        headers: Their lookup ignores case.
+        body: Decoded; for a stream, everything that arrived.
+        t_first_byte_s: When the headers arrived, monotonic seconds.
+        stream: The stream that was read from the body, if it was one.
     """
 
     status: int
@@ -48,22 +49,22 @@ class Answer:
     stream: Stream | None = None
 
     def one_body(self, reply: Reply) -> bytes:
-        """The stream put together, as its API has an answer that is none; as chat if it cannot."""
+        """The stream as one body, in the API's form if it has one, else as a chat completion."""
         return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:
-    """A streamed answer on its way to whoever asked for the stream.
+    """A streamed answer on its way to its reader.
 
-    Reading it from the server is the engine's own business, at the server's pace: a reader who is
-    slow or gone would else hold a seat that the provider has given back long ago.
+    The engine reads it from the server at the server's pace. Otherwise a reader that is slow or
+    gone would hold a seat that the provider has already freed.
 
     Attributes:
-        status: Of the answer.
-        headers: Of the answer, with lower-case lookup; None until its first piece is here, and
-            up to then the request may be tried again.
-        failure: An error in it that says what is wrong with the request, which the reader gets.
-        is_whole: Nothing of the answer is missing, though its connection may be open still.
+        status: The HTTP status.
+        headers: The HTTP headers, with lower-case lookup. None until the first piece arrives; until
+            then the request may be sent again.
+        failure: An error in the stream that blames the request; the reader gets it.
+        is_whole: Whether the answer is complete, though its connection may still be open.
     """
 
     def __init__(self) -> None:
@@ -76,49 +77,48 @@ class Pieces:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the reader may have seen some of it."""
+        """Whether the reader may have seen a part of the answer."""
         return self.headers is not None
 
     def put(self, status: int, headers: Mapping[str, str], piece: bytes) -> None:
-        """Hand the next bytes of the body on, decoded."""
+        """Pass on the next bytes of the body, decoded."""
         self.status, self.headers = status, headers
         self._pieces.append(piece)
         self._news.set()
 
     def wake(self, _: object = None) -> None:
-        """Have the reader look whether that was all."""
+        """Wake the reader to check for the end."""
         self._news.set()
 
     def take(self) -> bytes:
-        """What has come and was not taken yet; empty for nothing."""
+        """All bytes that arrived since the last call; empty if none did."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
 
     async def news(self) -> None:
-        """Wait for a piece or a call of `wake`, one that was missed included."""
+        """Wait for a piece or a call of `wake`; an earlier missed call counts, too."""
         await self._news.wait()
         self._news.clear()
 
 
 class NobodyWaitsError(Exception):
-    """Whoever asked has left before the request was sent: it is not sent."""
+    """The client left before its request was sent: the request is not sent."""
 
 
 class TooLateError(Exception):
-    """When there was a connection, the request might no longer be sent; nothing was sent."""
+    """The connection came too late to send the request on this lease; nothing was sent."""
 
 
 class Request(Protocol):
-    """What is to be answered, whichever lane answers.
+    """A request to answer, on any lane.
 
     Attributes:
-        messages: What of it is text to be read.
-        tokens: How many it may take, in and out; 0 where no limit counts them.
-        most: What it may cost (`TokenEstimates.most`); None where no budget counts
-            it.
-        pieces: Gets the answer as it comes where somebody waits for a stream. What has begun to
-            reach them is not tried again.
+        messages: The readable text of the request.
+        tokens: The most tokens it may take, in and out; 0 if no limit counts them.
+        most: The most it may cost (`TokenEstimates.most`); None if no budget counts it.
+        pieces: Gets the answer as it arrives, if the client asked for a stream. An answer that has
+            begun to reach the client is not requested again.
     """
 
     @property
@@ -132,23 +132,23 @@ class Request(Protocol):
     def most(self) -> Most | None: ...  # noqa: D102
 
     def begin(self) -> bool:
-        """Hear that a lane is there to send it on; whether it is still to be sent."""
+        """Note that a lane is free for the request; return whether to send it."""
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Where to send it on a lane, and the body that is sent there.
+        """The address on a lane, and the body to send there.
 
-        Asked once per lane, however often it is tried there.
+        Called once per lane, however often the request is sent there.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """An answer as whoever asked gets it.
+    """An answer as the client gets it.
 
     Attributes:
-        headers: Without those of the connection.
-        body: All of it, or the stream of it.
-        fault: What is wrong with the request, where that is the answer.
+        headers: Without the headers of the connection.
+        body: The whole body, or its stream.
+        fault: The fault of the request, if the answer reports one.
     """
 
     status: int
@@ -159,9 +159,9 @@ class Handed:
 
 @dataclass(eq=False, repr=False)
 class Pump:
-    """A stream that the engine reads; whoever asked for it takes from here what has come.
+    """A stream that the engine reads, and from which the client takes the events that arrived.
 
-    The last argument takes out of whole events those that its reader did not ask for.
+    `_wanted` removes the events that the client did not ask for.
     """
 
     _pieces: Pieces
@@ -174,7 +174,7 @@ class Pump:
         self._task.add_done_callback(self._pieces.wake)
 
     async def next(self) -> bytes:
-        """The events that came since the last call, at least one; none after the last.
+        """The events since the last call, at least one; empty after the last event.
 
         Raises:
             InfraError: The stream broke.
@@ -189,7 +189,7 @@ class Pump:
 
     @property
     def fault(self) -> PromptRefused | BadRequestError | None:
-        """What is wrong with the request, where what has come of the stream says so."""
+        """The fault of the request, if the stream has reported one so far."""
         failure = self._pieces.failure
         if failure is None:
             return None
@@ -205,24 +205,24 @@ class Pump:
         return self._pieces.has_begun
 
     async def ended(self) -> bool:
-        """Wait until all has come or nothing more will; whether somebody wanted all of it."""
+        """Wait until the stream ends; return whether the client wanted all of it."""
         await asyncio.wait({self._task})
         return not self._task.cancelled()
 
     def close(self) -> None:
-        """Nobody reads on: what has not come yet need not come, and the seat is given back."""
-        # The last piece is here: what is left to do is to give the connection back.
+        """End the stream, since its reader is gone, and free the seat."""
+        # After the last piece the task only has to return the connection.
         if not self._pieces.is_whole:
             self._task.cancel()
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:
-    """The model's reply, or what went wrong.
+    """The model's reply, or the failure.
 
     Args:
-        answer: What the exchange brought.
-        endpoint: Whose answer it is.
-        latency_s: How long it took, seconds.
+        answer: The result of the exchange.
+        endpoint: The endpoint that gave the answer.
+        latency_s: How long the answer took, seconds.
     """
     if isinstance(answer, Failure):
         return answer
@@ -234,7 +234,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         status, headers = answer.status, answer.headers
         found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
-        # Just made, and nobody else's: a copy would take longer than all other reading.
+        # The reply was just made and is not shared: a copy would take longer than all the reading.
         object.__setattr__(found, "body", body_text(answer.body))
         return found
     from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed for failures only
@@ -243,7 +243,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
 
 
 def as_awaited(failure: Failure, lease: Lease) -> Failure:
-    """A failure as what a proxy says by it of a server that has never answered."""
+    """A proxy's failure as `loading`, if the server behind the proxy has never answered."""
     is_away = lease.is_first and failure.meaning == "proxy"
     return replace(failure, outcome="loading") if is_away else failure
 
@@ -254,13 +254,13 @@ def feedback_from(
     answer: Answer | Failure | None,
     late_s: float,
 ) -> Feedback:
-    """What the broker should know of an answer beside its outcome.
+    """The broker's part of an answer, besides its outcome.
 
     Args:
-        result: What the answer was read as; None: there was none.
-        endpoint: Says whether the headers of every answer are of interest, or of failures only.
-        answer: What the exchange brought.
-        late_s: How long after its grant the request was sent.
+        result: The answer as it was read; None: there was no answer.
+        endpoint: Says whether to read the headers of all answers, or of failures only.
+        answer: The result of the exchange.
+        late_s: Seconds from the grant to the send.
     """
     allowance = None
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
@@ -281,7 +281,7 @@ def feedback_from(
     if result is None:
         return told
     tokens = None
-    # Half of it is no count: what is not said is not nothing.
+    # One of the two numbers is not enough: a missing number does not mean 0.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
     return replaced(
@@ -294,5 +294,5 @@ def feedback_from(
 
 
 def _words(failure: Failure) -> int:
-    """The same number for the same words; what has digits is left out, as ids of requests do."""
+    """A number for the words of a failure, without the words that contain digits, such as ids."""
     return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What an episode has said and spent so far: to its own model, and to those in roles."""
+"""The requests, answers and attempts of an episode so far, for its model and for its roles."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _OF_THE_REQUEST = frozenset({"refused", "bad_request"})
 
 
 class Conversation(msgspec.Struct):
-    """What an episode has said and spent so far: the raw material of its record.
+    """The requests, answers and attempts of an episode so far: the content of its record.
 
     Attributes:
-        failure: What ends the episode, whatever it does next (`fail`).
-        troubles: By role, why the request that is under way has to be sent again, if it has; the
+        failure: The failure that ends the episode, regardless of its later actions (`fail`).
+        troubles: By role, the last failure of the request in flight, if it must be sent again. The
             case's own model has the role "".
-        n_unawaited: Calls of `llm.chat` that nothing has awaited, and so nothing sent.
-        exchanges: Takes what was sent and what came; None: that is not kept.
-        keeps_text: Whether messages are kept, where exchanges are not.
+        n_unawaited: Calls of `llm.chat` that were never awaited, and so sent no request.
+        exchanges: Keeps requests and answers; None: they are not kept.
+        keeps_text: Whether messages are kept if exchanges are not.
     """
 
     attempts: list[Attempt] = []
@@ -47,22 +47,22 @@ class Conversation(msgspec.Struct):
     _n_told: tuple[int, int] = (0, 0)
 
     def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
-        """The episode ends with this, unless it failed before: of several requests the first."""
+        """End the episode with this failure, unless it failed before: the first failure counts."""
         if self.failure is None:
             self.failure = error
 
     def check(self) -> None:
-        """Raise what the episode has failed with, if it has."""
+        """Raise the failure of the episode, if it has one."""
         if self.failure is not None:
             raise self.failure
 
     def note(self, turn: int, messages: Messages, role: str = "") -> None:
-        """Keep what is new: a conversation that grows is stored once, not once per turn.
+        """Keep the new messages: a growing conversation is stored once, not once per turn.
 
         Args:
-            turn: Which request of the episode it is, from 0.
+            turn: The number of the request in the episode, from 0.
             messages: The whole conversation so far.
-            role: Whose conversation that is; empty: the case's own model's.
+            role: The role whose conversation it is; empty: the case's own model.
         """
         if role:
             self._roles[turn] = role
@@ -80,7 +80,7 @@ class Conversation(msgspec.Struct):
         self._said[role] = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:
-        """Keep what the model said."""
+        """Keep the model's reply."""
         if self.exchanges is not None or not self.keeps_text:
             return
         calls = None
@@ -99,21 +99,21 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Keep what was sent and what came of it; of tries that brought no reply, the last.
+        """Keep a request and its answer; of attempts without a reply, only the last.
 
         Args:
-            turn: Which request of the episode it is, from 0.
-            endpoint: Where it was sent.
-            body: What was sent there.
-            answer: What came; None: the request was ended from here.
-            result: What it was read as.
+            turn: The number of the request in the episode, from 0.
+            endpoint: The endpoint that it was sent to.
+            body: The body that was sent.
+            answer: The answer; None: the request was cancelled here.
+            result: The answer as it was read.
         """
         if self.exchanges is None:
             return
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
             is_of_request = result.outcome in _OF_THE_REQUEST
-            # The page of a server that is down is of no use; half an answer may be.
+            # The error page of a server that is down is useless; half an answer may be useful.
             if answer.stream is not None or not (is_of_request or result.came):
                 half = None if is_of_request else result.came
                 answer = replace(answer, body=b"" if half is None else as_one_body(half))
@@ -143,14 +143,14 @@ class Conversation(msgspec.Struct):
         )
 
     def is_wrong(self, turn: int) -> None:
-        """A request is over, and what is wrong with it was the answer."""
+        """Keep a finished request whose answer reported a fault of the request."""
         if turn in self._unanswered:
             self._exchanged(turn)
 
     def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
-        """Requests and exchanges that are over since the last call, and how many exchanges before.
+        """The attempts and exchanges since the last call, and the number of earlier exchanges.
 
-        None where there is no further exchange, or exchanges are not kept.
+        None if there is no new exchange, or exchanges are not kept.
         """
         n_attempts, n_before = self._n_told
         noted = [] if self.exchanges is None else self.exchanges.noted
@@ -160,7 +160,7 @@ class Conversation(msgspec.Struct):
         return n_before, self.attempts[n_attempts:], noted[n_before:]
 
     def noted(self) -> list[Exchange]:
-        """The exchanges of an episode that has ended, those without an answer among them."""
+        """The exchanges of an episode that has ended, including requests without an answer."""
         if self.exchanges is None:
             return []
         for turn in list(self._unanswered):
@@ -168,7 +168,7 @@ class Conversation(msgspec.Struct):
         for turn, messages in self._unsent.items():
             try:
                 sent = _as_text({"messages": list(messages)}).encode()
-            except TypeError:  # which the episode was told
+            except TypeError:  # the episode got this error
                 continue
             role = self._roles.get(turn, "")
             self.exchanges.add(turn, api="", path="", status=None, sent=sent, role=role)

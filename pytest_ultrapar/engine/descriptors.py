@@ -1,4 +1,4 @@
-"""How many connections the operating system lets this process have."""
+"""The number of connections that the operating system allows this process."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import resource
 from pytest_ultrapar.errors import refuse
 
 RESERVE = 32
-"""Descriptors left to the journal, to pytest and to the suite's own tests."""
+"""File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""What a process opens besides: with 14 to spare no case was answered, with 18 all were."""
+"""Other files of a process: with 14 to spare no case got an answer, with 18 all cases did."""
 _PER_WORKER = 2
-"""The pipes to it."""
+"""The pipes to a worker."""
 _USUALLY_OPEN = 32
-"""Where nobody says how many are open now."""
+"""The number of open files to assume if the system does not report it."""
 
 
 def connections_allowed(wanted: int) -> int:
     """How many connections this process may open, at most `wanted`, at least 1.
 
-    Raises the soft limit on open files as far as that needs and the hard one lets. Without this
-    bound the connections that are kept alive leave nothing for the files of the run: with 64
+    Raises the soft limit on open files if needed, up to the hard limit. Without this bound, the
+    connections that are kept alive leave no descriptors for the files of the run: with 64
     descriptors and 200 seats, all of 300 cases ended as errors.
 
     Args:
-        wanted: How many would be of use, > 0.
+        wanted: How many connections would be useful, > 0.
     """
     _raise_soft_limit(wanted + _n_open() + RESERVE)
     return most_connections(wanted)
 
 
 def check_descriptors(n_workers: int) -> None:
-    """Make sure that a run can open its files at all, with one connection for each worker.
+    """Make sure that a run can open its files, with one connection for each worker.
 
-    Raises the soft limit on open files as far as that needs and the hard one lets. Below it uvloop
-    aborts the process, or no worker starts.
+    Raises the soft limit on open files if needed, up to the hard limit. With fewer files, uvloop
+    aborts the process or no worker starts.
 
     Args:
         n_workers: Processes that run cases, >= 1.
@@ -49,12 +49,12 @@ def check_descriptors(n_workers: int) -> None:
         workers = "1 process that runs" if n_workers == 1 else f"{n_workers} processes that run"
         refuse(
             f"the limit on open files (ulimit -n) is {allowed}; a run with {workers} cases needs "
-            f"{needed} at least: raise it, for example with ulimit -n 1024"
+            f"at least {needed}: raise it, for example with ulimit -n 1024"
         )
 
 
 def _raise_soft_limit(needed: int) -> int:
-    """Have the soft limit be as large as needed, if it may; returns how much of that is allowed."""
+    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed part."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:
@@ -63,7 +63,7 @@ def _raise_soft_limit(needed: int) -> int:
 
 
 def most_connections(wanted: int) -> int:
-    """What `connections_allowed` would say, without changing anything."""
+    """The result of `connections_allowed`, without changing a limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return wanted
@@ -72,6 +72,6 @@ def most_connections(wanted: int) -> int:
 
 def _n_open() -> int:
     try:
-        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names alone, and no iterator's own
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an iterator would open one more
     except OSError:
         return _USUALLY_OPEN

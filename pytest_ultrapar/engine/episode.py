@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
-def _fields(value: Any) -> Any:  # noqa: ANN401 - what msgspec does not know
-    """A model of pydantic as plain data."""
+def _fields(value: Any) -> Any:  # noqa: ANN401 - a type unknown to msgspec
+    """A pydantic model as plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
@@ -39,20 +39,20 @@ def _fields(value: Any) -> Any:  # noqa: ANN401 - what msgspec does not know
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
-"""An episode that is cancelled has so long to clean up; then the engine goes on without it."""
+"""How long a cancelled episode may clean up; then the engine continues without it."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
-    """An episode asked to be skipped; who submits work turns the host's own exception into this."""
+    """The episode is to be skipped; the host's own skip exception is converted into this one."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """An episode yet to run.
+    """An episode that has not started.
 
     Attributes:
-        index: The host's own number for it; the engine only hands it back.
-        group: The assignment's group of the case, empty for none.
-        start: Makes the episode's coroutine; called on the engine's loop, once.
+        index: The host's number for it; the engine only passes it back.
+        group: The case's group in the assignment; empty without a group.
+        start: Makes the episode's coroutine; called once, on the engine's loop.
     """
 
     index: int
@@ -73,13 +73,13 @@ class _End(msgspec.Struct, frozen=True):
 async def run_episode(
     work: Work, lease: Lease | None, parts: EngineParts, *, timeout_s: float, worker: str
 ) -> EpisodeEnded:
-    """Run an episode to its end, whatever happens inside it, and return its record.
+    """Run an episode to its end, whether it succeeds or fails, and return its record.
 
     Args:
-        work: What to run.
-        lease: Its first lease; None in a replay, where requests may need none.
-        parts: What the clients of the engine share.
-        timeout_s: Deadline of the whole episode in seconds, waiting included.
+        work: The episode to run.
+        lease: Its first lease; None in a replay, in which requests may not need a lease.
+        parts: The shared parts of the engine's clients.
+        timeout_s: Deadline of the whole episode in seconds, including waiting.
         worker: Name of the process, for the record.
     """
     output = EpisodeOutput()
@@ -109,7 +109,7 @@ async def run_episode(
     try:
         end = await _ended(work, llm, output, timeout_s)
         await Llm.close(llm)
-    except Exception as error:  # noqa: BLE001 - the suite may have made anything of its client
+    except Exception as error:  # noqa: BLE001 - a suite may have changed its client in any way
         end = _error(error)
         await sender.close()
     duration_s = parts.clock.now_s() - started_s
@@ -118,8 +118,8 @@ async def run_episode(
         case_id=work.case_id,
         worker=worker,
         started_at_us=started_at_us,
-        # One clock for both ends: a step of the wall clock must not make an episode end before it
-        # began.
+        # Use one clock for both ends: after a step of the wall clock, an episode must not end
+        # before it began.
         ended_at_us=started_at_us + round(duration_s * 1e6),
         duration_s=duration_s,
         attempts=conversation.attempts,
@@ -136,14 +136,14 @@ async def run_episode(
 
 
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
-    """Run the suite's code as a task of its own, and wait no longer than it may take.
+    """Run the suite's code as a separate task, and wait for it no longer than its deadline.
 
-    It may catch its cancellation and go on for ever.
+    The code may catch its cancellation and continue forever.
     """
     ended: list[_End] = []
 
     async def run() -> None:
-        # Kept here, as asyncio gives no result of a task that cancels itself in its last step.
+        # Kept here: asyncio has no result of a task that cancels itself in its last step.
         ended.append(await _outcome(work, llm))
 
     episode = episode_task(run(), output)
@@ -156,7 +156,7 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
-        # Also where it caught that and returned something: it was cut off.
+        # Even if the episode caught the cancellation and returned a value, it was cut off.
         return cut
     if ended:
         return ended[0]
@@ -179,22 +179,22 @@ async def _outcome(work: Work, llm: Llm) -> _End:
     try:
         value = await work.start(llm)
         if llm.conversation.n_unawaited:
-            return _End("error", "NotAwaited", "an answer is awaited: write `await llm.chat(...)`")
-        # An infrastructure failure is no answer, even if the episode caught it and went on.
+            return _End("error", "NotAwaited", "answer not awaited: write `await llm.chat(...)`")
+        # An infrastructure failure counts, even if the episode caught it and continued.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    # Whatever a suite raises is its record.
+    # Record every exception of a suite.
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        # Otherwise something was cancelled that the episode waited for.
+        # Otherwise something that the episode waited for was cancelled.
         return end_of_fault(error, llm) or _error(error)
 
 
 def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
-    """How an episode ends whose request had a fault, which is behind what it raised; else None."""
+    """The end of an episode whose error comes from a fault of its request; else None."""
     wrong = fault_behind(error) or llm.refused
     return _failed(llm.conversation.failure) or _failed(wrong)
 
@@ -221,7 +221,7 @@ def _stored(value: object) -> _End:
 
 def _error(error: BaseException) -> _End:
     told = traceback.TracebackException(type(error), error, _theirs(error))
-    # Nor do the last frames say more, where the message says what is wrong with the suite.
+    # If the message says what is wrong with the suite, the plugin's last frames add nothing.
     while (
         isinstance(error, ConfigError)
         and told.stack
@@ -233,7 +233,7 @@ def _error(error: BaseException) -> _End:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """Its frames from the suite's first one on: the first are ours, and people want theirs."""
+    """The traceback from the suite's first frame on, without the plugin's frames before it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next

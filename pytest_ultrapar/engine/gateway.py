@@ -1,9 +1,9 @@
-"""A server on the loopback for whatever speaks HTTP and takes an address and a key.
+"""A server on the loopback for HTTP clients that take an address and a key.
 
-It asks as an SDK of the episode does, by `native`, so that limits, retries and attempts are the
-same. What is different here is who waits: a client with a time-out of its own, which knows nothing
-of the pool's line. So a stream gets comments while it waits, and who waits for a whole answer is
-sent away just before it would leave, and keeps its place.
+It sends requests as an SDK of the episode does, through `native`, with the same limits, retries and
+attempts. The difference is the client: it has its own time-out and knows nothing of the pool's
+queue. So a waiting stream gets comments. A client that waits for a whole answer is told to come
+back just before it would give up, and its request keeps its place.
 """
 
 from __future__ import annotations
@@ -41,58 +41,58 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""Of the time that a client waits: then it is sent away, before it would leave."""
+"""The share of a client's time-out after which it is told to come back, before it gives up."""
 _BACK_S = 1
-"""Who was sent away is told to come back so soon: what it waits for goes on meanwhile."""
+"""The client is told to come back after this time; its request continues meanwhile."""
 _LATER_S = 5
-"""When who asks a gateway that is ending is to try again: there may be another one then."""
+"""When a client of an ending gateway may try again: another gateway may run by then."""
 _LEFT_S = 10.0
-"""For so long a client that has left may come back to its place, as SDKs do after a time-out. What
-has nobody when its turn comes is not sent."""
+"""A client that left may come back to its place for this time, as SDKs do after a time-out. If no
+client waits when the request's turn comes, the request is not sent."""
 _IDLE_S = 30.0
-"""A connection without a request is closed so long after its last answer."""
+"""A connection without a request is closed after this time."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "the limits let this request wait; its place is kept for the same request and token",
+    "this request waits for the pool's limits; send it again with the same token to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})
-# An SDK may put its API's version behind an address that ends in one.
+# An SDK may append its API's version to an address that already ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-# What is no HTTP is answered as such; a traceback of it on the terminal is of use to nobody.
+# Bytes that are not HTTP get an HTTP error; a traceback of them on the terminal would not help.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
 class Guest(Protocol):
-    """Who may ask: an episode by its `NativeClient`, or all who use `ultrapar gateway`.
+    """A sender of requests: an episode by its `NativeClient`, or all users of `ultrapar gateway`.
 
     Attributes:
-        models: Names that may be asked for.
+        models: Names of the models that it may use.
     """
 
     @property
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request to send; as `NativeClient.read`.
+        """A request to send; like `NativeClient.read`.
 
         Raises:
-            BadRequestError: It is none that may be sent.
+            BadRequestError: The request may not be sent.
         """
 
     async def answer(self, asked: NativeRequest) -> Handed:
-        """The answer; as `NativeClient.answer`."""
+        """The answer; like `NativeClient.answer`."""
 
 
 class _Place:
-    """A request on its way, whether or not its client is there.
+    """A request in progress, whether or not its client is there.
 
     Attributes:
         task: Ends with the answer.
-        key: What it has in common with requests that ask the same.
+        key: Identifies equal requests.
     """
 
     def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
@@ -103,12 +103,12 @@ class _Place:
 
 
 class Door:
-    """One guest's way in, by one token.
+    """The entrance of one guest, with one token.
 
     Attributes:
-        token: What its clients are given as their key.
-        name: Whose it is, for people.
-        fault: What is wrong with the last request that was answered, if anything is.
+        token: The key for its clients.
+        name: The guest's name, for people.
+        fault: The fault of the last answered request, if it had one.
     """
 
     def __init__(self, guest: Guest, name: str, token: str = "") -> None:
@@ -120,10 +120,10 @@ class Door:
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
-        """A place in the pool's line: that of the same request whose client was away, or a new one.
+        """A place in the pool's queue: of the same request if its client was away, or a new one.
 
         Raises:
-            BadRequestError: It is no request that may be sent.
+            BadRequestError: The request may not be sent.
         """
         key = _key(method, url, headers, body)
         place = next((one for one in self._left if one.key == key), None)
@@ -145,9 +145,9 @@ class Door:
         """Keep a place whose client is away.
 
         Args:
-            place: Its place.
+            place: The client's place.
             for_s: How long, seconds.
-            wanted: Whether it is to be answered all the same.
+            wanted: Whether to get the answer even without a client.
         """
         place.asked.progress.is_wanted = wanted
         self._left.append(place)
@@ -169,13 +169,13 @@ class Door:
             task.exception()
 
     def turn_away(self) -> None:
-        """End what was not sent yet."""
+        """Cancel all requests that were not sent yet."""
         for task, asked in self.tasks.items():
             if not asked.progress.is_sent:
                 task.cancel()
 
     def close(self) -> None:
-        """End what is under way."""
+        """Cancel all requests in progress."""
         for task in self.tasks:
             task.cancel()
         for place in list(self._left):
@@ -183,7 +183,7 @@ class Door:
 
 
 def give_up(place: _Place) -> None:
-    """Nobody will have the answer: what is under way ends, and its seat is free."""
+    """Cancel a request whose answer is not wanted any more, and free its seat."""
     if not place.task.done():
         place.task.cancel()
     elif not place.task.cancelled() and place.task.exception() is None:
@@ -193,20 +193,20 @@ def give_up(place: _Place) -> None:
 
 
 def _key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """What two requests have in common that ask the same."""
+    """A key that equal requests share."""
     asked = [method, url, *sorted(matters(headers).items())]
     return hashlib.sha256(repr(asked).encode() + b"\0" + body).digest()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """A listening socket.
 
     Args:
         host: An address of this machine.
-        port: 0 takes any free one.
+        port: The port; 0 takes any free port.
 
     Raises:
-        OSError: It cannot be had.
+        OSError: The address or port is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -215,23 +215,22 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def in_url(host: str) -> str:
-    """A host as URLs have it: addresses of IPv6 in brackets."""
+    """A host in the form of URLs: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 class Gateway:
-    """The server of one process, on its engine's loop; there is none before `open`.
+    """The server of one process, on its engine's loop; it starts with `open`.
 
     Args:
-        listening: The socket that it serves; None takes any free port of the loopback.
-        max_wait_s: After how many seconds a client whose request is not sent yet is sent away with
-            429; None: shortly before it would leave (`patience`), with 503. A stream waits as long
-            as it takes.
+        listening: The socket to serve; None takes any free port of the loopback.
+        max_wait_s: After how many seconds a client whose request is not sent yet gets 429; None: it
+            gets 503 shortly before it would give up (`patience`). A stream waits without a bound.
 
     Attributes:
-        n_heard: Requests that came, whatever became of them.
-        n_served: Those of them whose answers are not there, or not whole.
-        n_refused: Those that were told that it is ending, by clients that are still there.
+        n_heard: Requests that arrived, including failed ones.
+        n_served: Requests among them whose answers are not complete yet.
+        n_refused: Requests that were refused because it is ending, if their client is still there.
     """
 
     def __init__(
@@ -249,24 +248,24 @@ class Gateway:
         self._idle = asyncio.Event()
 
     def open(self) -> str:
-        """Listen, unless it does; returns the address, `http://HOST:PORT`.
+        """Listen, unless it does already; return the address, `http://HOST:PORT`.
 
         Raises:
-            RuntimeError: This is a thread of the episode's own, and the first to ask.
+            RuntimeError: The first call came from an episode's thread.
         """
         if self._starting is None:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 raise RuntimeError(
-                    "llm.base_url is to be read in the episode itself, not in a thread of it"
+                    "llm.base_url was first read in a thread: read it in the episode itself"
                 ) from None
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"
-            # Not in the episode that happens to ask first: it serves all of them.
+            # The server serves all episodes: do not run it in the context of the first one.
             self._starting = engine_context().run(loop.create_task, self._serve(listening))
-            # Nobody would take what connects: better refused than left waiting.
+            # Without a server, refuse connections instead of letting them wait.
             self._starting.add_done_callback(
                 lambda done: listening.close() if done.cancelled() or done.exception() else None
             )
@@ -274,8 +273,8 @@ class Gateway:
 
     async def _serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # Half of the HTTP library is its server: runs that have no use for it never load it. In a
-        # thread of our own, as the loop's may all be of clients that wait for this very server.
+        # Half of the HTTP library is its server: runs without a gateway never load it. In a
+        # separate thread: clients that wait for this server may use all threads of the loop.
         own = ThreadPoolExecutor(1, "ultrapar-gateway")
         try:
             library = await loop.run_in_executor(own, import_module, "aiohttp.web")
@@ -291,26 +290,26 @@ class Gateway:
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
     def admit(self, guest: Guest, name: str, token: str = "") -> Door:
-        """Let in whoever has a token.
+        """Admit the clients that have a token.
 
         Args:
-            guest: Who answers.
-            name: Who asks, for people.
-            token: What they have; empty makes one.
+            guest: The guest that answers.
+            name: The sender's name, for people.
+            token: The clients' token; empty makes a new one.
         """
         door = Door(guest, name, token)
         self._doors[door.token] = door
         return door
 
     def dismiss(self, door: Door) -> None:
-        """Let its token be worth nothing, and end what was asked by it."""
+        """Make its token invalid, and cancel all requests that came with it."""
         if self._doors.pop(door.token, None) is not None:
             door.close()
 
     async def drain(self) -> None:
-        """Send nothing more, and wait until what was sent is answered.
+        """Send no more requests, and wait until all sent ones have answers.
 
-        Who waits for its turn, and who comes, gets 503 or, as a stream, an event that says it.
+        Waiting and new requests get 503, or an event with the message if they are streams.
         """
         self._is_ending = True
         for door in self._doors.values():
@@ -319,11 +318,11 @@ class Gateway:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """End all requests and listen no more."""
+        """Cancel all requests and stop listening."""
         self._is_ending = True
         if self._starting is None:
             return
-        # Whatever kept it from serving: the rest is to be ended all the same.
+        # Even if starting failed, end the rest.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
         for door in list(self._doors.values()):
@@ -334,7 +333,7 @@ class Gateway:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
         if self._listening is not None:
-            # Who has connected and was not heard yet is told so by that.
+            # Clients whose request has not been read yet learn it from the closed connection.
             self._listening.close()
 
     # -- one request -------------------------------------------------------------------------------
@@ -344,7 +343,7 @@ class Gateway:
         self.n_served += 1
         try:
             return await self._served(request)
-        except Exception as error:  # a fault of ours is one sentence to who asked
+        except Exception as error:  # the client gets an internal error as one sentence
             logging.getLogger(__name__).exception("a request to the gateway failed")
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
@@ -380,17 +379,17 @@ class Gateway:
         return await self._answered(request, door, place, urlsplit(url).path, hold_s)
 
     def _door(self, url: str, headers: Mapping[str, str]) -> Door:
-        """Whose request it is.
+        """The guest to which a request belongs.
 
         Raises:
-            _RefusedError: Its token is no one's.
+            _RefusedError: The token is unknown.
         """
         for token in keys_of(urlsplit(url).query, headers):
             if token in self._doors:
                 return self._doors[token]
         said = (
-            "a request brings no token that this gateway knows: give the client the key that was "
-            "given with the address; one of a case that has ended is worth nothing any more"
+            "the request has no token that this gateway knows: give the client the key that "
+            "belongs to the address; the token of a case ends with the case"
         )
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
@@ -406,7 +405,7 @@ class Gateway:
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
-            # The client is gone. What was sent is ended; what was not may be asked again.
+            # The client is gone. Cancel a sent request; an unsent one may be requested again.
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
@@ -418,7 +417,7 @@ class Gateway:
             if self._is_ending:
                 self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
-            said = f"{door.name} has ended, and its requests with it"
+            said = f"{door.name} has ended, and its requests were cancelled"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
@@ -429,7 +428,7 @@ class Gateway:
 
 
 async def _waited(place: _Place, hold_s: float) -> bool:
-    """Wait for an answer; False: its request has waited too long for its turn."""
+    """Wait for an answer; False: the request has waited too long for its turn."""
     await asyncio.wait({place.task}, timeout=hold_s)
     if not place.task.done() and not place.asked.progress.is_sent:
         return False
@@ -452,7 +451,7 @@ async def _body(request: web.BaseRequest) -> bytes:
     """The whole body.
 
     Raises:
-        _RefusedError: It cannot be read, or is too large; what comes of it is not kept.
+        _RefusedError: The body cannot be read or is too large; the rest is discarded.
     """
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
     if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
@@ -477,10 +476,10 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin; with a comment now and then, once that takes long.
+    """Wait for a stream to begin, and send a comment now and then if that takes long.
 
     Returns:
-        The response that was begun for the comments; None: there was no need.
+        The response that was begun for the comments; None: none was needed.
     """
     begun: web.StreamResponse | None = None
     while True:
@@ -501,7 +500,7 @@ async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> we
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
-    """End a stream that was begun for comments with what came instead of its events."""
+    """End a stream that was begun for comments with an error event."""
     with suppress(ConnectionError):
         await begun.write(refusal_event(path, body))
         await begun.write_eof()
@@ -528,10 +527,10 @@ async def _handed_over(
         task = asyncio.current_task()
         if response is None or (task is not None and task.cancelling()):
             raise
-        said = str(error) or "the gateway, or the case that asks, has ended"
+        said = str(error) or "the gateway, or the case that sent the request, has ended"
         with suppress(ConnectionError):
             await response.write(refusal_event(path, refusal(path, _status(error), said)))
-        # And cut off as it was: a stream that ended in order would be taken for whole.
+        # Close the connection: a stream with a regular end would look complete.
         if request.transport is not None:
             request.transport.close()
     finally:

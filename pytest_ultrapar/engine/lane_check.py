@@ -1,4 +1,4 @@
-"""The shortest request that shows whether a lane works: for a check, and for a suspicion."""
+"""The shortest request that shows whether a lane works, for checks and for suspected lanes."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
-"""OpenAI's reasoning models answer so (400) where they had no room for a word."""
+"""In the answer (400) of OpenAI's reasoning models if the bound leaves no room for a word."""
 
 
 def smallest(api: Api) -> dict[str, Any]:
-    """Parameters for the shortest answer: 1 token, where an API takes no larger bound for less."""
+    """Parameters for the shortest answer: 1 token, or the least that the API accepts."""
     return {"max_tokens": getattr(api, "least_tokens", 1)}
 
 
 def smallest_body(endpoint: Endpoint) -> bytes:
-    """A chat completion of one token."""
+    """The body of a chat completion with the shortest answer."""
     return request_body(endpoint, MESSAGES, smallest(endpoint.api))
 
 
 def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-    """What is wrong with an answer that took so long; None when nothing is."""
+    """The failure that an answer shows, if any; `latency_s` is how long the answer took."""
     result = read_answer(answer, endpoint, latency_s)
-    # A prompt that is refused was read: the lane works.
+    # A refused prompt was read: the lane works.
     if not isinstance(result, Failure) or result.outcome == "refused":
         return None
     if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
@@ -54,7 +54,7 @@ def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float
 
 
 def _is_own(failure: Failure) -> bool:
-    """Whether it is refused since it asks for one token: of other requests that says nothing."""
+    """Whether the request failed only because of its short bound; other requests may succeed."""
     return failure.outcome == "bad_request" and "tokens" in failure.said
 
 
@@ -66,13 +66,15 @@ async def send_check(  # noqa: PLR0917
     lease: Lease,
     told: Callable[[Allowance | None], None] = lambda _: None,
 ) -> Failure | None:
-    """Send it on a lease, and give that back; `told` gets what headers say of limits.
+    """Send the shortest request on a lease and give the lease back.
+
+    `told` gets the limits in the answer's headers.
 
     Returns:
-        What is wrong with the lane; None when nothing is.
+        The failure of the lane; None if the lane works.
 
     Raises:
-        TooLateError: The lease had grown too old to send on.
+        TooLateError: The lease was too old to send on.
     """
 
     def is_in_time() -> bool:

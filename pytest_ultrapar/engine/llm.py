@@ -1,4 +1,4 @@
-"""The client that an episode talks to: bound to one model, silent about limits and retries."""
+"""The client of an episode: bound to one model; limits and retries happen behind it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
-"""Parameters that a suite may not set, whatever the API: they are the client's own business."""
+"""Parameters that a suite may not set with any API: the client sets them."""
 
 
 class _Chat(msgspec.Struct, frozen=True):
-    """A conversation to be answered."""
+    """A conversation to send."""
 
     messages: Messages
     parameters: dict[str, Any]
@@ -49,18 +49,18 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class Llm:
-    """A client bound to one model: the case's, or one in a role; used on the engine's loop.
+    """A client bound to the case's model, or to the model of a role; used on the engine's loop.
 
     Attributes:
-        model: Its name in the pool.
+        model: The model's name in the pool.
     """
 
     def __init__(self, sender: Sender, case: Llm | None = None) -> None:
-        """Make a client; the engine does, one per episode, and `role` for each role.
+        """Make a client. The engine makes one per episode, and `role` one per role.
 
         Args:
-            sender: The episode's, or that of a role.
-            case: The case's own client, for one in a role.
+            sender: The sender of the episode or of a role.
+            case: The case's own client, if this one is for a role.
         """
         self.model = sender.model
         self.conversation = sender.conversation
@@ -71,19 +71,19 @@ class Llm:
         self._door: Door | None = None
 
     def role(self, name: str) -> Llm:
-        """A client for the model that the pool gives a role, such as a judge; always the same one.
+        """The client for the model of a role, such as a judge; the same one for each call.
 
-        Its requests are the case's, but have leases, a lane, a conversation and a transcript of
-        their own, and no group of the case binds them. While they wait or are answered the case
-        holds no seat of its own model. What ends the case ends it here, too, with two differences:
-        the `kind` of its `infra` begins with the role's name, and a prompt that is refused for good
-        is `infra` as well, since it says nothing of the case's model.
+        The requests belong to the case, but have separate leases, a separate lane, conversation and
+        transcript, and ignore the case's group. While they wait or are in flight, the case holds no
+        seat of its own model. A failure ends the case as usual, with two differences. The `kind` of
+        the `infra` begins with the role's name. A refused prompt is also `infra`, since it says
+        nothing about the case's model.
 
         Args:
-            name: As in the pool's `[role.<name>]`.
+            name: The name in the pool's `[role.<name>]`.
 
         Raises:
-            ConfigError: The pool has no such role; the message names those it has.
+            ConfigError: The pool has no such role; the message lists its roles.
         """
         __tracebackhide__ = True
         if self._case is not None:
@@ -101,25 +101,25 @@ class Llm:
     ) -> Coroutine[Any, Any, Reply]:
         """The model's answer to a conversation.
 
-        Waits as long as the pool's limits ask, tries again where that may help, and always on the
+        Waits as long as the pool's limits require, and tries again if that may help, always on the
         same model.
 
         Args:
-            messages: The whole conversation so far, as the chat-completions API has it; a text is
-                one message of the user. Lone surrogates, which no request can hold, are sent as
-                text that shows them.
-            system: A message of the system that goes before them.
-            parameters: Further parameters of the API, such as `temperature`, passed on as they are.
+            messages: The whole conversation so far, in the form of the chat-completions API; a text
+                is one message of the user. Unpaired surrogates, which no request can contain, are
+                sent as visible text.
+            system: A system message to put first.
+            parameters: Further parameters of the API, such as `temperature`, passed on unchanged.
 
         Raises:
-            InfraError: The request could not be answered; the case becomes `infra` whatever the
-                episode does next.
-            PromptRefused: The provider refused the prompt for good; the case becomes `unsolved`.
+            InfraError: The request got no answer; the case becomes `infra`, regardless of the
+                episode's later actions.
+            PromptRefused: The provider refused the prompt; the case becomes `unsolved`.
             BadRequestError: The API calls the request malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
-                is there twice under two names, or cannot be sent as JSON, the messages are neither
-                text nor list of dicts, or have a message of the system beside `system`.
-            ValueError: A parameter is no finite number.
+                given under two names, or not valid JSON. Or the messages are neither a text nor a
+                list of dicts, or contain a system message in addition to `system`.
+            ValueError: A parameter is not a finite number.
         """
         self.conversation.n_unawaited += 1
         return self._chat(messages, system, parameters)
@@ -129,7 +129,7 @@ class Llm:
     ) -> Reply:
         conversation = self.conversation
         conversation.n_unawaited -= 1
-        # An episode that caught it: its case is lost, and more requests would cost for nothing.
+        # If the episode caught a failure, its case is lost: more requests would cost for nothing.
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
@@ -156,17 +156,17 @@ class Llm:
         return reply
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-        """What a function that blocks returns or raises, called in a thread of its own.
+        """Call a blocking function in a new thread; return or raise its result.
 
-        What it prints and logs is the case's, and context variables are those of the caller. No
-        number of threads is kept to: as many functions run at once as cases call. Where the case
-        or this call is cancelled, nothing waits for the function: the next call of a client of
-        `sync` raises `asyncio.CancelledError` in it.
+        Its output and log belong to the case, and it gets the caller's context variables. The
+        number of threads is not limited: as many functions run at the same time as cases call. If
+        the case or this call is cancelled, neither waits for the function: the function's next call
+        of a `sync` client raises `asyncio.CancelledError`.
 
         Args:
-            function: Called with all that follows; `llm.sync` is the client for it.
+            function: The function to call; `llm.sync` is the client for it.
             args: Its arguments.
-            kwargs: Its arguments by name.
+            kwargs: Its keyword arguments.
 
         Raises:
             TypeError: The function is async.
@@ -177,32 +177,32 @@ class Llm:
 
     @property
     def sync(self) -> SyncLlm:
-        """This client for functions that `run` calls: the same methods, without `await`."""
+        """The same client for functions that `run` calls: the same methods, without `await`."""
         return SyncLlm(self, waiting(self._sender.loop, lambda: self._sender.sends.is_closed))
 
     @property
     def base_url(self) -> str:
-        """Where other processes and clients with an HTTP library of their own send requests.
+        """The address for other processes, and for clients with their own HTTP library.
 
-        They get there with `api_key`, in any of the APIs that the lanes of the case's model speak,
-        until the episode ends. The first call in a process starts its server.
+        They use it with `api_key`, with any API of the lanes of the case's model, until the episode
+        ends. The first call in a process starts its server.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
 
     @property
     def api_key(self) -> str:
-        """What to give clients as their key: they never see the pool's.
+        """The key for these clients: they never see the pool's keys.
 
-        It is worth something in this episode alone.
+        It is valid in this episode only.
         """
         return self._opened().token
 
     @property
     def refused(self) -> PromptRefused | BadRequestError | None:
-        """What was wrong with the last request that came by `base_url`, if anything was.
+        """The fault of the last request that came through `base_url`, if it had one.
 
-        No exception says so in an episode whose request was another process's.
+        The episode gets no exception for a request of another process.
         """
         return None if self._door is None else self._door.fault
 
@@ -214,15 +214,15 @@ class Llm:
         return self._door
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An HTTP client for SDKs, whose every request is sent on the pool's lanes.
+        """An HTTP client for SDKs that sends every request on the pool's lanes.
 
-        Each waits as long as the limits ask, goes to the lane's address with the lane's key, and is
-        tried again where that may help, up to the first piece of a stream. Keys, addresses, and
-        names of models that an SDK has from elsewhere are refused. It is for the episode's own
-        event loop, and ends with the episode.
+        Each request waits as long as the limits require, and goes to the lane's address with the
+        lane's key. It is tried again if that may help, up to the first piece of a stream. Other
+        keys, addresses and model names of an SDK are refused. Use the client on the episode's own
+        event loop; it ends with the episode.
 
         Args:
-            library: `httpx`, where an SDK takes clients of that; None: httpx2.
+            library: `httpx`, if an SDK takes its clients; None: httpx2.
 
         Raises:
             ConfigError: httpx2 is not installed.
@@ -230,7 +230,7 @@ class Llm:
         return httpx_client(self.native(), library)
 
     def openai(self) -> openai.AsyncOpenAI:
-        """OpenAI's client, as `httpx_client` says; on Azure's lanes, too.
+        """OpenAI's client on `httpx_client`; also for Azure's lanes.
 
         Raises:
             ConfigError: The package `openai` is not installed.
@@ -240,7 +240,7 @@ class Llm:
         return cast("openai.AsyncOpenAI", openai_client(self.native()))
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
-        """Anthropic's client, as `httpx_client` says.
+        """Anthropic's client on `httpx_client`.
 
         Raises:
             ConfigError: The package `anthropic` is not installed.
@@ -250,13 +250,13 @@ class Llm:
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
     def native(self) -> NativeClient:
-        """What answers requests that are written already; for clients, not for suites."""
+        """The client for requests that are already written; for clients, not for suites."""
         if self._native_client is None:
             self._native_client = NativeClient(self._sender)
         return self._native_client
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them."""
+        """Cancel all requests that the episode left behind, so that its record contains them."""
         for role in self._roles.values():
             await role.close()
         if self._door is not None:
@@ -265,17 +265,17 @@ class Llm:
 
 
 class SyncLlm:
-    """`Llm` for functions that `llm.run` calls: the same client, whose calls block their thread.
+    """`Llm` for functions that `llm.run` calls: the same client, but calls block their thread.
 
     Once the case has ended, or `await llm.run(...)` was cancelled, every call raises
-    `asyncio.CancelledError`, which `except Exception` lets pass.
+    `asyncio.CancelledError`, which `except Exception` does not catch.
 
     Attributes:
-        model: Its name in the pool.
+        model: The model's name in the pool.
     """
 
     def __init__(self, llm: Llm, wait: Wait) -> None:
-        """Make a client; `Llm.sync` does."""
+        """Make a client; `Llm.sync` calls this."""
         self.model = llm.model
         self._llm = llm
         self._wait = wait
@@ -285,9 +285,9 @@ class SyncLlm:
         messages: Messages | str,
         *,
         system: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - as `Llm.chat` has it
+        **parameters: Any,  # noqa: ANN401 - as for `Llm.chat`
     ) -> Reply:
-        """As `Llm.chat`.
+        """Like `Llm.chat`.
 
         Raises:
             asyncio.CancelledError: The case no longer waits for this function.
@@ -296,17 +296,17 @@ class SyncLlm:
         return cast("Reply", self._wait(self._llm.chat(messages, system=system, **parameters)))
 
     def role(self, name: str) -> SyncLlm:
-        """As `Llm.role`."""
+        """Like `Llm.role`."""
         return self._llm.role(name).sync
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An `httpx2.Client`, or `library`'s, as `Llm.httpx_client` says."""
+        """An `httpx2.Client`, or a client of `library`; see `Llm.httpx_client`."""
         return httpx_client(self._llm.native(), library, self._wait)
 
     def openai(self) -> openai.OpenAI:
-        """OpenAI's client `OpenAI`, as `Llm.openai` says."""
+        """OpenAI's client `OpenAI`; see `Llm.openai`."""
         return cast("openai.OpenAI", openai_client(self._llm.native(), self._wait))
 
     def anthropic(self) -> anthropic.Anthropic:
-        """Anthropic's client `Anthropic`, as `Llm.anthropic` says."""
+        """Anthropic's client `Anthropic`; see `Llm.anthropic`."""
         return cast("anthropic.Anthropic", anthropic_client(self._llm.native(), self._wait))

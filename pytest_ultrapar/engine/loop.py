@@ -1,4 +1,4 @@
-"""The loop that all episodes of a process share, and what keeps one from ending the others."""
+"""The loop that all episodes of a process share, and the guards between its episodes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
-"""Whether this is the engine's own code. All else on its loop is a suite's: what a thread that an
-episode started has the loop call knows of no episode."""
+"""Whether the engine's own code runs. All other code on its loop is a suite's. A callback that an
+episode's thread puts on the loop does not know its episode."""
 
 
 def engine_context() -> Context:
-    """A context for code of the engine, whoever asks for it."""
+    """A context for the engine's code, in which no episode is current."""
     context = copy_context()
     context.run(current_output.set, None)
     context.run(_is_engine.set, True)
@@ -28,12 +28,12 @@ def engine_context() -> Context:
 
 
 class EngineTask(asyncio.Task[T]):
-    """A task that ends only by itself, by the engine, or by the episode that it is.
+    """A task that only the engine, the task itself, or its own episode may cancel.
 
     A suite's code that cancels `asyncio.all_tasks()` gets a `RuntimeError`.
 
     Attributes:
-        output: That of the episode that it is; None for a task of the engine.
+        output: The output of its episode; None for a task of the engine.
     """
 
     output: EpisodeOutput | None = None
@@ -42,12 +42,12 @@ class EngineTask(asyncio.Task[T]):
         """Cancel it; called on the loop's thread.
 
         Raises:
-            RuntimeError: Neither the engine nor the episode called.
+            RuntimeError: Neither the engine nor the task's episode called.
         """
         caller = current_output.get()
         if not _is_engine.get() and (caller is None or caller is not self.output):
             raise RuntimeError(
-                "an episode may cancel no task of another episode, nor one of the engine"
+                "an episode may cancel neither tasks of another episode nor tasks of the engine"
             )
         return super().cancel(msg)
 
@@ -63,17 +63,17 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
 
 
 class _PlainLoop(asyncio.SelectorEventLoop):
-    """asyncio's own, by a clock that no test fakes; uvloop's is none of Python's."""
+    """asyncio's loop, on a clock that tests do not fake; uvloop's clock is outside Python."""
 
     def time(self) -> float:
         return boot_s()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop for episodes: uvloop's where that is installed."""
+    """A loop for episodes: uvloop's if it is installed."""
     kind: Any = _PlainLoop
     try:
-        import uvloop  # noqa: PLC0415 - absent on some platforms, and costs 41 ms that plain tests need not pay
+        import uvloop  # noqa: PLC0415 - absent on some platforms; plain tests save its 41 ms
     except ImportError:
         pass
     else:
@@ -93,20 +93,20 @@ def _make_task(
 
 
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, whatever tasks and callbacks of episodes raise meanwhile.
+    """Run a coroutine to its end, even if tasks and callbacks of episodes raise.
 
     asyncio lets `SystemExit` and `KeyboardInterrupt` out of the loop, which stops it. Here they are
-    logged as other exceptions are, and the loop goes on with its tasks.
+    logged like other exceptions, and the loop continues with its tasks.
 
     Raises:
-        BaseException: What the coroutine raised, or a loop that cannot run.
+        BaseException: The coroutine raised it, or the loop cannot run.
     """
     task = loop.create_task(main)
     while True:
         try:
             return loop.run_until_complete(task)
         except (SystemExit, KeyboardInterrupt, RuntimeError):
-            # The last one is asyncio's word for a loop that an episode stopped.
+            # asyncio raises RuntimeError if an episode stopped the loop.
             if task.done() or loop.is_closed():
                 raise
             logging.getLogger("asyncio").exception("An episode left a task or callback behind")

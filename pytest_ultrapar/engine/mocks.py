@@ -1,7 +1,7 @@
-"""Which mock of an HTTP client is active in this process.
+"""The mock of an HTTP client that is active in this process, if any.
 
-Requests of `llm` go past them all. They are sent while other tests run, and a mock may be one of
-theirs: no answer must come from it, and no request fail by it.
+Requests of `llm` bypass all mocks. They are sent while other tests run, and an active mock may
+belong to one of those tests: it must neither answer a request nor make it fail.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _PLACES = (
     ("httpcore", "AsyncConnectionPool", "handle_async_request"),
     ("aiohttp", "ClientSession", "_request"),
 )
-"""Where mocks of clients put themselves that await, as those of `llm` do."""
+"""The methods that mocks of async clients replace."""
 
 
 def active_mock(*, surely: bool = False) -> str | None:
-    """What stands in the place of a method of a client, in words; None: each has its own.
+    """The method of a client that a mock has replaced, in words; None: no mock is active.
 
-    What an installed package puts there that is no known mock, as telemetry does, passes.
+    Replacements by installed packages that are not known mocks, such as telemetry, are allowed.
 
     Args:
-        surely: Whether a function of a suite passes, too: it may do no more than count.
+        surely: Whether to allow a function of a suite, too: it may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:
             continue
         found = getattr(getattr(client, owner, None), method, None)
-        kind = type(getattr(found, "mock", found)).__module__  # `mock`: of an autospec
+        kind = type(getattr(found, "mock", found)).__module__  # an autospec has a `mock`
         source = kind if kind == "unittest.mock" else str(getattr(found, "__module__", module))
         root = source.partition(".")[0]
         if root == module:

@@ -1,8 +1,8 @@
-"""Requests as a provider's own client writes them: sent on a lane of the case's model.
+"""Send requests that a provider's own client wrote, on a lane of the case's model.
 
-Limits, retries and attempts are those of `Sender`, as for every request. What is different here is
-who reads the answer: not we, but whoever asked. So what is wrong with a request is handed over as
-the provider said it, and only what says nothing about the request is ours to raise.
+Limits, retries and attempts come from `Sender`, as for every request. The difference is the reader
+of the answer: the client, not the plugin. So the client gets a request's fault in the provider's
+words. Only failures that say nothing about the request are raised here.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sender import Sender
 
 KEPT_TOKENS = 4000
-"""Supposed of a state that the provider has, where no answer has said anything yet."""
+"""Assumed tokens of a state at the provider, before any answer has reported tokens."""
 _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
-"""Headers that were true of the body as it came, and of a connection that is not the SDK's."""
+"""Headers about the original encoding, and about a connection that is not the SDK's."""
 _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
 class NativeClient:
-    """Answers the native requests of one episode; used on the engine's loop alone.
+    """Answers the native requests of one episode; used on the engine's loop only.
 
     Attributes:
-        keys: What its clients may have as their key.
-        models: Names that they may ask for.
+        keys: Keys that its clients may use.
+        models: Names of models that they may use.
     """
 
     def __init__(self, sender: Sender) -> None:
         """Make a client.
 
         Args:
-            sender: The episode's.
+            sender: The sender of the episode.
         """
         self._sender = sender
         self._model = sender.model
@@ -62,21 +62,21 @@ class NativeClient:
         self.models = (sender.model,)
 
     def must_serve(self, path: str, whose: str) -> None:
-        """Make sure that whatever lane a request gets knows a resource.
+        """Make sure that every lane of the model serves a resource.
 
         Args:
             path: The resource.
-            whose: Who will ask for it, for people.
+            whose: The client that will use it, for people.
 
         Raises:
-            BadRequestError: A lane does not; the case is an `error`.
+            BadRequestError: A lane does not serve it; the case is an `error`.
         """
         for lane in self._lanes:
             if path not in lane.api.serves:
                 served = ", ".join(sorted(lane.api.serves)) or "nothing"
                 error = BadRequestError(
-                    f"{whose} does not fit the lane {lane.lane}: its API knows no {path}, SDKs "
-                    f"may ask it for {served}"
+                    f"{whose} does not fit the lane {lane.lane}: its API does not serve {path}; "
+                    f"SDKs may use {served}"
                 )
                 self._conversation.fail(error)
                 raise error
@@ -84,15 +84,15 @@ class NativeClient:
     def checked(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> NativeRequest:
-        """What an SDK that the suite made asks for; arguments as of `read`.
+        """A request of an SDK client that the suite made; arguments as for `read`.
 
         Raises:
-            InfraError: The episode has failed already, as it may have with what follows.
-            BadRequestError: The request is none that may be sent; the case is an `error`.
-            RuntimeError: This is another thread than the episode's own.
+            InfraError: The episode has failed already; its failure is raised, of any class.
+            BadRequestError: The request may not be sent; the case is an `error`.
+            RuntimeError: The call came from another thread than the episode's.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("a client of llm was used on another event loop than its episode's")
+            raise RuntimeError("a client of llm was used outside its episode's event loop")
         self._conversation.check()
         try:
             check_client(url, headers, self.keys)
@@ -102,10 +102,10 @@ class NativeClient:
             raise
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request of the case's model; arguments as of `read_request`.
+        """A request to the case's model; arguments as for `read_request`.
 
         Raises:
-            BadRequestError: It is none that may be sent.
+            BadRequestError: The request may not be sent.
         """
         return read_request(
             method,
@@ -120,11 +120,11 @@ class NativeClient:
         )
 
     async def answer(self, asked: NativeRequest) -> Handed:
-        """What the provider answers to a request, as soon as there is something to hand on.
+        """The provider's answer to a request, as soon as its first part can be passed on.
 
         Raises:
-            InfraError: There is no answer. The case is `infra`, whatever the SDK makes of this.
-            NobodyWaitsError: Nobody wanted it any more; nothing was sent.
+            InfraError: There is no answer. The case is `infra`, even if the SDK hides this.
+            NobodyWaitsError: The client has left; nothing was sent.
             RuntimeError: The episode has ended.
         """
         self._conversation.check()
@@ -150,11 +150,11 @@ class NativeClient:
         headers, body = self._handed_on(answer.headers), self._masked(answer.body)
         if isinstance(result, Reply):
             if asked.pieces is None:
-                # Who asked for no stream could not read the one that came.
+                # A client that did not ask for a stream could not read one.
                 headers["content-type"] = "application/json"
                 if answer.stream is not None:
                     body = self._masked(answer.one_body(result))
-            # Embeddings say nothing of how long the model's answers are.
+            # Embeddings say nothing about the length of the model's answers.
             if self._tokens is not None and result.tokens_out:
                 is_first = turn == 0 and not self._sender.role
                 self._tokens.learn(self._model, asked.asked, result, is_first=is_first)
@@ -166,9 +166,9 @@ class NativeClient:
         return Handed(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
 
     def _kept_by_provider(self, name: str) -> int:
-        """Tokens of a state that the provider has: as an answer of it said, else the most so far.
+        """Tokens of a state at the provider: as its answer reported, or the most so far.
 
-        A conversation has what its last answer had; of names from elsewhere nobody knows.
+        A conversation has the tokens of its last answer; the tokens of other states are unknown.
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
@@ -182,5 +182,5 @@ class NativeClient:
 
 def _over(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        # Its failure is the case's already, whether anybody waits for it or not.
+        # The case has its failure already, even if no client waits.
         task.exception()

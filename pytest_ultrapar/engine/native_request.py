@@ -1,4 +1,4 @@
-"""Requests as a provider's own client writes them: which of them may be sent, and how."""
+"""Requests that a provider's own client wrote: check them, and make them ready to send."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
 
 POOL_KEY = "pool"
-"""The key that an SDK is given: which key a request is sent with is decided per lane."""
+"""The key that an SDK is given; each lane has its own key for the request."""
 HOME = "https://pool.invalid"
-"""The address that an SDK is given, which no request ever goes to."""
+"""The address that an SDK is given. No request goes there."""
 PUBLIC_HOMES = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai"}
 )
-"""Where SDKs send to when they are told nothing: their owners meant no address of their own."""
+"""The default addresses of SDKs: a suite that uses them has not chosen an address."""
 LARGEST_REQUEST_BYTES = 100_000_000
-_OF_CASE = ("its case is about", "llm")
+_OF_CASE = ("its case uses", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 _KEY_PARAMETER = "key"
 _NOT_SENT = re.compile(
-    # Who asks, whose account pays, and what is a connection's own business.
+    # The identity of the client, the account that pays, and headers of the connection.
     r"authorization|cookie|(x-|x-goog-)?api-key|openai-(organization|project)|x-stainless-.*"
     r"|x-goog-(api-client|user-project)|user-agent|host|connection|keep-alive|te|trailer|upgrade"
     r"|proxy-.*|transfer-encoding|content-length|accept-encoding|x-ultrapar-.*"
 )
 _OPTIONS, _USAGE = "stream_options", "include_usage"
 _LEAVES_USAGE = frozenset({"/chat/completions", "/completions"})
-"""Resources whose streams say what they took only to those who ask."""
+"""Resources whose streams report usage only on request."""
 
 
 class Progress:
-    """How far a request is, and whether somebody waits for its answer.
+    """The progress of a request, and whether a client waits for its answer.
 
     Attributes:
-        is_sent: It got a lane; up to then it waits in the pool's line.
-        is_wanted: Somebody waits for its answer, or was told to come back for it.
+        is_sent: Whether it got a lane; until then it waits in the pool's queue.
+        is_wanted: Whether a client waits for its answer, or was told to come back for it.
     """
 
     __slots__ = ("is_sent", "is_wanted")
@@ -67,14 +67,14 @@ class NativeRequest:
     """A request that has passed the checks; a `sender.Request`.
 
     Attributes:
-        model: The pool's name of the one that is asked.
+        model: The pool's name of the model.
         path: The resource, one of its API's `serves`.
-        query: To be sent beside what the lane's URL has.
-        fields: Of the body, undecoded.
-        asked: What it asks for.
-        progress: How far it is, for whoever waits for its answer.
-        asks_usage: Whether we ask for what its stream took, which its client did not.
-        asker: What is known of who asks, where that is no episode's own client.
+        query: The query to send, in addition to the query of the lane's URL.
+        fields: The fields of the body, undecoded.
+        asked: The meaning of the request.
+        progress: Its progress, for the client that waits.
+        asks_usage: Whether the plugin asks for the usage of the stream, and the client did not.
+        asker: The known facts about the client, unless it belongs to an episode.
     """
 
     model: str
@@ -92,16 +92,16 @@ class NativeRequest:
 
     @property
     def messages(self) -> Messages:
-        """What of it is text to be read."""
+        """The readable text of the request."""
         return self.asked.messages
 
     def begin(self) -> bool:
-        """Note that a lane is there to send it on; whether somebody still waits for its answer."""
+        """Note that a lane is free for the request; return whether a client still waits."""
         self.progress.is_sent = self.progress.is_wanted
         return self.progress.is_wanted
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """Where and what to send."""
+        """The address and the body to send."""
         url = endpoint.api.resource_url(
             endpoint.base_url, endpoint.api_name, endpoint.version, self.path
         )
@@ -111,7 +111,7 @@ class NativeRequest:
         fields = dict(self.fields)
         if "model" in fields:
             fields["model"] = msgspec.Raw(msgspec.json.encode(endpoint.api_name))
-        # Not of servers that do not know it, as the pool says.
+        # Some servers do not know the option; the pool names them.
         if self.asks_usage and endpoint.parameters.get(_OPTIONS, _OPTIONS) is not None:
             own = msgspec.json.decode(fields.get(_OPTIONS, b"null")) or {}
             fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**own, _USAGE: True}))
@@ -128,34 +128,34 @@ class NativeRequest:
 
 
 def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> None:
-    """Refuse a client that would send to an address, or with a key, that its suite brought.
+    """Refuse a client that would send to an address, or with a key, that its suite set.
 
     Args:
-        url: Whole, as the client has it.
+        url: The whole URL of the client.
         headers: With lower-case names.
-        keys: Those that it may have.
+        keys: The keys that it may use.
 
     Raises:
-        BadRequestError: Saying what to give the client instead.
+        BadRequestError: The message says what to give the client instead.
     """
     split = urlsplit(url)
     if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
         raise BadRequestError(
             f"a client of llm would send to {split.hostname}: its requests go to the pool's "
-            f"lanes, so give it no address of its own (or {HOME})"
+            f"lanes, so do not give it an address (or give it {HOME})"
         )
     if any(key not in keys for key in keys_of(split.query, headers)):
         raise BadRequestError(
-            "a client of llm brings a key of its own: the pool's keys are used, so give it "
+            "a client of llm has a key of its own: the pool's keys are used, so give it "
             "api_key=llm.api_key"
         )
 
 
 def keys_of(query: str, headers: Mapping[str, str]) -> list[str]:
-    """What a request brings as its key, in all places where an API has one.
+    """The keys of a request, from all places in which an API may have one.
 
     Args:
-        query: Of its URL.
+        query: The query of its URL.
         headers: With lower-case names.
     """
     found = [headers[name].removeprefix("Bearer ") for name in _KEY_HEADERS if name in headers]
@@ -178,18 +178,18 @@ def read_request(
     """The request to send.
 
     Args:
-        method: As the client has it, like all that follows.
-        url: Only the resource that it names matters, and its query.
+        method: The client's method, unchanged, like the next three arguments.
+        url: Only its resource and its query matter.
         headers: With lower-case names.
-        body: Whole.
-        model: The pool's name of the one that is asked.
-        lanes: All of that model.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        kept: How many tokens a state that the provider has takes, by its name.
-        role: Which role the model has; empty: it is the case's own.
+        body: The whole body.
+        model: The pool's name of the model.
+        lanes: All lanes of that model.
+        tokens: Estimates tokens of requests; None if no limit counts tokens.
+        kept: The tokens of a state at the provider, by its name.
+        role: The role of the model; empty: the case's own model.
 
     Raises:
-        BadRequestError: It is none that may be sent.
+        BadRequestError: The request may not be sent.
     """
     split = urlsplit(url)
     if len(body) > LARGEST_REQUEST_BYTES:
@@ -201,9 +201,9 @@ def read_request(
     named = plain.get("model", named)
     names = {model, *(lane.api_name for lane in lanes)}
     if named is not None and (not isinstance(named, str) or named not in names):
-        about, llm = (f"role {role} is", f"llm.role({role!r})") if role else _OF_CASE
+        about, llm = (f"role {role} uses", f"llm.role({role!r})") if role else _OF_CASE
         raise BadRequestError(
-            f"a request asks for the model {named!r}, and {about} {model!r}: give its client "
+            f"a request asks for the model {named!r}, but {about} {model!r}: give its client "
             f"model={llm}.model"
         )
     is_stream = plain.get("stream") is True or ":stream" in path
@@ -218,7 +218,7 @@ def read_request(
         n_tokens = tokens.of_request(model, asked, n_kept)
         most = tokens.most_of(model, len(body), asked, n_kept)
     query = parse_qsl(split.query, keep_blank_values=True)
-    # A lane has its own version in its URL.
+    # The URL of a lane contains its own version.
     own = {_KEY_PARAMETER, "api-version"}
     return NativeRequest(
         model,
@@ -236,7 +236,7 @@ def read_request(
 
 
 def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
-    """The fields of a body, undecoded for the provider and decoded for us."""
+    """The fields of a body, undecoded for the provider and decoded for the checks."""
     if has_too_many_objects(body):
         raise BadRequestError(f"a request has more than {MOST_OBJECTS} objects")
     try:
@@ -244,14 +244,14 @@ def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
         return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
     except UNREADABLE as error:
         raise BadRequestError(
-            f"the body of a request has to be a JSON object, and this is none: {error}"
+            f"the body of a request must be a JSON object, and this one is not: {error}"
         ) from None
 
 
 def _resource(
     method: str, path: str, model: str, lanes: Sequence[Endpoint]
 ) -> tuple[str, str | None]:
-    """The resource that a path names, and the model if it names that, too."""
+    """The resource in a path, and the model if the path contains it."""
     found: tuple[str, str | None] | None = None
     for lane in lanes:
         found = None if method != "POST" else resource_asked(lane, path)
@@ -264,13 +264,13 @@ def _resource(
 
 
 def not_served(method: str, path: str, served: Collection[str], whom: str = "") -> BadRequestError:
-    """What is said of a request that asks for something else than there is.
+    """The error about a request for a resource that the pool does not serve.
 
     Args:
-        method: As the client has it.
-        path: As the client has it.
-        served: What there is.
-        whom: For which model, if that matters; with a blank before it.
+        method: The client's method.
+        path: The client's path.
+        served: The resources that the pool serves.
+        whom: The model, if it matters; begins with a blank.
     """
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(
@@ -280,5 +280,5 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
 
 
 def too_large() -> str:
-    """What is said of a request that is too large, wherever it comes from."""
-    return f"a request has more than {LARGEST_REQUEST_BYTES:,} bytes, the most that is sent"
+    """The message about a request that is too large, from any client."""
+    return f"a request has more than {LARGEST_REQUEST_BYTES:,} bytes, the maximum"

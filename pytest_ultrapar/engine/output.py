@@ -1,8 +1,8 @@
-"""What episodes print and log, kept apart from what the running test prints.
+"""The output and log of episodes, kept separate from the output of the running test.
 
-Many episodes run at once in a thread beside pytest's, so a print could land under any test. A
-context variable says whose it is: `sys.stdout` is wrapped once per run, log records are taken by a
-handler.
+Many episodes run at the same time in another thread than pytest, so a print could appear under any
+test. A context variable names the episode. `sys.stdout` is wrapped once per run, and a handler
+takes the log records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeOutput:
-    """Prints and log text of one episode, of each what `beginning` keeps."""
+    """The output and log text of one episode; `beginning` bounds each."""
 
     __slots__ = ("_log", "_stdout")
 
@@ -28,12 +28,12 @@ class EpisodeOutput:
 
     @property
     def stdout(self) -> str:
-        """What was printed."""
+        """The printed text."""
         return beginning(self._stdout)
 
     @property
     def log(self) -> str:
-        """What was logged, as text."""
+        """The log as text."""
         return beginning(self._log)
 
     def add_print(self, text: str) -> None:
@@ -48,21 +48,21 @@ class EpisodeOutput:
 
 
 current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)
-"""The episode that the running code belongs to; None outside episodes."""
+"""The episode of the running code; None outside episodes."""
 
 
 class RoutedStream:
-    """A text stream: episodes' writes go to their own record, all others to the wrapped stream.
+    """A text stream that writes an episode's text to its record, and all other text to `wrapped`.
 
-    Not an `io` class on purpose: whatever is not said here (`buffer`, `encoding`, `getvalue`,
-    `seek`) is the wrapped stream's own, and pytest's capture asks for much of it.
+    It is not an `io` class on purpose: all other attributes (`buffer`, `encoding`, `getvalue`,
+    `seek`) come from the wrapped stream, and pytest's capture uses many of them.
     """
 
     def __init__(self, wrapped: TextIO) -> None:
         self.wrapped = wrapped
 
     def write(self, text: str) -> int:
-        """Write `text` where it belongs. Called on any thread."""
+        """Write `text` to its episode's record, or to the wrapped stream. Any thread may call."""
         output = current_output.get()
         if output is None:
             return self.wrapped.write(text)
@@ -70,11 +70,11 @@ class RoutedStream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each line where it belongs."""
+        """Write each line like `write`."""
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the stream
         return getattr(self.wrapped, name)
 
     @property  # type: ignore[misc] # typeshed has it settable
@@ -84,7 +84,7 @@ class RoutedStream:
 
 
 class EpisodeLogHandler(logging.Handler):
-    """Takes the log records of episodes; all others pass by."""
+    """Takes the log records of episodes and ignores all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record. Called by `logging` on the thread that logs."""
@@ -94,5 +94,5 @@ class EpisodeLogHandler(logging.Handler):
 
 
 def is_outside_episodes(_record: logging.LogRecord | None = None) -> bool:
-    """Whether no episode runs this code; also a logging filter that keeps their records away."""
+    """Whether this code runs in no episode; also a logging filter against episodes' records."""
     return current_output.get() is None

@@ -1,4 +1,4 @@
-"""How long a client waits for its answer: as it says, or as clients of its kind do."""
+"""How long a client waits for an answer: from its headers, or as usual for its kind."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 USUAL_S = 600.0
-"""What SDKs of OpenAI and Anthropic wait; most others wait longer, or for ever."""
+"""The time-out of the SDKs of OpenAI and Anthropic; most others wait longer, or forever."""
 _FETCH_S = 300.0
 _TOLD = ("x-stainless-read-timeout", "x-stainless-timeout", "x-server-timeout")
-"""Where SDKs of OpenAI and Anthropic (for Python, for others) and of Google say it, in seconds."""
+"""Headers with the time-out in seconds: SDKs of OpenAI and Anthropic (Python, others), Google."""
 _ENDS_SOONER = re.compile(r"aiohttp/|\b(?:node|undici|ai-sdk|promptfoo)\b|/JS\b", re.IGNORECASE)
-"""Those whose HTTP library ends a request after `_FETCH_S`, whatever they wish: aiohttp, and
-`fetch` of Node, which waits no longer for the headers of an answer."""
+"""Clients whose HTTP library ends a request after `_FETCH_S` regardless of their settings: aiohttp,
+and `fetch` of Node, which waits no longer for the headers of an answer."""
 
 
 def patience_s(headers: Mapping[str, str]) -> float:
     """Seconds that a client waits for an answer, > 0.
 
     Args:
-        headers: Of its request, with lower-case names.
+        headers: The headers of its request, with lower-case names.
     """
     least = _FETCH_S if _ENDS_SOONER.search(headers.get("user-agent", "")) else USUAL_S
     for name in _TOLD:

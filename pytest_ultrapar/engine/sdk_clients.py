@@ -1,8 +1,8 @@
-"""Clients of providers, made so that all they send is sent by us.
+"""Make clients of provider SDKs whose requests all go through the pool.
 
-The SDKs take an HTTP client of the caller's. It gets a transport here that hands requests to
-`NativeClient` instead of a network. No SDK is imported before a suite asks for it: each takes 1 to
-2.5 s to load.
+The SDKs accept an HTTP client. They get one with a transport that hands requests to `NativeClient`
+instead of a network. An SDK is imported only when a suite asks for it: each takes 1 to 2.5 s to
+load.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.native import NativeClient
 
 FAULT = "ultrapar.fault"
-"""Extension of a response and of its request, which is all that some SDKs keep: what has a `fault`,
-the `BadRequestError` or `PromptRefused` that the answer stands for, or None."""
+"""Extension of a response and of its request, since some SDKs keep only the request. Its value has
+a `fault`: the `BadRequestError` or `PromptRefused` of the answer, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
 def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
-    """A client whose every request goes through `native`.
+    """A client that sends every request through `native`.
 
     Args:
-        native: The episode's.
+        native: The native client of the episode.
         library: `httpx` or `httpx2`; None: httpx2.
-        wait: Makes it the synchronous one, for threads.
+        wait: Makes a synchronous client, for threads.
 
     Raises:
-        ConfigError: It is not installed.
-        TypeError: It is another module.
+        ConfigError: The library is not installed.
+        TypeError: `library` is another module.
     """
     if library is None:
         library = _imported("httpx2", "llm.httpx_client()")
     if not hasattr(library, "AsyncBaseTransport"):
         raise TypeError(f"llm.httpx_client() takes httpx or httpx2 (got {library!r})")
-    # A time-out of the client's own would count the time that a request waits for the pool.
+    # A time-out of the client would include the time that a request waits for the pool.
     kind = library.AsyncClient if wait is None else library.Client
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
 def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """OpenAI's `AsyncOpenAI`, with `wait` its `OpenAI`; on Azure's lanes too.
+    """OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; also for Azure's lanes.
 
     Raises:
         ConfigError: The package is not installed.
@@ -62,9 +62,9 @@ def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noq
 
 
 def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Anthropic's `AsyncAnthropic`, with `wait` its `Anthropic`; errors as of `openai_client`."""
+    """Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`; errors as `openai_client`."""
     client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
-    # Else it would also send what stands in ANTHROPIC_AUTH_TOKEN.
+    # Without this it would also send the value of ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
 
@@ -72,7 +72,7 @@ def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # 
 def _sdk_client(
     native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
 ) -> Any:  # noqa: ANN401 - as above
-    """The client of that name of the SDK of that name, whose requests are for a resource."""
+    """The client `name` of the SDK of the same name, for requests of one resource."""
     package = name.lower()
     whose = f"llm.{package}()"
     native.must_serve(path, whose)
@@ -84,7 +84,7 @@ def _sdk_client(
 
 
 def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent
-    """Whose HTTP clients an SDK takes: httpx2's, or of versions before those of 2026 httpx's."""
+    """The HTTP library of an SDK: httpx2, or httpx in versions from before 2026."""
     bases = sdk.DefaultAsyncHttpxClient.__mro__
     base = next(one for one in bases if one.__module__.partition(".")[0] in {"httpx", "httpx2"})
     return import_module(base.__module__.partition(".")[0])
@@ -102,7 +102,7 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 
 
 @functools.cache
-def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever library it is
+def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
     class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
         def __init__(self, pump: Pump, wait: Wait | None) -> None:
             self._pump = pump
@@ -115,7 +115,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
                 yield piece
 
         def close(self) -> None:
-            # Garbage may be collected in any thread, and after the run.
+            # Garbage collection may run in any thread, and after the run.
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._pump.close)
 
@@ -146,7 +146,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "the SDK tried a request again (%s: %s); the pool tries again where that "
+                    "the SDK tried a request again (%s: %s); the pool tries again itself if that "
                     "helps, so give the client max_retries=0",
                     _RETRIES,
                     n_retries,
@@ -156,7 +156,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
             )
             handed = await self._native.answer(asked)
             body = handed.body
-            # What is wrong is known of a stream when it has come so far.
+            # A stream may report a fault only later.
             extensions = {FAULT: body if isinstance(body, Pump) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
@@ -173,7 +173,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of whichever librar
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """What a provider found wrong with a request, where that is what an SDK raised."""
+    """The fault that a provider reported for a request, if an SDK raised it."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

@@ -1,7 +1,7 @@
-"""One request until it is answered or given up: lease, send, read, decide, again.
+"""Send one request until it is answered or given up: lease, send, read, decide, try again.
 
-Whatever is sent to a provider passes here, so limits, the one retry layer, attempts and their
-attribution hold for all of it.
+Every request to a provider goes through this module. So the limits, the only retry layer, and the
+attempts with their attribution apply to all requests.
 """
 
 from __future__ import annotations
@@ -61,29 +61,28 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""Where only a seat is held, an episode has so long to come to its first request."""
+"""How long an episode may take to its first request while it holds only a seat."""
 _CLOSE_S = 1.0
-"""A send that is cancelled ends at once; should one ever not, its episode ends without it."""
+"""A cancelled send ends immediately; if one ever does not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
-"""The loop's clock may be behind the engine's by a few of its steps of 1 ms."""
+"""The loop's clock may be behind the engine's clock by a few of its steps of 1 ms."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clients of all episodes of an engine go by.
+    """The settings of the clients of all episodes of an engine.
 
     Attributes:
-        endpoints: Where each lane's requests go.
-        retry: The retry layer's policy.
-        shown: Makes one line, without secrets and not too long, of what servers and networks say of
-            a failure.
-        masked: Takes secrets out of what SDKs get of an answer.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        conversation: Makes what notes an episode's conversation, as much of it as is kept.
-        replay: Where requests get their answers from before they are sent; None: all are sent.
+        endpoints: The address of each lane's requests.
+        retry: The policy of the retry layer.
+        shown: Shortens the text of a failure to one line without secrets.
+        masked: Removes secrets from answers to SDKs.
+        tokens: Estimates the tokens of requests; None if no limit counts tokens.
+        conversation: Makes an episode's conversation, which keeps what the run stores.
+        replay: The source of stored answers, tried before a request is sent; None: send all.
         roles: The model of each role of the pool.
-        gateway: Where others than this process ask, once an episode tells them its address.
-        begun: By case id, what an episode that was cut off had been answered; None for one that
-            was not. Called on the engine's thread; must not raise.
+        gateway: The server for other processes, once an episode gives them its address.
+        begun: By case id, the stored answers of an interrupted episode; None if it was not
+            interrupted. Called on the engine's thread; must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -100,7 +99,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
-    """These and what the engine has made; what the clients of all its episodes share."""
+    """The settings and the engine's parts, shared by the clients of all its episodes."""
 
     port: BrokerPort
     exchange: HttpClient
@@ -109,10 +108,10 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
 
 
 class Sends:
-    """What an episode is sending, whoever is asked; its end ends all of it.
+    """All requests that an episode has in progress, to any model; the end of the episode ends them.
 
     Attributes:
-        replays: What answers its requests before they are sent.
+        replays: The sources of stored answers for its requests.
     """
 
     def __init__(self) -> None:
@@ -122,11 +121,11 @@ class Sends:
         self._idle = asyncio.Event()
 
     def begin(self, task: asyncio.Task[Any], request: Request) -> None:
-        """A task sends a request from now on."""
+        """Count a task that sends a request."""
         self._under_way[task] = request
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        """It does so no more."""
+        """Stop counting the task."""
         del self._under_way[task]
         if not self._under_way:
             self._idle.set()
@@ -137,12 +136,11 @@ class Sends:
     async def close(self) -> None:
         """End all requests that the episode left behind, so that its record has each of them.
 
-        Whose tasks they are sent in is none of our business, and what else those do, neither: what
-        is waited for is the sends.
+        Wait for the requests, not for the tasks that send them.
         """
         self.is_closed = True
         for task, request in self._under_way.items():
-            # The last piece is here: what is left to do is to give the connection back.
+            # After the last piece the task only has to return the connection.
             if request.pieces is None or not request.pieces.is_whole:
                 task.cancel()
         if self._under_way:
@@ -156,19 +154,19 @@ class Sender:
     """Sends the requests of one episode to one model; used on the engine's loop.
 
     Attributes:
-        parts: What the clients of all episodes share.
-        model: All requests are for it.
-        group: The case's group in the assignment, empty for none.
+        parts: The shared parts of the clients of all episodes.
+        model: The model of all requests.
+        group: The case's group in the assignment; empty without a group.
         case_id: The case.
         seed: For the jitter of back-offs.
-        first: The episode's first lease until a request takes it; None: that is another sender's.
+        first: The episode's first lease until a request takes it; None: another sender has it.
         until_s: The episode's deadline, monotonic seconds.
-        role: Which role of the pool that model has here; empty: it is the case's own.
-        case: The sender of the episode's own model, where this is not it.
-        begun: What it was answered before it was cut off, if it was.
-        keep: Has the journal keep what the conversation has so far.
-        conversation: What becomes of requests is noted there.
-        sends: What the episode is sending.
+        role: The role of the model; empty: the case's own model.
+        case: The sender of the episode's own model, if this one is for a role.
+        begun: The stored answers of the episode, if it was interrupted before.
+        keep: Writes the conversation so far to the journal.
+        conversation: Keeps requests and their answers.
+        sends: The requests that the episode has in progress.
         since_s: When the episode began, monotonic seconds.
     """
 
@@ -186,7 +184,7 @@ class Sender:
     keep: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        """Hold the episode's first lease for its first request."""
+        """Hold the first lease for the first request of the episode."""
         parts, case, first = self.parts, self.case, self.first
         self.conversation: Conversation = (
             parts.conversation() if case is None else case.conversation
@@ -212,13 +210,13 @@ class Sender:
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
             self._lane = first.lane
-            # A seat is scarce: an episode that prepares for long before its first request gives it
-            # back. A send that was counted comes back no more.
+            # A seat is scarce: an episode that prepares for long before its first request returns
+            # it. A send that was counted cannot be returned.
             is_paced = first.late_after_s < math.inf
             self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
 
     def _hold_first(self, hold_s: float) -> None:
-        # Where the loop is that busy, the request may be on its way.
+        # If the loop is this busy, the request may be about to start.
         busy_s = self.loop.time() + 2 * hold_s
 
         def look() -> None:
@@ -235,11 +233,11 @@ class Sender:
         return random.Random(f"{self.seed} {self.role}" if self.role else self.seed)
 
     def in_role(self, role: str) -> Sender:
-        """What sends the episode's requests to the model in a role; called once for each role.
+        """A sender for the requests to the model of a role; called once for each role.
 
-        They are the same case's, with one count of turns. But they begin without a lease, choose
-        among all lanes of their model whatever group the case is in, and have a lane and back-offs
-        of their own.
+        The requests belong to the same case and share its count of turns. But they begin without a
+        lease, may use all lanes of their model regardless of the case's group, and have their own
+        lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -247,7 +245,7 @@ class Sender:
         __tracebackhide__ = True
         models = self.parts.roles
         if role not in models:
-            how = "write into the pool (ultrapar init makes one)"
+            how = "add to the pool (ultrapar init makes one)"
             how += f'\n    [role.{role}]\n    model = "NAME"'
             has = f"it has {', '.join(models)}" if models else how
             meant = did_you_mean(role, models)
@@ -267,7 +265,7 @@ class Sender:
         )
 
     def next_turn(self, messages: Messages) -> int:
-        """Number a request of the episode, from 0, and note what it says.
+        """Number a request of the episode, from 0, and note its messages.
 
         Args:
             messages: The whole conversation so far.
@@ -283,21 +281,21 @@ class Sender:
         return turn
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, and give back what it did not use."""
+        """End all requests that the episode left behind, and return its unused lease."""
         await self.sends.close()
         self.return_unused()
 
     async def answer(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        """What the provider answered in the end: a reply, or what is wrong with the request itself.
+        """The provider's final answer: a reply, or the fault of the request itself.
 
         Args:
-            turn: Which request of the episode it is, from 0.
-            request: What to send.
+            turn: The number of the request in the episode, from 0.
+            request: The request to send.
 
         Raises:
-            InfraError: It could not be answered. The case is `infra` from now on.
+            InfraError: The request got no answer. The case is `infra` from now on.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -311,7 +309,7 @@ class Sender:
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # What is asked beside it may take long.
+        # Other requests of the episode may take long.
         if self.sends:
             self.keep()
         return found
@@ -319,7 +317,7 @@ class Sender:
     async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
-        """What a replay has for a request, in the place of a lease and of all that follows."""
+        """The stored answer of a request, if a replay has one."""
         found = None
         for replay in self._replays:
             try:
@@ -340,13 +338,13 @@ class Sender:
     async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        # By lane: names of models and parameters differ. Encoded once, however often it is tried.
+        # By lane: names of models and parameters differ. Encode once, however often it is sent.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
         tries = Tries()
         after: LaneId | None = None
         was_late = False
-        # Refusals for too much are tried again without a count: the episode's deadline ends that.
+        # Refusals for too much are tried again without a count: the episode's deadline ends them.
         while True:
             t_ready_s = self.parts.clock.now_s()
             try:
@@ -355,15 +353,15 @@ class Sender:
                 if tries.wrong is None:
                     raise
                 return tries.wrong
-            # The retry is drawn with its lease: one that is too old to send on draws none again.
+            # The retry budget pays for this lease. If it is too old to send on, do not pay again.
             after = None
             if lease.is_check:
                 await self._check_lane(lease)
                 continue
             if lease.lane in tries.refused_by:
-                # The lane was checked while this waited for it, and is well.
+                # The lane was checked while this request waited for it, and works.
                 self.parts.port.release(lease, "unsent")
-                # A broker in this process answers at once: let the loop go round.
+                # A broker in this process grants immediately: let the loop run other tasks.
                 await sleep(0)
                 continue
             if not request.begin():
@@ -388,12 +386,12 @@ class Sender:
                     is_patient=was_late,
                 )
             except TooLateError:
-                # The next time it finds that connection, or goes however long another one takes.
+                # Next time it may find that connection, or it waits for a new one without a bound.
                 was_late = True
                 continue
             if isinstance(result, Reply):
                 self.conversation.troubles.pop(self.role, None)
-                # Chat completions, which most requests are, name and make nothing.
+                # Chat completions, the most common requests, neither use nor create a state.
                 if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
@@ -407,10 +405,10 @@ class Sender:
     def _failed(
         self, turn: int, request: Request, tries: Tries, lease: Lease, failure: Failure
     ) -> tuple[PromptRefused | BadRequestError | None, float]:
-        """What follows from a try that failed: what is wrong with the request, or a time to wait.
+        """Handle a failed attempt; return the request's fault, if any, and the back-off in seconds.
 
         Raises:
-            InfraError: It is not tried again.
+            InfraError: The request is not tried again.
         """
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
@@ -450,9 +448,9 @@ class Sender:
         return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
-        """The lane that has what a request names of the provider's state, if it names any.
+        """The lane that holds the provider's state that a request names, if it names any.
 
-        Which is what an answer to this episode made: of names from elsewhere nobody knows.
+        Only state created by this episode is known; other ids are not.
         """
         if not self._made:
             return None
@@ -461,12 +459,12 @@ class Sender:
         named = state_named(on[lane][1]) & self._made.keys()
         lanes = sorted({self._made[name] for name in named})
         if len(lanes) > 1:
-            reason = f"the request names what {' and '.join(lanes)} have made: no lane has it all"
+            reason = f"the request names state of {' and '.join(lanes)}: no lane has all of it"
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
     async def _check_lane(self, lease: Lease) -> None:
-        """Have a check decide about a lane that refused requests."""
+        """Let a check decide about a lane that refused requests."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
@@ -475,9 +473,9 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """The next lease, unless a request beside this one has failed for good meanwhile.
+        """The next lease, unless another request of the case has failed for good meanwhile.
 
-        Its case is lost then, and this request would cost for nothing.
+        The case is lost then, and this request would cost for nothing.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -493,11 +491,11 @@ class Sender:
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
         if self.case is not None:
-            # It may hold the very seat that this request is going to wait for.
+            # The case may hold the very seat that this request needs.
             self.case.return_unused()
         first = self._take_first()
         if first is not None:
-            # What the first request needs was not known when the episode asked for its lease.
+            # The episode asked for its lease before the need of its first request was known.
             if (tokens <= first.tokens or not first.tokens) and await self._paid(first, most):
                 return first
             self.parts.port.release(first, "unsent")
@@ -521,7 +519,7 @@ class Sender:
             if tries.wrong is not None and error.kind != NO_LANE:
                 raise tries.wrong[0] from None
             if bound is not None:
-                why = f"{error}; the request names what only {bound} has"
+                why = f"{error}; the request names state that only {bound} has"
                 error = NoLaneError(why, error.kind)
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
@@ -530,7 +528,7 @@ class Sender:
         return lease
 
     async def _acquire(self, wish: LeaseRequest) -> Lease:
-        """A lease, also where those lanes are removed meanwhile whose probes the request awaits."""
+        """A lease; it asks again if a lane is removed while the request waits for its probe."""
         said = ""
         while True:
             try:
@@ -538,12 +536,12 @@ class Sender:
             except NoLaneError as error:
                 if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
                     raise
-                # Others may be left; where none is, the same is said again.
+                # Other lanes may be left; if not, the same error comes again.
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
     async def _paid(self, first: Lease, most: Most | None) -> bool:
-        """Whether the money for the episode's first request is reserved, where money counts."""
+        """Whether the money for the episode's first request is reserved, if a budget counts it."""
         if most is None:
             return True
         try:
@@ -566,11 +564,11 @@ class Sender:
         t_ready_s: float,
         is_patient: bool,
     ) -> tuple[Reply | Failure, Answer | Failure]:
-        """One attempt, after those of this turn that failed.
+        """Send one attempt; `tries` are the failed attempts of this turn.
 
         Raises:
-            TooLateError: The lease had grown too old to send on. A patient request goes as soon as
-                it has a connection, however long that took, if this host's part still holds.
+            TooLateError: The lease was too old to send on. A patient request goes as soon as it has
+                a connection, regardless of the time, if this host's share is still valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -615,7 +613,7 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # A refused connection is about no request.
+            # A refused connection says nothing about this request.
             if (
                 outcome in OWN
                 and isinstance(answer, Answer)
@@ -626,7 +624,7 @@ class Sender:
             outcome = "unsent"
             raise
         finally:
-            # Taken before the release, so that the records never show two requests on one seat.
+            # Take the time before the release: records must never show two requests on one seat.
             t_end_s = parts.clock.now_s()
             is_sent = outcome != "unsent"
             if (
@@ -676,10 +674,10 @@ class Sender:
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that the episode's deadline ended says that its lane is silent.
+        """Whether a request that the episode's deadline ended shows that its lane is silent.
 
-        A server that hangs would else be noticed by nobody where episodes may last less long than
-        requests. What was sent shortly before the deadline says nothing.
+        Without this rule, a hanging server stays unnoticed if episodes may take less time than
+        requests. A request that was sent shortly before the deadline shows nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
@@ -700,11 +698,11 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """What is wrong with a request, as who asked is told.
+        """The fault of a request, as its client gets it.
 
         Raises:
-            InfraError: It is a prompt that a role's model refused, which says nothing of the case's
-                own model.
+            InfraError: A role's model refused the prompt, which says nothing about the case's own
+                model.
         """
         if not self.role:
             return wrong
@@ -720,7 +718,7 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Give the first lease back if no request used it; called by the timer, and at the end."""
+        """Return the first lease if no request used it; called by the timer, and at the end."""
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
@@ -733,12 +731,12 @@ class Sender:
 
 
 def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Reply | Failure:
-    """A failure as what it says of its lane."""
+    """A failure, classified by the state of its lane."""
     if not isinstance(result, Failure):
         return result
     if result.is_wordless and lease.is_answering:
         return replace(result, outcome="congestion")
-    # Of what `llm.chat()` asks that is said of the model; any other resource may just be missing.
+    # For `llm.chat()` a 404 is about the model; any other resource may just not exist.
     if result.outcome == "not_found" and not is_chat:
         return replace(result, outcome="bad_request")
     return as_awaited(result, lease)

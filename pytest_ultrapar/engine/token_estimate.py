@@ -1,9 +1,9 @@
-"""How many tokens a request may take, before it is sent: learnt from the replies of this process.
+"""Estimate the tokens of a request before it is sent, from the replies of this process.
 
-What is reserved decides how fast requests go, and whether a limit on tokens holds. Too much costs
-time until the answer comes; too little is a debt, and for a while the limit is passed by it. So
-each part of an estimate is a high quantile of what was seen and not the mean: a request that takes
-more is rare, and the many that take less make up for it.
+The reservation decides how fast requests go, and whether a token limit holds. A reservation that is
+too large costs time until the answer arrives. One that is too small becomes a debt, and exceeds the
+limit for a while. So each part of an estimate is a high quantile of the observed values and not the
+mean: a request that takes more is rare, and the many that take less make up for it.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""Supposed of a prompt. English has some 4.2 bytes of UTF-8 in a token, Chinese 3 to 4.5, code and
+"""Assumed for a prompt. English has some 4.2 bytes of UTF-8 per token, Chinese 3 to 4.5, code and
 JSON 3 to 3.5."""
 TOKENS_PER_MESSAGE = 8
-"""What a role and its delimiters take, rounded up. Source: OpenAI cookbook, "How to count tokens",
-3 per message and 3 for the reply."""
+"""The tokens of a role and its delimiters, rounded up. Source: OpenAI cookbook, "How to count
+tokens", 3 per message and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""Of an image or the like, whose size in bytes says nothing."""
+"""Tokens of an image or the like, whose size in bytes says nothing."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""Supposed of a request that is not known yet, since its episode has not begun, but at most that
-share of the smallest limit. Dozens of cases ask with it before the first answer tells more. Too
-little costs little: the lease is given back unused, and asked for anew with what is known then."""
+"""Assumed for a request that is not known yet, since its episode has not begun; at most that share
+of the smallest limit. Dozens of cases use it before the first answer. Too few tokens cost little:
+the lease is returned unused and requested again with the real estimate."""
 
 MOST_TOKENS = 10**9
-"""More than any limit allows: what is larger is refused all the same, and fits every message."""
+"""More than any limit allows: a larger request is refused anyway, and this fits every message."""
 
 
 class _Model:
-    """What was learnt of one model."""
+    """The estimates for one model."""
 
     def __init__(self) -> None:
         self.per_byte = High(TOKENS_PER_BYTE)
@@ -57,13 +57,13 @@ class TokenEstimates:
     def __init__(
         self, least: Mapping[str, float], bounds: Mapping[str, int | None] | None = None
     ) -> None:
-        """Know nothing yet.
+        """Start without observations.
 
         Args:
-            least: By model, the smallest limit on tokens among those of its lanes; of models that
-                none binds nothing is reserved.
-            bounds: Of models on a budget, which `least` names as well: how long an answer is at
-                most where the suite does not say; None: nothing bounds it.
+            least: By model, the smallest token limit of its lanes. For other models no tokens are
+                reserved.
+            bounds: The models with a budget, which `least` names, too: the longest answer if the
+                suite does not set a bound; None: unbounded.
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
@@ -71,7 +71,7 @@ class TokenEstimates:
 
     @classmethod
     def of(cls, pool: Pool) -> TokenEstimates | None:
-        """Estimates for a pool; None where no limit counts tokens or money."""
+        """Estimates for a pool; None if no limit counts tokens or money."""
         least: dict[str, float] = {}
         paid: dict[str, None] = {}
         for lane in pool.lanes:
@@ -87,7 +87,7 @@ class TokenEstimates:
     def of_first(self, model: str) -> int:
         """Tokens to reserve for the first request of an episode that has not begun.
 
-        Never more than any lane can grant: what the request needs is known only afterwards.
+        Never more than any lane can grant: the real need of the request is known only afterwards.
         """
         known = self._models.get(model)
         if known is None or math.isinf(least := self._least[model]):
@@ -96,10 +96,10 @@ class TokenEstimates:
         return max(1, math.floor(min(least, tokens)))
 
     def most(self, model: str, asked: Asked) -> Most | None:
-        """What a request may cost; None where no budget counts it.
+        """The most that a request may cost; None if no budget counts it.
 
-        A token is a byte of text at least, whatever the tokenizer, so those of the prompt are no
-        estimate but for attachments. Nor are those of answers that the request or the pool bounds.
+        Every tokenizer uses at least one byte of text per token. So the prompt is bounded, not
+        estimated, except for attachments. An answer is bounded if the request or the pool does it.
         """
         if model not in self._bounds:
             return None
@@ -108,10 +108,10 @@ class TokenEstimates:
         return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
     def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
-        """As `most`, of a request that is sent as it is: each byte of its body counts.
+        """Like `most`, for a request that is sent unchanged: each byte of its body counts.
 
-        What it names comes on top, as an estimate: attachments, and the `kept` tokens of a state of
-        the provider's.
+        Estimates are added for content that it refers to: attachments, and the `kept` tokens of a
+        state at the provider.
         """
         if model not in self._bounds:
             return None
@@ -119,24 +119,24 @@ class TokenEstimates:
         return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """Tokens that all answers have at most, and how many of them nothing bounds."""
+        """The most tokens of all answers, and the number of answers without a bound."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
     def _answer(self, model: str, asked: Asked) -> int:
-        """Tokens that all answers to a request may have."""
+        """Estimated tokens of all answers to a request."""
         one = self._models[model].answer.value if asked.bound is None else asked.bound
         return math.ceil(asked.n_answers * one)
 
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
-        """Tokens, in and out, that a request may take.
+        """Estimated tokens, in and out, of a request.
 
-        The answer's are `max_tokens` where the request says so: providers count that, too.
+        If the request sets `max_tokens`, the answer counts with that: providers do the same.
 
         Args:
-            model: Whose request it is.
-            asked: What it asks for.
-            kept: Tokens of the state of the provider's on which it goes on.
+            model: The model of the request.
+            asked: The meaning of the request.
+            kept: Tokens of the state at the provider that it continues.
         """
         known = self._models.get(model)
         if known is None or math.isinf(self._least[model]):
@@ -146,7 +146,7 @@ class TokenEstimates:
         return min(text + fixed + kept + self._answer(model, asked), MOST_TOKENS)
 
     def learn(self, model: str, asked: Asked, reply: Reply, *, is_first: bool) -> None:
-        """Take an answer into account, as far as it says what was used."""
+        """Learn from the usage in an answer, if it reports one."""
         known = self._models.get(model)
         if known is None or reply.tokens_in is None or reply.tokens_out is None:
             return
@@ -155,23 +155,23 @@ class TokenEstimates:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
         known.answer.add(reply.tokens_out / asked.n_answers)
         if is_first and known.answer.is_known:
-            # What it would have had to reserve, which is more than it took where `max_tokens` is.
+            # Its reservation, which is more than its usage if it set `max_tokens`.
             known.first.add(self.of_request(model, asked))
 
 
 def _bound(pool: Pool, model: str) -> int | None:
-    """How long an answer of a model is at most, whichever lane gives it; None: nobody knows."""
+    """The longest answer of a model on any of its lanes; None: unknown."""
     bounds: list[int | None] = []
     for provider in pool.providers:
         for one in provider.models:
             if one.name != model:
                 continue
             if any(one.parameters.get(name, name) is None for name in BOUNDS):
-                # What a suite says of it may not be sent.
+                # The suite's value may not be sent.
                 return None
             bounds.append(one.max_tokens)
             if one.max_tokens is None and provider.api == "anthropic":
-                from pytest_ultrapar.apis.anthropic import MAX_TOKENS  # noqa: PLC0415 - with one only
+                from pytest_ultrapar.apis.anthropic import MAX_TOKENS  # noqa: PLC0415 - for it only
 
                 bounds[-1] = MAX_TOKENS
     known = [bound for bound in bounds if bound is not None]
@@ -179,7 +179,7 @@ def _bound(pool: Pool, model: str) -> int | None:
 
 
 def _size(asked: Asked) -> tuple[int, int]:
-    """Bytes of text that a prompt has, and the tokens of all else in it."""
+    """The bytes of text in a prompt, and the tokens of its other content."""
     n_bytes, tokens = 0, TOKENS_PER_MESSAGE
     for message in asked.messages:
         tokens += TOKENS_PER_MESSAGE
@@ -203,5 +203,5 @@ def _n_bytes(value: object) -> int:
         return len(value) if value.isascii() else len(value.encode(errors="replace"))
     try:
         return len(msgspec.json.encode(value))
-    except (TypeError, ValueError, msgspec.MsgspecError):  # said better when it is to be sent
+    except (TypeError, ValueError, msgspec.MsgspecError):  # sending it gives a better message
         return 0

@@ -10,13 +10,13 @@ from pytest_ultrapar.pool.model import LIMIT_KINDS
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What one resource costs.
+    """The price of one resource.
 
     Attributes:
         limit: Name of the limit.
-        kind: Its kind, by the word.
-        price: Of a second of one seat, or of one send.
-        share: Of the whole, 0 to 1: price x what the resource offers in a second.
+        kind: Its kind, as a word.
+        price: The price of one second of a seat, or of one send.
+        share: Its share of the whole, 0 to 1: price x the supply of the resource per second.
     """
 
     limit: str
@@ -26,7 +26,7 @@ class Price(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether its price is that of a send."""
+        """Whether the price is for a send."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
@@ -34,9 +34,9 @@ class Bound(msgspec.Struct, frozen=True):
     """A lower bound of the makespan.
 
     Attributes:
-        seconds: No schedule that keeps the limits is shorter, >= 0.
-        prices: The certificate, dearest share first; empty when the longest episode bounds.
-        longest_s: The longest episode alone.
+        seconds: No schedule within the limits is shorter, >= 0.
+        prices: The certificate, largest share first; empty if the longest episode is the bound.
+        longest_s: The duration of the longest episode.
     """
 
     seconds: float
@@ -45,7 +45,7 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def binding(self) -> str:
-        """What bounds, as in `ideallab/key0 (qps)`; `longest episode` when no limit does."""
+        """The binding limit, as in `ideallab/key0 (qps)`; `longest episode` if no limit binds."""
         if not self.prices:
             return "longest episode"
         top, n_more = self.prices[0], len(self.alike) - 1
@@ -53,5 +53,5 @@ class Bound(msgspec.Struct, frozen=True):
 
     @property
     def alike(self) -> tuple[Price, ...]:
-        """The prices with the dearest share; none where the longest episode bounds."""
+        """The prices with the largest share; empty if the longest episode is the bound."""
         return tuple(one for one in self.prices if math.isclose(one.share, self.prices[0].share))

@@ -1,8 +1,8 @@
-"""The long strings of a run's exchanges, each once: `parts/`, a file per content, named by it.
+"""The long strings of a run's exchanges, each once: `parts/`, one file per content.
 
-Any process of a run may come upon the same image first, so all write alike: beside the file's
-place, then there. What was begun and never finished has a temporary name; what a power cut left
-half is told from the whole by its name, which is the digest of its content.
+Any process of a run may be the first to find an image, so all write in the same way: to a temporary
+file, then in place. An unfinished file has a temporary name. The file name is the digest of the
+content, so a file that a power loss left incomplete is detected.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PARTS_NAME = "parts"
 
 
 class PartWriter:
-    """Keeps parts of a run; `keep` belongs to one thread, `sync` to any.
+    """Keeps parts of a run; call `keep` from one thread, `sync` from any.
 
     Args:
-        run_dir: The run's directory.
-        redact: Takes known secrets out of bytes (`Redactor.bytes`).
+        run_dir: The run directory.
+        redact: Removes known secrets from bytes (`Redactor.bytes`).
     """
 
     def __init__(self, run_dir: Path, redact: Callable[[bytes], bytes]) -> None:
@@ -39,9 +39,9 @@ class PartWriter:
         self._failure: str | None = None
 
     def keep(self, content: bytes) -> str:
-        """Keep a part, without secrets; returns the name of what is kept.
+        """Keep a part without secrets, and return its name.
 
-        An episode has nothing to do with a disk that is full: `sync` says so, which ends the run.
+        A full disk is not the episode's fault: `sync` reports it and ends the run.
         """
         name = part_name(content)
         kept = self._kept.get(name)
@@ -56,7 +56,7 @@ class PartWriter:
 
     def _write(self, path: Path, content: bytes) -> None:
         try:
-            # Of another process, or of the session that is resumed.
+            # Another process wrote it, or the session that is resumed.
             if Disk.stat(path).st_size == len(content):
                 return
         except FileNotFoundError:
@@ -66,15 +66,15 @@ class PartWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(Disk.open_fd(temporary, flags, 0o600), "wb") as file:
             file.write(content)
-        # Synced later: that takes milliseconds, and this is the thread of all requests.
+        # Synced later: a sync takes milliseconds, and this thread serves all requests.
         Disk.replace(temporary, path)
         self._unsynced.append(path)
 
     def sync(self) -> None:
-        """Wait until all parts kept so far are on the disk itself.
+        """Wait until all parts kept so far are on disk.
 
         Raises:
-            ResultsError: One could not be written, or the disk says no.
+            ResultsError: A part could not be written, or the disk reports an error.
         """
         if self._failure is not None:
             raise ResultsError(self._failure)
@@ -90,18 +90,18 @@ class PartWriter:
 
 
 def read_part(run_dir: Path, name: str) -> bytes:
-    """A part's content.
+    """The content of a part.
 
     Args:
-        run_dir: The run's directory.
-        name: As a body has it; hexadecimal digits.
+        run_dir: The run directory.
+        name: The name in the body; hexadecimal digits.
 
     Raises:
-        ResultsError: It is not there, or is not what was kept.
+        ResultsError: The part does not exist, or is damaged.
     """
     path = run_dir / PARTS_NAME / name
     with cannot(f"read {path}"):
         content = read_file(path)
     if part_name(content) != name:
-        raise ResultsError(f"{path} is damaged: it does not hold what its name says")
+        raise ResultsError(f"{path} is damaged: its content does not match its name")
     return content

@@ -1,10 +1,9 @@
-"""What a journal says of each case: how it stands, and which episodes need no new request.
+"""The state of each case by the journal, and the episodes that need no new request.
 
-Whole journals are gone through by the start of a run that is resumed (`recover`), by the controller
-when a worker has died (`find_started_not_ended`) and by who merges runs (`read_history`). None of
-them needs conversations, so they decode the heads of records only. The compaction needs them, and
-reads while the journal grows (`GrowingJournal`). What is found again, workers look up in
-`RecoveredIndex`.
+Three callers read whole journals: the start of a resumed run (`recover`), the controller after a
+worker has died (`find_started_not_ended`), and merges (`read_history`). They need no conversations
+and decode only the heads of records. The compaction needs the conversations, and reads while the
+journal grows (`GrowingJournal`). Workers look up recovered episodes in `RecoveredIndex`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
-    """Of an `EpisodeEnded`: what it took and said is passed over undecoded."""
+    """The head of an `EpisodeEnded`; the rest of the record is not decoded."""
 
     case_id: str
     worker: str
@@ -66,19 +65,19 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
 
 Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
 decode_head = msgspec.json.Decoder(Head).decode
-"""A record of one line's JSON, of an ended episode its head; else as `decode_record`."""
+"""The record in one line's JSON, for an ended episode its head; else like `decode_record`."""
 
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
-"""Endings that stand; `infra` and `interrupted` episodes run again."""
+"""Final endings; `infra` and `interrupted` episodes run again."""
 
 
 class EpisodeEntry(NamedTuple):
     """One ended episode of a case; entries sort by time.
 
     Attributes:
-        worker: Who ran it: with both times, what no two episodes of a case have in common.
-        kind: As of `EpisodeEnded`.
+        worker: The worker that ran it; worker and both times identify an episode of a case.
+        kind: As in `EpisodeEnded`.
     """
 
     ended_at_us: int
@@ -89,7 +88,7 @@ class EpisodeEntry(NamedTuple):
     kind: str | None = None
 
     def repeats(self, other: EpisodeEntry) -> bool:
-        """Whether both are records of one and the same episode."""
+        """Whether both are records of the same episode."""
         return (self.worker, self.started_at_us, self.ended_at_us) == (
             other.worker,
             other.started_at_us,
@@ -98,12 +97,12 @@ class EpisodeEntry(NamedTuple):
 
 
 class CaseHistory(msgspec.Struct):
-    """All that was written of one case.
+    """All records of one case.
 
     Attributes:
-        grade: The one that stands; None while the case was never graded.
-        episodes: All ended ones in the order of their ends, those that were interrupted or run
-            again among them.
+        grade: The grade that counts; None if the case was never graded.
+        episodes: All ended episodes in the order of their ends, including interrupted and repeated
+            ones.
         has_started: Whether any episode began.
     """
 
@@ -113,21 +112,21 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def had_episode(self) -> bool:
-        """Whether the grade is about an episode, be it that nothing of it is left to be read.
+        """Whether the grade is about an episode, even if its records are lost.
 
-        Skipped by a mark, or with a fixture that failed before it, a case never has one.
+        A case that a mark skipped, or whose fixture failed earlier, never has one.
         """
         graded = self.grade is not None and self.grade.outcome in GRADED
         return graded or self.has_started or bool(self.episodes)
 
     @property
     def finished(self) -> list[EpisodeEntry]:
-        """Its episodes that ended so that they need no further request, the last one last."""
+        """Its episodes that need no further request, the last one last."""
         return [entry for entry in self.episodes if entry.ending in FINISHED_ENDINGS]
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its last episode did not come to its end, be it that the broker died first."""
+        """Whether its last episode did not end by itself; also if the broker died first."""
         if not self.episodes:
             return self.has_started
         last = self.episodes[-1]
@@ -135,12 +134,12 @@ class CaseHistory(msgspec.Struct):
         return is_cut and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
-        """The last grade stands, but a measurement is never replaced by `infra`."""
+        """Add a grade; the last one counts, but `infra` never replaces a measurement."""
         if self.grade is None or _rank(self.grade) <= _rank(grade):
             self.grade = grade
 
     def add_episode(self, entry: EpisodeEntry) -> EpisodeEntry | None:
-        """Note an ended episode; returns the entry that it merely repeats, if there is one."""
+        """Add an ended episode; return the entry that it only repeats, if there is one."""
         for earlier in self.episodes:
             if entry.repeats(earlier):
                 return earlier
@@ -148,12 +147,12 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode, else the last one that came to its end; None where none did."""
+        """The final episode, else the last one that was not interrupted; None without any."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
     def final_episode(self) -> EpisodeEntry | None:
-        """The episode that the standing grade is about: the last one that had ended by then.
+        """The episode that the grade is about: the last one that had ended by then.
 
         None without a grade, and for a case that was graded without an episode (skipped by a mark).
         """
@@ -162,20 +161,20 @@ class CaseHistory(msgspec.Struct):
         others = {"interrupted", "interrupted" if self.grade.outcome == "infra" else "infra"}
         found = [one for one in self.episodes if one.ending not in others]
         if len(found) > 1:
-            # None before it: the wall clock was set back between the two.
+            # If none ended before the grade, the wall clock was set back between the two.
             found = [one for one in found if one.ended_at_us <= self.grade.at_us] or found
         return found[-1] if found else None
 
 
 class JournalHistory:
-    """What a journal says of each case; it takes records one by one.
+    """The state of each case in a journal; takes records one by one.
 
     Attributes:
-        cases: What each case id left behind: some 500 bytes, episodes in the order of their ends.
-        damage: What could not be read.
-        engines: How busy each engine was that came to its end.
-        went_on: Where the records of an episode stand that asked on, by case, worker and begin;
-            without those of most episodes that ended.
+        cases: The history of each case id: some 500 bytes, episodes in the order of their ends.
+        damage: The unreadable parts of the journal.
+        engines: How busy each engine was that ended regularly.
+        went_on: The positions of the `EpisodeWentOn` records of an episode, by case, worker and
+            begin; most ended episodes are left out.
     """
 
     def __init__(self) -> None:
@@ -185,7 +184,7 @@ class JournalHistory:
         self.engines: list[EngineSpent] = []
 
     def add(self, position: Position, record: Head | EpisodeEnded | Damage) -> EpisodeEntry | None:
-        """Take one record, whole or its head; returns the entry of an ended episode that is new."""
+        """Add one record, whole or its head; return the entry of an ended episode if it is new."""
         if isinstance(record, Damage):
             self.damage.append(record)
         elif isinstance(record, Grade):
@@ -220,7 +219,7 @@ def _episode_of(record: WentOnHead | EpisodeHead | EpisodeEnded) -> tuple[str, s
 
 
 def read_history(journal: Path) -> JournalHistory:
-    """Go through all segments of a run's `journal/`, one record in memory at a time."""
+    """Read all segments of a run's `journal/`, one record in memory at a time."""
     history = JournalHistory()
     for path in segments(journal):
         for position, head in scan_segment(path, decode_head):
@@ -229,7 +228,7 @@ def read_history(journal: Path) -> JournalHistory:
 
 
 class UnreadableEpisode(NamedTuple):
-    """An episode whose record is whole and of another version: no more than its head is known."""
+    """An episode whose record is whole but from another version: only its head is known."""
 
     head: EpisodeHead
     why: str
@@ -247,12 +246,12 @@ class GrowingJournal:
         self._read: dict[str, int] = {}
 
     def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
-        """What was appended since; may be left at any record, and goes on there the next time.
+        """The records appended since the last call. A caller may stop at any record and continue.
 
-        The line that is being written is left for the next time.
+        A line that is still being written comes next time.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment is gone since.
+            ResultsError: The journal cannot be listed, or a segment is gone.
         """
         for path in segments(self._directory):
             name = path.name
@@ -264,16 +263,16 @@ class GrowingJournal:
                 yield position, record
 
     def lost(self) -> bool:
-        """Whether a segment does not hold any more what was read from it.
+        """Whether a segment has lost records that were read from it.
 
         Raises:
-            ResultsError: The journal cannot be listed, or a segment is gone since.
+            ResultsError: The journal cannot be listed, or a segment is gone.
         """
         return bool(cut_off(self._directory, self._read))
 
 
 def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
-    """A record of one line's JSON, or as much of an episode of another version as is known.
+    """The record in one line's JSON, or the head of an episode of another version.
 
     Raises:
         msgspec.DecodeError: It is neither.
@@ -292,11 +291,11 @@ def _rank(grade: Grade) -> tuple[bool, int]:
 
 
 class CutOff(NamedTuple):
-    """How many cases an earlier session did not bring to their ends.
+    """The cases that an earlier session left unfinished.
 
     Attributes:
-        n_cases: All of them.
-        n_begun: Those with answers to go on from.
+        n_cases: Their number.
+        n_begun: Cases among them with answers from which they continue.
     """
 
     n_cases: int
@@ -304,15 +303,15 @@ class CutOff(NamedTuple):
 
 
 def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[str, Position]:
-    """Join what episodes that were cut off had been answered to a record of each, in the journal.
+    """Join the answers of each interrupted episode to one record, and append it to the journal.
 
     Args:
         journal: The run's `journal/` directory.
-        history: What it says.
-        worker: Whose; empty: of all, none of which runs any more.
+        history: The history of that journal.
+        worker: The worker that ran the episodes; empty: all workers, if they have ended.
 
     Returns:
-        By case id, where the record stands; of several the last.
+        The position of the record, by case id; the last if there are several.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -320,7 +319,7 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
     killed = [*cut_off_episodes(journal, history, worker).values()]
     if not killed:
         return {}
-    # What is read there has no secrets any more.
+    # The text in the journal is already without secrets.
     with closing(JournalWriter(journal, "controller", bytes)) as writer:
         positions = writer.append_all(killed)
     return dict(zip((one.case_id for one in killed), positions, strict=True))
@@ -329,15 +328,15 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[Position, EpisodeEnded]:
-    """Episodes that were cut off, as interrupted ones with all that they had been answered by then.
+    """Interrupted episodes as records with all the answers that they had got.
 
     Args:
         journal: The run's `journal/` directory.
-        history: What it says.
-        worker: Whose; empty: of all, none of which runs any more.
+        history: The history of that journal.
+        worker: The worker that ran the episodes; empty: all workers, if they have ended.
 
     Returns:
-        By where the last record of each stands, in the order of their ends.
+        By the position of each episode's last record, in the order of their ends.
     """
     found = {}
     with closing(JournalReader(journal)) as reader:
@@ -358,7 +357,7 @@ _decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode
 
 
 def _with_more(whole: EpisodeEnded, more: EpisodeWentOn) -> EpisodeEnded:
-    # Bodies are told by those before: after one that cannot be read none can.
+    # Bodies refer to earlier bodies: after an unreadable one, the rest cannot be read.
     follows = more.n_before == len(whole.exchanges)
     return msgspec.structs.replace(
         whole,
@@ -373,22 +372,21 @@ def _with_more(whole: EpisodeEnded, more: EpisodeWentOn) -> EpisodeEnded:
 
 FILE_NAME = "recovered.jsonl"
 Said = Literal["finished", "cut off", "awaited"]
-"""What the index says of a case: its episode finished, was cut off, or ended and is waited for."""
+"""The state of a case in the index: its episode finished, was cut off, or ended and is awaited."""
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
-    """Make the index of a run that is resumed: what its journal holds now, and nothing else.
+    """Make the index of a resumed run from the current content of its journal.
 
-    What an earlier session wrote there may have been damaged or removed since. Only the
-    coordinator may call this, before any worker looks something up.
+    The index of an earlier session may name records that were damaged or removed since. Only the
+    coordinator may call this, before any worker looks up a case.
 
     Args:
         directory: The run directory.
 
     Returns:
-        Where the finished episode of a case stands, by case id; the cases that had finished and
-        whose episodes cannot be read any more; what of the journal is left out; and how many cases
-        were cut off.
+        The positions of finished episodes by case id, the finished cases with unreadable episodes,
+        the damage of the journal, and the number of cases that were cut off.
 
     Raises:
         ResultsError: The journal cannot be listed, or the index cannot be written.
@@ -441,8 +439,8 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
     Args:
         directory: The run's `journal/` directory.
-        worker: The dead worker's id. Of several processes the last that wrote under this id is
-            meant: a resumed run numbers its workers from the beginning again.
+        worker: The dead worker's id. If several processes used this id, the last one is meant: a
+            resumed run numbers its workers from 0 again.
     """
     process_of = {
         path: match["pid"]
@@ -463,9 +461,9 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
 
 class RecoveredIndex:
-    """Names ended episodes in one file, such as those of dead workers and of an interrupted run.
+    """Positions of ended episodes in one file, such as of dead workers and an interrupted run.
 
-    One process adds, others look up and see what was added since. For any thread.
+    One process adds, others look up and see new entries. For any thread.
 
     Args:
         directory: The run directory.
@@ -484,11 +482,11 @@ class RecoveredIndex:
         self._lock = threading.Lock()
 
     def add(self, positions: Mapping[str, Position | None], said: Said = "finished") -> None:
-        """Say something of these cases, in one write.
+        """Add the state of these cases, in one write.
 
         Args:
-            positions: By case id, where their episodes stand in the journal; None: nowhere.
-            said: What it is.
+            positions: By case id, the position of the episode in the journal; None if not there.
+            said: The state.
 
         Raises:
             ResultsError: It cannot be written; those cases would only run again.
@@ -499,13 +497,13 @@ class RecoveredIndex:
                 lines = lines[os.write(self._fd, lines) :]
 
     def lookup(self, case_id: str, said: Said = "finished") -> Position | None:
-        """Where the episode stands of which this was said; None without one."""
+        """The position of the episode with this state; None without one."""
         return self.known(said).get(case_id)
 
     def known(self, said: Said) -> Mapping[str, Position | None]:
-        """All cases of which this was said, in the order in which it first was.
+        """All cases with this state, in the order in which they first got it.
 
-        Costs one `fstat` when nothing was added since the last call.
+        Costs one `fstat` if nothing was added since the last call.
         """
         if Disk.fstat(self._fd).st_size > self._read_offset:
             self._read_new_lines()
@@ -519,7 +517,7 @@ class RecoveredIndex:
         with self._lock:
             size = Disk.fstat(self._fd).st_size
             data = Disk.pread(self._fd, size - self._read_offset, self._read_offset)
-            # A line may be seen half written: what follows the last line feed is read next time.
+            # The last line may be incomplete: bytes after the last line feed are read next time.
             whole = data[: data.rfind(b"\n") + 1]
             for entry in _entries(whole):
                 self._positions[entry.said][entry.case_id] = entry.position

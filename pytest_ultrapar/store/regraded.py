@@ -1,7 +1,7 @@
-"""The episodes of an earlier run in the directory of a new one, to be graded anew.
+"""Copy the episodes of an earlier run to the directory of a new run, to grade them again.
 
-The new journal gets what the old one says of episodes, line by line, and nothing of grades: so all
-figures of requests and times are those of the run that made them, however often it is graded.
+The new journal gets the old records of episodes, line by line, without grades. So all figures of
+requests and times belong to the run that measured them, however often it is graded.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
-    """Copy what a run says of its episodes, and index the one that counts of each case.
+    """Copy a run's records of its episodes, and index the episode that counts of each case.
 
     Args:
         run: The earlier run, held (`run_directory.held`).
-        directory: The new run's, with an empty journal.
+        directory: The directory of the new run, with an empty journal.
 
     Returns:
-        Where that episode stands now, by case id; and what of the journal could not be read.
+        The new positions of these episodes, by case id; and the damage of the journal.
 
     Raises:
         ResultsError: The journal cannot be read or written.
@@ -90,7 +90,7 @@ def _copy_segment(
 
 
 def as_measured(manifest: Manifest, earlier: Manifest) -> Manifest:
-    """The manifest of a run that grades an earlier one: what was measured is the earlier one's."""
+    """The manifest of a run that grades an earlier one, with the earlier run's measurements."""
     return msgspec.structs.replace(
         manifest, regraded=earlier.run_id, **{name: getattr(earlier, name) for name in _MEASURED}
     )

@@ -1,5 +1,5 @@
-"""Processes, files and time, as the operating system has them.
+"""Processes, files and time of the operating system.
 
-`child.py` starts a module of ours as a process that ends with its parent; `parent.py` is that
-module's half. `files.py` puts a file in its place whole or not at all. `clock.py` reads time.
+`child.py` starts a module of this package as a process that ends with its parent; `parent.py` is
+that module's half. `files.py` publishes a file whole or not at all. `clock.py` reads time.
 """

@@ -1,10 +1,10 @@
-"""A module of this package as a process of its own, which ends with whoever started it.
+"""Run a module of this package as a child process that ends with its parent.
 
-`Child` is our interpreter, settings on the standard input, a line on the
-standard output when it is ready, the last of its standard error when it fails. Nobody else can read
-what is written to that input, unlike arguments and environments.
+`Child` starts the same interpreter and writes settings to its standard input. The child prints one
+line when it is ready. If it fails, the end of its standard error becomes the message. Unlike
+arguments and environments, other processes cannot read the standard input.
 
-The child's half is `system/parent.py`.
+`system/parent.py` contains the child's half.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 READY_S = 60.0
-"""A process that imports msgspec and uvloop is up in 0.2 s; this is for a machine that swaps."""
+"""A process that imports msgspec and uvloop starts in 0.2 s; a machine that swaps takes longer."""
 STOP_S = 5.0
 _SHOWN_BYTES = 4096
 
 
 class Child:
-    """A process while it is of use. It ends with `stop`, and with this process however that ends.
+    """A child process. It ends with `stop`, or when this process ends for any reason.
 
     Attributes:
-        module: What it runs.
-        pid: The process.
+        module: The module that it runs.
+        pid: The process id.
     """
 
     def __init__(self, module: str, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
@@ -58,30 +58,30 @@ class Child:
         inherited: Sequence[int] = (),
         own_session: bool = True,
     ) -> Child:
-        """Start `python -m MODULE ARGUMENTS`; returns at once.
+        """Start `python -m MODULE ARGUMENTS` and return immediately.
 
         Args:
             module: Full name of a module of this package.
-            arguments: Its command line; no place for secrets.
-            stdin: What it is told at once; the pipe stays open.
-            environ: Its environment; None takes ours.
-            cwd: Its working directory; None takes ours.
+            arguments: Its command line; never put secrets here.
+            stdin: The first bytes on its standard input; the pipe stays open.
+            environ: Its environment; None: the same as this process.
+            cwd: Its working directory; None: the same as this process.
             inherited: File descriptors that it keeps open.
-            own_session: Whether it is a session of its own or only a process group, which also
-                keeps our Ctrl-C away. Linux divides the CPU between sessions first
-                (`sched_autogroup_enabled`), so one of its own gets as much as all of ours together.
+            own_session: Whether to start a new session or only a process group. Both keep Ctrl-C
+                away. Linux divides the CPU between sessions first (`sched_autogroup_enabled`), so a
+                child with a session gets as much CPU as this whole session.
         """
         stderr = _without_a_name()
         try:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module, no shell
-                # -P: a msgspec.py in the user's directory must not become ours.
+                # -P: never import a msgspec.py from the user's directory.
                 [sys.executable, "-P", "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=_environment(os.environ if environ is None else environ),
                 cwd=cwd,
-                # Ctrl-C goes to our whole group, and what it means we decide.
+                # Ctrl-C goes to the whole group, and the parent decides what it means.
                 start_new_session=own_session,
                 process_group=None if own_session else 0,
                 pass_fds=inherited,
@@ -100,7 +100,7 @@ class Child:
         return self._process.poll() is None
 
     def tell(self, text: bytes) -> None:
-        """Write to its standard input; one that has ended hears nothing."""
+        """Write to its standard input; do nothing if the process has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(text)
@@ -110,8 +110,8 @@ class Child:
         """The first line that it prints.
 
         Raises:
-            UltraparError: It ended instead or took longer than `READY_S`, with what it said; it is
-                stopped.
+            UltraparError: The child ended first, or took longer than `READY_S`. The message
+                contains its standard error, and the child is stopped.
         """
         assert self._process.stdout is not None
         try:
@@ -125,11 +125,11 @@ class Child:
         self.stop()
         code = self._process.returncode
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        # The end of its output without a word: it was about to end, or had.
+        # The output ended without a line: the child was about to end, or had ended.
         what = (
             f"ended before it was ready: {how}" if readable else f"was not ready in {READY_S:g} s"
         )
-        raise UltraparError(f"{what}; it said {self.said() or 'nothing'}")
+        raise UltraparError(f"{what}; it printed {self.said() or 'nothing'}")
 
     def lines(self) -> Iterator[bytes]:
         """The lines that it prints, until its end."""
@@ -137,24 +137,24 @@ class Child:
         return (line.rstrip(b"\n") for line in self._process.stdout)
 
     def printed(self, stdin: bytes = b"") -> bytes:
-        """All that it prints after the end of its input, which ends with `stdin`."""
+        """Its whole output after the input ends; `stdin` is the last input."""
         return self._process.communicate(stdin)[0]
 
     def wait(self) -> int:
-        """Its exit code, when it has ended by itself."""
+        """Wait until it ends by itself, and return its exit code."""
         return self._process.wait()
 
     def said(self) -> str:
         """The last 4 KiB of its standard error."""
         if not self._stderr.closed:
-            # Seeking would move the place at which the child writes, too.
+            # Seeking would also move the position at which the child writes.
             size = os.fstat(self._stderr.fileno()).st_size
             last = os.pread(self._stderr.fileno(), _SHOWN_BYTES, max(0, size - _SHOWN_BYTES))
             self._said = last.decode("utf-8", "replace").strip()
         return self._said
 
     def stop(self) -> None:
-        """Let it end, by the end of its input, or else make it; any number of times."""
+        """Close its input so that it ends, and kill it after `STOP_S`. Idempotent."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -168,32 +168,32 @@ class Child:
         self._stderr.close()
 
     def kill(self) -> None:
-        """End it whatever it does, and wait for nothing."""
+        """Kill it, and do not wait."""
         self._process.kill()
 
 
 def run_child(module: str, *arguments: str) -> bytes:
-    """What `python -m MODULE ARGUMENTS` prints, run to its end: pyarrow weighs 50 MB in a process.
+    """Run `python -m MODULE ARGUMENTS` and return its output: pyarrow takes 50 MB in a process.
 
     Args:
         module: Full name of a module of this package.
         arguments: Its command line.
 
     Raises:
-        ResultsError: It ended with another exit code than 0; the message is what it said.
+        ResultsError: The exit code was not 0; the message is its standard error.
     """
     return output_of(Child.start(module, *arguments))
 
 
 def output_of(child: Child, stdin: bytes = b"") -> bytes:
-    """What a child prints once it knows all that it is told; it ends with that.
+    """Send a child the last of its input, wait until it ends, and return its output.
 
     Args:
-        child: One that reads its standard input to the end.
-        stdin: That.
+        child: A child that reads its standard input to the end.
+        stdin: The last bytes of its input.
 
     Raises:
-        ResultsError: It ended with another exit code than 0; the message is what it said.
+        ResultsError: The exit code was not 0; the message is its standard error.
     """
     try:
         printed = child.printed(stdin)
@@ -208,7 +208,7 @@ def output_of(child: Child, stdin: bytes = b"") -> bytes:
 
 
 def _without_a_name() -> IO[bytes]:
-    """Where a child's errors go: a pipe that nobody reads yet would stop it in the end."""
+    """A file for the child's standard error: a pipe without a reader would block it when full."""
     try:
         return tempfile.TemporaryFile()
     except OSError:  # a machine without any directory for temporary files

@@ -144,7 +144,7 @@ def test_process_that_is_killed_as_it_starts_is_not_called_slow(tmp_path, monkey
     dies.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     monkeypatch.setattr(process, "SERVER_MODULE", dies.stem)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it said"):
+    with pytest.raises(UltraparError, match="ended before it was ready: signal 9; it printed"):
         BrokerProcess.start(BrokerSettings(POOL), BrokerDirectory.make(tmp_path))
 
 

@@ -88,11 +88,11 @@ def test_token_is_worth_nothing_elsewhere_and_afterwards(tmp_path):
         client = Outside(told)
         stranger = await Outside(told, token="sk-mine").ask()
         assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
-        assert "brings no token that this gateway knows" in said(stranger)
+        assert "has no token that this gateway knows" in said(stranger)
         await told.llm.close()
         late = await client.ask()
         assert late.status_code == 401
-        assert "a case that has ended is worth nothing any more" in said(late)
+        assert "the token of a case ends with the case" in said(late)
         assert told.server.requests == []
 
     play(tmp_path, saying(), scene)
@@ -139,7 +139,7 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
         for content in (b" " * 100_000, pieces()):
             answer = await client.client.post(client.url, headers=client.headers, content=content)
             assert answer.status_code == 413
-            assert said(answer) == "a request has more than 1,000 bytes, the most that is sent"
+            assert said(answer) == "a request has more than 1,000 bytes, the maximum"
         assert (await client.ask()).status_code == 200
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
@@ -209,7 +209,7 @@ def test_stream_that_is_ended_says_so_in_an_event(tmp_path):
             await told.llm.close()
             said = await said_until_it_breaks(came)
         error = json.loads(said.removeprefix(b"data: "))["error"]
-        assert error["message"] == "the gateway, or the case that asks, has ended"
+        assert error["message"] == "the gateway, or the case that sent the request, has ended"
 
     play(tmp_path, server, scene)
 
@@ -310,7 +310,7 @@ def test_who_waits_too_long_is_sent_away_and_keeps_the_place(tmp_path):
         away = await client.ask(user="second")
         assert away.status_code == 429
         assert away.headers["retry-after"] == "1"
-        assert "its place is kept" in said(away)
+        assert "to keep its place" in said(away)
         # Another request of the same case is another place.
         third = asyncio.create_task(client.ask(user="third"))
         may.set()
@@ -344,7 +344,7 @@ def test_who_waits_is_held_until_just_before_it_would_leave(tmp_path, headers):
         client.headers |= headers
         away = await client.ask(user="second")
         assert (away.status_code, away.headers["retry-after"]) == (503, "1")
-        assert "its place is kept" in said(away)
+        assert "to keep its place" in said(away)
         may.set()
         assert (await first).status_code == 200
         await until(lambda: len(told.server.requests) > 1)
@@ -475,7 +475,7 @@ def test_clients_in_threads_of_the_episode_do_not_keep_the_server_from_starting(
 
 def test_address_is_asked_for_in_the_episode_itself(tmp_path):
     async def scene(told):
-        with pytest.raises(RuntimeError, match="in the episode itself, not in a thread"):
+        with pytest.raises(RuntimeError, match="read it in the episode itself"):
             await asyncio.to_thread(lambda: told.llm.base_url)
 
     play(tmp_path, saying(), scene)

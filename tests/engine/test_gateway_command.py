@@ -182,7 +182,7 @@ def test_clients_that_are_sent_away_are_all_served_and_none_twice(tmp_path):
         (("--host", "192.0.2.7", "--allow"), "Cannot assign requested address; choose another wi"),
         (("--port", "99999"), "--port must be a whole number from 0 to 65535 (got '99999')"),
         (("--out", "full"), "--out: "),
-        (("--out", "pool.toml"), "; point --out at a writable directory"),
+        (("--out", "pool.toml"), "; set --out to a writable directory"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence_and_nothing_begins(
@@ -231,7 +231,7 @@ def test_directory_that_is_in_use_is_said_of_the_option_that_was_given(
         assert main(["gateway", "--pool", "pool.toml", "--port", "0", "--out", "run"]) == 4
         said = capsys.readouterr().err
         assert "run is in use by the run with process id " in said
-        assert "wait for its end or use another --out\n" in said
+        assert "wait until it ends or use another --out\n" in said
         served.end()
 
 

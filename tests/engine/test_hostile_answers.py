@@ -15,8 +15,8 @@ TOO_LARGE = "malformed: the answer is larger than 16777216 bytes"
 DEEP = "malformed: the answer is no chat completion: it is nested too deeply"
 EXPECTED = {
     "small": "5 characters",
-    "100 kB header": "malformed: the answer is no HTTP: ",
-    "100 kB of headers": "malformed: the answer is no HTTP: ",
+    "100 kB header": "malformed: the answer is not valid HTTP: ",
+    "100 kB of headers": "malformed: the answer is not valid HTTP: ",
     "100 k nested": DEEP,
     "100 k nested in a stream": DEEP,
     "declared too long": TOO_LARGE,

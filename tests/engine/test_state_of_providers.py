@@ -106,7 +106,7 @@ def test_case_is_infra_where_the_key_that_made_it_is_gone(tmp_path):
             await told.llm.chat([USER, reply.message, USER])
         assert infra.value.kind == "refusal_of_request"
         lane = told.llm.conversation.attempts[0]
-        assert f"the request names what only p/m/{lane.key} has" in str(infra.value)
+        assert f"the request names state that only p/m/{lane.key} has" in str(infra.value)
 
     on_two_keys(tmp_path, provider, scene)
 
@@ -119,7 +119,7 @@ def test_case_is_infra_where_no_key_has_all_that_is_named(tmp_path):
         await to_another_key(told, provider)
         other = await told.llm.chat([USER])
         n_asked = len(provider.asked)
-        with pytest.raises(InfraError, match="no lane has it all"):
+        with pytest.raises(InfraError, match="no lane has all of it"):
             await told.llm.chat([USER, reply.message, USER, other.message])
         assert len(provider.asked) == n_asked
 

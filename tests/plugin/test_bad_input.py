@@ -99,7 +99,7 @@ def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
     directory.joinpath("run.lock").unlink()
     directory.joinpath("thesis.txt").write_text("mine")
     said = refusal(project, workers, "--ultrapar-out=run")
-    assert f"{directory} is not empty and holds no run" in said
+    assert f"{directory} is not empty and contains no run" in said
     assert [path.name for path in directory.iterdir()] == ["thesis.txt"]
     project.pytester.path.joinpath("file").write_text("x")
     assert "cannot use" in refusal(project, workers, "--ultrapar-out=file")
@@ -112,7 +112,7 @@ def test_earlier_run_is_not_overwritten_and_not_resumed_by_another_suite(project
     project.server.reset()
     for workers in ("-n0", "-n2"):
         said = refusal(project, workers, "--ultrapar-out=run")
-        assert "holds an earlier run; use another directory" in said
+        assert "contains an earlier run; use another directory" in said
     said = refusal(project, "--ultrapar-resume=run", "--ultrapar-seed=7", in_process=False)
     assert "cannot be finished by this run: " in said
     assert "seed" in said
@@ -153,7 +153,7 @@ def test_it(answer): pass
     )
     said = refusal(project, workers, in_process=workers == "-n0")
     assert "test_suite.py::test_it[" in said
-    assert "hold half a surrogate pair" in said
+    assert "contain half a surrogate pair" in said
 
 
 @pytest.mark.slow

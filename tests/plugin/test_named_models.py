@@ -157,7 +157,7 @@ def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
     said = result.stdout.str()
     assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
     assert (
-        "ConfigError: llm.role('judge'): the pool has no such role; write into the pool (ultrapar "
+        "ConfigError: llm.role('judge'): the pool has no such role; add to the pool (ultrapar "
         'init makes one)\nE           [role.judge]\nE           model = "NAME"\n'
     ) in said
     assert "sender.py" not in said
@@ -179,7 +179,7 @@ def test_answer_that_is_not_awaited_gets_a_hint(here, wrong):
         "async def test_it(llm):\n    asked = llm.chat('say a')\n"
         f"    try: assert {wrong}\n    finally: asked.close()\n"
     )
-    hint = "an answer is awaited: write `await llm.chat(...)`"
+    hint = "answer not awaited: write `await llm.chat(...)`"
     assert hint in run(here, "-n0", GPT).stdout.str()
     assert hint in run(here, "-n0", GPT, "--ultrapar-resume=latest").stdout.str()
 
@@ -197,6 +197,6 @@ def test_answer_that_nothing_awaits_is_an_error_and_no_solved_case(here):
         "async def test_it(llm):\n    llm.chat('say a')\n"
     )
     said = run(here, "-n0", GPT, "-Wignore").stdout.str()
-    assert "an answer is awaited: write `await llm.chat(...)`" in said
+    assert "answer not awaited: write `await llm.chat(...)`" in said
     assert here.kinds() == {("error", "NotAwaited"): 1}
     assert here.server.prompts == []

@@ -112,7 +112,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     pool_text = (project.pytester.path / "pool.toml").read_text()
     other = pool_text.replace('instances = ["m"]', 'instances = ["m-2"]')
     (project.pytester.path / "pool.toml").write_text(other)
-    reason = "m was answered by m at p (openai), and is by m-2 at p (openai) now"
+    reason = "m was answered by m at p (openai) and is answered by m-2 at p (openai) now"
     said = planned("-n0")
     assert reason in said
     assert "20 cases from the pool's latencies" in said

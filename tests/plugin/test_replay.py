@@ -265,7 +265,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
     project.server.reset()
     done = replay(project, run, how)
     project.refusal(done)
-    done.stderr.fnmatch_lines(["*keeps no whole requests and answers*record is text*"])
+    done.stderr.fnmatch_lines(["*does not contain whole requests and answers*record is text*"])
     run = first_run(project)
     project.server.reset()
     with (run / "run.lock").open() as lock:
@@ -286,7 +286,7 @@ def test_replay_that_was_stopped_is_finished_as_a_replay(project):
     replay(project, run, "-x")
     stopped = project.directory.resolve()
     done = project.run("-n0", f"--ultrapar-resume={stopped}")
-    said = f"the run whose answers are given was {run.name} and is none now"
+    said = f"the replayed run was {run.name} and is none now"
     assert said in project.refusal(done)
     replay(project, run, f"--ultrapar-resume={stopped}")
     assert len(project.rows()) == 5

@@ -57,7 +57,7 @@ def test_resume_that_finds_other_names_of_the_same_tests_says_how_they_come_abou
         f"--ultrapar-pool={project.pytester.path / 'pool.toml'}",
         f"--ultrapar-resume={project.directory}",
     )  # fmt: skip
-    assert "from the same directory or with the same --rootdir" in refused(result)
+    assert "from the same directory or --rootdir" in refused(result)
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def test_it(graded):
         workers=4,
     )
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["*a request asks for the model 'm', and *'j'*"])
+    result.stdout.fnmatch_lines(["*a request asks for the model 'm', but *'j'*"])
     assert sorted(row["outcome"] for row in project.rows()) == ["error", "solved"]
     assert seen(project) == {"m": 2, "j": 1}
     assert {row["role"] for row in project.rows("attempts") if row["instance"] == "j"} == {"judge"}

@@ -301,7 +301,7 @@ def test_functions_that_changed_places_are_data_that_changed(project):
     assert len(project.server.prompts) == 2
 
 
-CHANGED = "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter"
+CHANGED = "the data of test_suite.py::test_it[m-t1-r0] have changed: parameter"
 
 
 @pytest.mark.parametrize(("suite", "name"), [(DATA, "item"), (PLAIN, "prompt")])
@@ -363,7 +363,7 @@ def test_regrade_says_that_data_changed_and_grades_by_what_they_are_now(project)
     again = project.run("-n0", "--ultrapar-regrade=latest")
     said = said_by(again, 0)
     assert (
-        "the data of test_suite.py::test_it[m-t1-r0] are others now: parameter 'item'; the " in said
+        "the data of test_suite.py::test_it[m-t1-r0] have changed: parameter 'item'; the " in said
     )
     assert len(project.server.prompts) == 2
 
@@ -380,7 +380,7 @@ def test_replay_says_that_data_changed_and_goes_on(project, suite, became, worke
     write_data(project, "b", "b")
     assert project.run("-n0").ret == 0
     replay = (workers, f"--ultrapar-replay={project.directory.resolve()}", "--ultrapar-coverage=0")
-    assert "others now" not in said_by(project.run(*replay), 0)
+    assert "have changed" not in said_by(project.run(*replay), 0)
     write_data(project, "b", "B", "c")
     said = said_by(project.run(*replay), 1)
     assert said.count(CHANGED) == 1

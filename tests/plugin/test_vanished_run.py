@@ -41,7 +41,7 @@ def test_run_whose_directory_vanishes_stops_before_it_pays_for_more(project, wor
     assert code in {1, 2}, output
     # A worker that notices first gives its seats back; the other may use them until it does.
     assert len(project.server.prompts) <= (4 if workers == "-n0" else 8)
-    assert "is the run's directory gone?" in output
+    assert "was the run's directory removed?" in output
     assert "INTERNALERROR" not in output, output
     assert "Traceback" not in output, output
     assert CANARY not in output

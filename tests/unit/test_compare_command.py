@@ -240,7 +240,7 @@ BAD_RUNS = {
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
     "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
-    "no name": (("base", ""), "an empty name names no run"),
+    "no name": (("base", ""), "the name of a run is empty"),
     "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
     "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
@@ -295,7 +295,7 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
         ("manifest.json", b'{"schema": 1', "manifest.json is not a manifest of this version"),
         ("results.parquet", None, "base has no results"),
         ("results.parquet", b"PAR1", "cannot read the results of"),
-        ("results.parquet", "slow", "is not the one that summary.json names by its digest"),
+        ("results.parquet", "slow", "does not match the digest in summary.json"),
         ("cases.json", None, "cannot read the planned cases"),
     ],
 )

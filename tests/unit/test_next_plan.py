@@ -137,7 +137,7 @@ def test_changed_parameter_is_what_both_plans_tell(then, now, changed):
 def test_changed_cases_are_counted_and_new_ones_are_no_change():
     now = [case(0, p="x"), case(1), case(2), case(3, p="y")]
     assert changed_message([case(0), case(1), case(3)], now) == (
-        "the data of t.py::test_it[0] are others now: parameter 'p' (the first of 2 such cases)"
+        "the data of t.py::test_it[0] have changed: parameter 'p' (the first of 2 such cases)"
     )
     assert changed_message(THEN, NOW) is None
 
@@ -145,6 +145,6 @@ def test_changed_cases_are_counted_and_new_ones_are_no_change():
 def test_code_of_another_python_is_said_to_be():
     then, now = (with_content(0, f"cpython-31{n}:aa", p="f") for n in (1, 2))
     assert changed_message([then], [now]) == (
-        "the data of t.py::test_it[0] are others now: parameter 'p' has code, which "
-        "cpython-311 and cpython-312 tell differently"
+        "the data of t.py::test_it[0] have changed: parameter 'p' has code, which "
+        "cpython-311 and cpython-312 represent differently"
     )

@@ -20,8 +20,8 @@ def _in_tmp_path(tmp_path, monkeypatch):
     [
         ("missing.toml", "there is no such file"),
         ("pools", "cannot be read (it is a directory)"),
-        ("/dev/zero", "cannot be read (it is no regular file)"),
-        ("pipe", "cannot be read (it is no regular file)"),
+        ("/dev/zero", "cannot be read (it is not a regular file)"),
+        ("pipe", "cannot be read (it is not a regular file)"),
         ("large.toml/x", "cannot be read (Not a directory)"),
         ("pool\0toml", "cannot be read (the path is malformed)"),
         ("large.toml", "must have at most 1048576 bytes (it has more)"),

@@ -88,7 +88,7 @@ def files(folder, leaf):
     [
         ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
         ('ca_file = "text.pem"', "ca_file names a file that contains no certificate in PEM form"),
-        ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is no regular file)"),
+        ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is not a regular file)"),
         ('client_cert = "cert.pem"', "contain no certificate with its key"),
         (
             'client_cert = "cert.pem"\nclient_key = "other.pem"',

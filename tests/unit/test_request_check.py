@@ -69,5 +69,5 @@ def test_text_is_a_message_of_the_user_and_system_goes_before_it(messages, sent,
 @pytest.mark.parametrize("role", ["system", "developer"])
 def test_system_is_said_once(role):
     said = [{"role": role, "content": "Be long."}, {"role": "user", "content": "Hi"}]
-    with pytest.raises(TypeError, match="system= beside a message of the system"):
+    with pytest.raises(TypeError, match="both system= and a system message"):
         conversation_of(said, "Be brief.")

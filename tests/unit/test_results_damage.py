@@ -68,7 +68,7 @@ def test_table_that_is_not_as_it_was_written_is_refused(run, storage):
     assert len(read_table(run.path, "results", ["outcome"])) == 6
     for changed in (whole.replace(b"solved", b"sol3ed", 1), whole[:-12] + b"~" + whole[-11:]):
         path.write_bytes(changed)
-        with pytest.raises(ResultsError, match=r"is not the one that summary\.json names"):
+        with pytest.raises(ResultsError, match=r"does not match the digest in summary\.json"):
             read_table(run.path, "results", ["outcome"])
 
 
@@ -112,7 +112,7 @@ def test_records_of_another_run_are_named_and_left_out_by_all_readers(run, tmp_p
         damaged, at = own[0], own[0].stat().st_size
         with damaged.open("ab") as file:
             file.write(foreign.read_bytes())
-    why = f"left out: it is of run {other.run_id}, this is {run.run_id}"
+    why = f"skipped: it is of run {other.run_id}, this is {run.run_id}"
     gap = Damage(damaged.name, at, foreign.stat().st_size, why)
 
     after = compact(run.path)
@@ -136,7 +136,7 @@ def test_cases_that_are_not_those_of_the_manifest_are_refused(run):
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"level":1', b'"level":7', 1))
     for read in (read_cases, lambda run_dir: list(iter_plan(run_dir)), compact, read_run_cases):
-        with pytest.raises(ResultsError, match=r"is not the one that manifest\.json names"):
+        with pytest.raises(ResultsError, match=r"does not match the digest in manifest\.json"):
             read(run.path)
     path.write_bytes(whole)
     assert len(read_cases(run.path)) == len(list(iter_plan(run.path))) == 7
@@ -158,7 +158,7 @@ def test_manifest_and_summary_that_were_changed_are_refused(run, tmp_path):
         path.write_bytes(whole)
     other = run_of_seven(tmp_path / "other")
     shutil.copy(other.path / "manifest.json", run.path)
-    with pytest.raises(ResultsError, match=f"is of run {other.run_id}, and run.lock beside it"):
+    with pytest.raises(ResultsError, match=f"is of run {other.run_id}, but run.lock next to it"):
         read_manifest(run.path)
 
 

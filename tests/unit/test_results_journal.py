@@ -177,5 +177,5 @@ def test_journal_value_with_line_feeds_stays_one_line(tmp_path):
 
 
 def test_journal_unwritable_directory_is_an_error(tmp_path):
-    with pytest.raises(ResultsError, match="cannot make the journal segment"):
+    with pytest.raises(ResultsError, match="cannot create the journal segment"):
         JournalWriter(tmp_path / "missing", "gw0", unchanged)

@@ -78,7 +78,7 @@ def test_run_directory_in_use_is_refused_with_the_process(tmp_path):
 
 def test_run_directory_with_other_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="not empty and holds no run"):
+    with pytest.raises(ConfigError, match="not empty and contains no run"):
         RunDirectory.create(tmp_path, NOW)
     with pytest.raises(ConfigError, match=r"cannot use .*notes\.txt"):
         RunDirectory.create(tmp_path / "notes.txt", NOW)
@@ -174,7 +174,7 @@ def test_resolve_run_names_where_it_looked(tmp_path):
         resolve_run("latest")
     with pytest.raises(ConfigError, match=r"no run found at nowhere or .*nowhere"):
         resolve_run("nowhere")
-    with pytest.raises(ConfigError, match="holds no run"):
+    with pytest.raises(ConfigError, match="contains no run"):
         RunDirectory.open_existing(tmp_path)
 
 
@@ -194,17 +194,17 @@ def planned(*models, n=2):
         (
             planned("a", "c"),
             "(4 then, 4 now; cases only then: t.py::test_it[b-0] and 1 more; cases only now: "
-            "t.py::test_it[c-0] and 1 more): name the same suite",
+            "t.py::test_it[c-0] and 1 more): use the same suite",
         ),
         (
             planned("a", "b", n=1),
-            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): name the same suite",
+            "(4 then, 2 now; cases only then: t.py::test_it[a-1] and 1 more): use the same suite",
         ),
         (
             [msgspec.structs.replace(one, case_id="f" * 16) for one in planned("a", "b")],
             "though their names are: the run seed",
         ),
-        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): name"),
+        (planned("a", "b" * 900), f"t.py::test_it[{'b' * 103}... and 1 more): use"),
     ],
     ids=["other model", "fewer", "other seed", "long names"],
 )
@@ -220,7 +220,7 @@ def test_cases_missing_or_foreign_are_an_error(tmp_path):
     with pytest.raises(ResultsError, match="cannot read the planned cases"):
         read_cases(tmp_path)
     (tmp_path / "cases.json").write_text('[{"index": "no"}]')
-    with pytest.raises(ResultsError, match="does not hold the planned cases"):
+    with pytest.raises(ResultsError, match="does not contain the planned cases"):
         read_cases(tmp_path)
 
 

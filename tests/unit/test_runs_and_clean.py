@@ -249,7 +249,8 @@ def test_run_that_holds_another_stays(folder, ultrapar, is_in_use):
     below.close()
     assert code == 4
     assert err == (
-        f"ultrapar clean: {folder}/whole holds another run, {folder}/whole/more/below; it stays\n"
+        f"ultrapar clean: {folder}/whole contains another run, "
+        f"{folder}/whole/more/below; it stays\n"
     )
     assert (folder / "whole" / "results.parquet").exists()
 

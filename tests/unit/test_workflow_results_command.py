@@ -148,7 +148,7 @@ def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeyp
     assert "cannot read the results of damaged: " in refused(capsys, run, "damaged")
     assert "reused no run, and not" in refused(capsys, run, "--reused", run)
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
-    assert "does not hold what the suites of a run took" in refused(capsys, run)
+    assert "does not contain the taken cases of a run" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))
 
 
