@@ -212,7 +212,7 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
         folder = project.pytester.mkdir(suite)
         project.suite(f"{mark}\n{ONE}", f"{folder.name}/test_{suite}.py")
     said = project.refusal(project.run_here("-n0", "--ultrapar-shard=1/2"))
-    assert "suite two takes answers from suite one (taken_from)" in said
+    assert "suite two takes answers from one (taken_from)" in said
 
 
 @pytest.mark.slow
