@@ -181,8 +181,8 @@ ONE = cases(list("abcdefgh"))
         (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merge"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merge"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merged run"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merged run"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
             "policy exclusive of mode ultra makes",
