@@ -164,5 +164,5 @@ def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_
     said = refusal(project, *map(str, folders), "--import-mode=importlib")
     for folder in folders:
         assert str(folder / "test_same.py") in said
-    assert "rename one of the two files, or run them apart" in said
+    assert "rename a file, or run them separately" in said
     assert "different ids" not in said
