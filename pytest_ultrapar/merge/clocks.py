@@ -1,8 +1,8 @@
-"""The clocks of the parts of a run, put on one; pure.
+"""Put the clocks of all parts of a run on one clock; pure.
 
-Each segment of a host has its monotonic clock. Hosts that shared limits have the clock of the
-server by which they did. Its error is what the calls leave open: a server whose clock was set, or
-another one in its place, shows as a jump, and that is in the error, too.
+Each segment of a host has a monotonic clock. Hosts that share limits also note the clock of their
+server. The error of that clock comes from the duration of the calls. If the server's clock was set,
+or another server took its place, the clock jumps, and the error includes the jump.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.clock_stamps import Stamp
 
 TICK_S = 0.001
-"""The server tells whole milliseconds."""
+"""The server reports whole milliseconds."""
 _STRETCH_S = 10.0
 
 
 SAME_CLOCK_S = 5.0
-"""Monotonic clocks of one machine that lie closer together are one: between two boots there are
-more seconds, and a wall clock that was set since is mostly set by less."""
+"""Anchors of one machine that are closer than this belong to one monotonic clock. Two boots are
+further apart, and a wall clock is usually set by less."""
 
 
 def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
-    """The monotonic clock of each journal segment of a host: what the wall clock is ahead of it.
+    """The clock of each journal segment of a host, as the wall clock less the monotonic clock.
 
     Args:
-        anchors_s: Of each segment, the wall clock less the monotonic one, in seconds.
+        anchors_s: The wall clock less the monotonic clock for each segment, in seconds.
 
     Returns:
-        Segments of one clock share the least of theirs, so that what was in one order on a host
-        stays so to the last digit.
+        The anchor of each segment. Segments of one clock share the least anchor, so times of a host
+        keep their order to the last digit.
     """
     found: dict[str, float] = {}
     clock_s = before_s = -math.inf
@@ -68,7 +68,7 @@ class _HostClock:
         self._times_s = [one.at_s for one in self.points]
         self.error_s = max((one.error_s for one in self.points), default=0.0)
         for before, after in pairwise(self.points):
-            # More than the two calls leave open: a clock was set, or held back.
+            # A difference that exceeds both errors: a clock was set, or held back.
             open_s = before.error_s + after.error_s
             self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
 
@@ -86,12 +86,11 @@ class ServerClock:
     """Moves times of hosts to the clock of the first of them.
 
     Args:
-        hosts: Of each its stamps; None for one that has no times.
+        hosts: The stamps of each host; None for a host without times.
 
     Attributes:
-        error_s: By how much two times of different hosts may be wrong beside each other, to each
-            side.
-        lacks: Why it cannot be told, in words that follow "since"; empty if it can.
+        error_s: The largest error of the time between events of two hosts, in either direction.
+        lacks: The reason why hosts cannot be compared, in words that follow "since"; else empty.
     """
 
     def __init__(self, hosts: Sequence[Sequence[Stamp] | None]) -> None:
@@ -105,5 +104,5 @@ class ServerClock:
         self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
 
     def shift(self, host: int, at_s: float) -> float:
-        """Seconds to add to a time of a host."""
+        """The seconds to add to a time of a host."""
         return self._hosts[host].ahead(at_s) - self._first_s

@@ -1,8 +1,8 @@
-"""Whether runs are parts of one whole, and what the whole says of itself; pure.
+"""Whether runs are parts of one run, and the manifest of the merged run; pure.
 
 Parts are the shards K/N of one N, the hosts of one cluster run, or runs of the same suite, seed and
-pool that somebody divided by hand. Shards have divided limits, so theirs add up; hosts and others
-name the whole ones.
+pool that the user divided by hand. Limits of shards are divided, so they are added. Hosts and other
+parts name the undivided limits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MOST_NAMED = 8
 
 
 class Part(NamedTuple):
-    """A run that is to be merged.
+    """A run to merge.
 
     Attributes:
-        name: As somebody named it, for messages.
-        manifest: Of the run.
+        name: The run as the user named it, for messages.
+        manifest: The run's manifest.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Part(NamedTuple):
 
     @property
     def is_host(self) -> bool:
-        """Whether it is one of several hosts of a run, or of a shard of it."""
+        """Whether the part is a host of a cluster run, or of a shard of it."""
         return self.manifest.cluster_run is not None
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """Merged runs all of whose parts are here, too: they say nothing that those do not."""
+    """The merged runs whose parts are all here: they add nothing to their parts."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
@@ -64,17 +64,17 @@ ALLOW = "--allow-differences"
 
 
 def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
-    """Refuse runs that are not parts of one whole; what cases they planned is not looked at.
+    """Refuse runs that are not parts of one run. Their planned cases are not compared.
 
     Args:
         parts: The runs.
-        allow: Whether their pools may say otherwise of the answers (`asked_otherwise`).
+        allow: Whether settings of their pools that affect answers may differ (`asked_otherwise`).
 
     Returns:
-        What they say otherwise, a clause each.
+        The allowed differences, one clause each.
 
     Raises:
-        ConfigError: Says in one sentence what keeps them apart.
+        ConfigError: The runs are not parts of one run; the message is one sentence with the reason.
     """
     if not parts:
         refuse("no run is named: name the runs to merge, each by its directory or its id")
@@ -88,11 +88,11 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
         known[run_id] = part.name
         if part.manifest.merged is not None:
             its = _named([one.run_id for one in part.manifest.merged.parts])
-            refuse(f"{part.name} is merged itself: name the runs that it was merged of ({its})")
+            refuse(f"{part.name} is a merged run: name the runs it was merged from ({its})")
         if part.manifest.regraded is not None:
             refuse(
-                f"{part.name} graded the run {part.manifest.regraded} anew: merge the runs that "
-                "asked, then grade the merged one (--ultrapar-regrade)"
+                f"{part.name} is a regrade of the run {part.manifest.regraded}: merge the original "
+                "runs, then grade the merged run again (--ultrapar-regrade)"
             )
     _check_shards(parts)
     first = parts[0]
@@ -103,7 +103,7 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
             allowed += settings
         if found or (settings and not allow):
             said = "; ".join(found + settings)
-            hint = "" if found else f"; {ALLOW} merges them all the same, and says so"
+            hint = "" if found else f"; to merge them nevertheless, add {ALLOW}"
             refuse(f"{first.name} and {part.name} are not parts of one run: {said}{hint}")
     return tuple(dict.fromkeys(allowed))
 
@@ -122,7 +122,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
         of[shard] = part.name
     if len(counts) > 1:
         said = [
-            f"{name} is {f'one of {n} shards' if n else 'no shard'}" for n, name in counts.items()
+            f"{name} is {f'one of {n} shards' if n else 'unsharded'}" for n, name in counts.items()
         ]
         refuse(f"the runs are not parts of one run: {', '.join(said)}")
 
@@ -135,7 +135,7 @@ def _shard(text: str) -> tuple[int, str]:
 
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
-    """Shards in their order; others as they were named."""
+    """The parts: shards in their order, others in the order in which they were named."""
     return sorted(parts, key=lambda part: _place(part.manifest.shard))
 
 
@@ -144,7 +144,7 @@ def _place(shard: str | None) -> int:
 
 
 def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
-    """Shards of the same number of which there is no run, in their order."""
+    """The shards for which there is no run, in their order."""
     there = [_shard(one.shard) for one in parts if one.shard is not None]
     if not there:
         return ()
@@ -154,10 +154,10 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
 
 
 def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
-    """Cases that the missing shards had, before any was deselected."""
+    """The number of cases of the missing shards, before any was deselected; None if unknown."""
     if manifest.generated is None or not missing_shards(parts):
         return None
-    # Hosts of one shard all plan its cases.
+    # All hosts of one shard plan the same cases.
     known = {one.shard: one.n_cases for one in parts}
     return max(0, manifest.generated.n_cases - sum(known.values()))
 
@@ -179,19 +179,19 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("currency of the prices", lambda one: one.currency if one.prices else None),
     ("record of conversations", lambda one: one.record),
     ("format of the tables", lambda one: one.storage_format),
-    ("run whose answers were given again", lambda one: one.replayed or "none"),
-    ("run whose answers were taken over", lambda one: one.reused or "none"),
+    ("replayed run", lambda one: one.replayed or "none"),
+    ("reused run", lambda one: one.reused or "none"),
     ("kind of the run", lambda one: "a gateway's" if one.asked_by_others else "a suite's"),
     ("names that the summary counts by", lambda one: ", ".join(one.summary_by)),
 )
-"""What parts of one run have in common, each with its name for people."""
+"""Facts that are the same in all parts of one run, each with its name for messages."""
 
 
 def differences(one: Part, other: Part) -> Iterator[str]:
-    """What keeps two runs from being parts of one whole: a few words each, nothing if they are.
+    """The differences that keep two runs from being parts of one run, one clause each.
 
     Keys, instances, policy, workers and machines may differ: no case depends on them. Limits of
-    shards are parts of the whole ones, and differ by one.
+    shards may also differ: they are parts of the undivided limits, and differ by one.
     """
     left, right = one.manifest, other.manifest
     said = _says(one, other)
@@ -221,7 +221,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
 
 
 def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
-    """What the pools of two runs say otherwise of the answers of a model that both can ask."""
+    """The differences of two pools that affect the answers of a common model, one clause each."""
     left, right = one.manifest, other.manifest
     for facts in (answer_settings, addresses):
         then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
@@ -229,7 +229,7 @@ def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
 
 
 def _says(one: Part, other: Part) -> Callable[[str, object, object], str]:
-    """What puts a difference of two runs into words."""
+    """A function that describes a difference of two runs."""
     return lambda what, then, now: f"the {what} is {then} in {one.name} and {now} in {other.name}"
 
 
@@ -265,12 +265,12 @@ MEASURED, FINAL, INFRA = 0, 1, 2
 
 
 class Standing(NamedTuple):
-    """How a case stands in one part; the least stands in the whole.
+    """The rank of a case's result in one part; the least one counts in the merged run.
 
     Attributes:
-        rank: `MEASURED`, `FINAL` for another final word, or `INFRA`.
-        at_us: When it was graded, by the wall clock of its host.
-        part: Which part, in their order.
+        rank: `MEASURED`, `FINAL` for another final outcome, or `INFRA`.
+        at_us: When the case was graded, by the wall clock of its host, in us since the epoch.
+        part: The number of the part, from 0.
     """
 
     rank: int
@@ -279,7 +279,7 @@ class Standing(NamedTuple):
 
 
 def standing(grade: Grade, part: int) -> Standing:
-    """How a graded case stands: a measurement beats all, `infra` nothing; then the first."""
+    """The standing of a graded case: a measurement comes first, `infra` last, then by time."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
     return Standing(rank, grade.at_us, part)
 
@@ -288,10 +288,10 @@ def standing(grade: Grade, part: int) -> Standing:
 
 
 def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
-    """What the manifest of the whole has of those of its parts, which are in their order.
+    """The manifest of the merged run, as far as it follows from the parts' manifests in order.
 
-    All of it is measured, from the first request of any part to the last end: what was sent before
-    a part was resumed, too, since all times are on one clock.
+    The measured time is from the first request of any part to the last end. Requests before a
+    resume are included, because all times are on one clock.
     """
     faults = {one.faults for one in manifests}
     divided = any(one.shard for one in manifests) and manifests[0].cluster_run is None
@@ -318,13 +318,13 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
-    """Elements of a field of these manifests, those together that agree in the names given."""
+    """Elements of a field of all manifests, grouped by the attributes with these names."""
     every = (each for one in manifests for each in getattr(one, field))
     return by_key((attrgetter(*names)(each), each) for each in every).values()
 
 
 def _joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
-    """The limits of the whole: sums where they were divided, else the larger amount of each row."""
+    """The limits of the merged run: sums of divided limits, else the largest amount of each row."""
     join = sum if divided else max
     found = []
     for limits in _alike(manifests, "pool_limits", "name"):
@@ -344,8 +344,8 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
-    """What became of a lane over all parts: sums; it is removed where all parts say so."""
-    # A lane that one host could not use any more was still used by the others.
+    """The status of a lane over all parts: sums; the lane is removed if all parts removed it."""
+    # A lane that one host removed was still used by others.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]
     shown = next((lane for lane in best or worst if lane.reason), (best or worst)[0])

@@ -1,8 +1,8 @@
-"""One run directory made of several: all of it beside its place, then in its place at once.
+"""Make one run directory from several: in a staging folder first, then moved into place.
 
-Records go over one by one, so a journal may be larger than memory. On their way they get the name
-of their host and times on one clock; of a case that several parts asked, only the result that
-counts stays a result: what was asked elsewhere stays as requests that were sent and paid for.
+Records are copied one by one, so a journal may be larger than memory. Each record gets the name of
+its host and times on one clock. If several parts ran a case, only the result that counts stays a
+result. The requests of the other parts stay as requests that were sent and paid for.
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ if TYPE_CHECKING:
 
 OPTION = "ultrapar merge"
 STAGE = ".merging"
-"""Where a merged run is made, in its directory: what a killed merge left is no run."""
+"""The staging folder in the merged run's directory: the remains of a killed merge are not a run."""
 REPEATED = "repeated"
-"""Kind of an episode whose case counts as another part answered it."""
+"""The kind of an episode whose case has its result from another part."""
 _BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
 
 
 class MergedRun(NamedTuple):
-    """What was made.
+    """A merged run.
 
     Attributes:
         directory: Absolute.
-        manifest: Of the whole.
-        summary: Of its tables.
-        left_out: Names of merged runs whose parts were all named, too, such as what the last host
-            of a run made in the same folder.
-        faults: Why figures of the suite are missing, a sentence each.
+        manifest: The manifest of the merged run.
+        summary: The summary of its tables.
+        left_out: Names of merged runs that were left out because all their parts were named too,
+            such as the run that the last host made in the same folder.
+        faults: The reasons why figures of the suite are missing, one sentence each.
     """
 
     directory: Path
@@ -93,18 +93,18 @@ class MergedRun(NamedTuple):
 def merge(
     names: Sequence[str], out: Path, now: datetime, *, allow_differences: bool = False
 ) -> MergedRun:
-    """Make one run of several; they stay as they are.
+    """Make one run from several, which stay unchanged. After an error nothing is left in `out`.
 
     Args:
-        names: Of the runs: directories, or ids.
-        out: Where the whole is to stand; new or empty.
+        names: Directories or ids of the runs.
+        out: Directory of the merged run; new or empty.
         now: An aware time; names the run.
-        allow_differences: Whether pools of parts may differ in what bounds answers.
+        allow_differences: Whether settings of the parts' pools that affect answers may differ.
 
     Raises:
-        ConfigError: The runs are not parts of one whole, one of them goes on, or `out` cannot be
-            used. Nothing is left there.
-        ResultsError: A part cannot be read, or the whole cannot be written; likewise.
+        ConfigError: The runs are not parts of one run, one of them is still running, or `out`
+            cannot be used.
+        ResultsError: A part cannot be read, or the merged run cannot be written.
     """
     out = out.absolute()
     sources = find_sources(names)
@@ -118,8 +118,8 @@ def merge(
             stack.enter_context(held(source.directory, OPTION))
             if out.resolve().is_relative_to(source.directory.resolve()):
                 refuse(
-                    f"--out: {out} is or lies in one of the runs to merge, which are only read; "
-                    "name an empty or a new directory elsewhere"
+                    f"--out: {out} is, or is in, one of the runs to merge, which must not change; "
+                    "name a new or empty directory elsewhere"
                 )
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
@@ -131,19 +131,19 @@ def merge(
 
 @contextmanager
 def _staged(out: Path) -> Iterator[Path]:
-    """A folder in `out` for what is not yet a run; after an error, `out` is as it was before."""
+    """Make a staging folder in `out`; after an error, restore `out`."""
     was_there = out.is_dir()
     stage = out / STAGE
     with cannot(f"use {out} as a directory", option="--out", error=ConfigError):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(entry.name != STAGE for entry in out.iterdir()):
-            refuse(f"--out: {out} is not empty; name an empty or a new directory")
-        shutil.rmtree(stage, ignore_errors=True)  # of a merge that was killed
+            refuse(f"--out: {out} is not empty; name a new or empty directory")
+        shutil.rmtree(stage, ignore_errors=True)  # from a merge that was killed
         stage.mkdir(mode=0o700)
     try:
         yield stage
     except BaseException:
-        # It was empty, so all that is there by now is ours.
+        # The directory was empty, so this merge made everything in it.
         with suppress(OSError):
             for path in out.iterdir():
                 if path.is_dir():
@@ -156,7 +156,7 @@ def _staged(out: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, out: Path, run_id: str) -> None:
-    """Put what was made in its place; it is a run with its lock, the last file."""
+    """Move the files into place. The lock comes last and makes the directory a run."""
     for path in stage.iterdir():
         path.rename(out / path.name)
     stage.rmdir()
@@ -213,9 +213,9 @@ class _Planned(NamedTuple):
     """The cases of all parts.
 
     Attributes:
-        n: How many, each once.
-        digest: `suite_digest` of them.
-        shared: Ids of those that more than one part planned.
+        n: Number of distinct cases.
+        digest: Their `suite_digest`.
+        shared: Ids of the cases that more than one part planned.
     """
 
     n: int
@@ -226,8 +226,8 @@ class _Planned(NamedTuple):
 def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
     """Write the cases of all parts, in their order.
 
-    Hosts of one cluster run have the same file, which stays as it is, so that the whole can be
-    resumed. Others number their cases each from 0, so these are numbered anew.
+    Hosts of one cluster run have the same cases, which keep their numbers, so that the merged run
+    can be resumed. Cases of other parts are numbered again, because each part begins at 0.
     """
     known: set[str] = set()
     shared: set[str] = set()
@@ -255,16 +255,16 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
 
 
 class _Clocks:
-    """By how much times of each part are moved, so that all are on the clock of the first one.
+    """The shift that moves the times of each part to the clock of the first part.
 
-    A monotonic clock says nothing on another machine, so clocks are set side by side by the time of
-    day at which episodes began; those of the hosts of one run by the time of the server that they
-    asked, where each noted it.
+    Monotonic clocks of different machines are unrelated. So clocks are compared by the time of day
+    at which episodes began. Clocks of the hosts of one run are compared by the time of their common
+    server, if each host noted it.
 
     Attributes:
-        n: How many clocks there are: one a part, and more of those that were resumed after a boot.
-        error_s: As of `Merged`.
-        not_compared: Likewise.
+        n: Number of clocks: one for each part, and more for parts that were resumed after a boot.
+        error_s: See `Merged`.
+        not_compared: See `Merged`.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -277,7 +277,7 @@ class _Clocks:
         self.not_compared = ""
         parts = [source.part for source in sources]
         if len(parts) > 1 and all(part.is_host for part in parts):
-            # The hosts of one run are set on the clock of their server, if that can be.
+            # Use the server's clock for the hosts of one run, if all hosts noted it.
             pairs = zip(map(_stamps, sources), self._anchors, strict=True)
             server = ServerClock([stamps if own else None for stamps, own in pairs])
             self.not_compared = server.lacks
@@ -285,16 +285,16 @@ class _Clocks:
                 self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
-        """What says how many seconds to add to a time of a segment of a part."""
+        """A function that returns the seconds to add to a time of a part's segment."""
         anchor_s = self._anchors[number].get(segment)
         return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
     def shift(self, number: int, anchor_s: float, at_s: float) -> float:
-        """Seconds to add to a time of a part.
+        """The seconds to add to a time of a part.
 
         Args:
-            number: Of the part.
-            anchor_s: By how much the time of day was ahead of the time's clock.
+            number: Number of the part.
+            anchor_s: The time of day less the time of the clock, in seconds.
             at_s: The time.
         """
         if self._server is not None and self._anchors[number]:
@@ -305,7 +305,7 @@ class _Clocks:
 
 
 def _stamps(source: Source) -> list[Stamp]:
-    """Those of a part; none of one that was resumed, maybe after another boot."""
+    """The clock stamps of a part; empty if it was resumed, perhaps after a boot."""
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
@@ -315,10 +315,10 @@ class _PartWriter:
 
     Attributes:
         source: The part.
-        stage: The directory of the whole.
-        number: Of the part, from 0.
-        clocks: Of all parts.
-        best: Of cases that several parts graded, how each stands and where.
+        stage: The directory of the merged run.
+        number: Number of the part, from 0.
+        clocks: The clocks of all parts.
+        best: The standing that counts, for each case that several parts planned.
     """
 
     source: Source
@@ -336,10 +336,10 @@ class _PartWriter:
             self._open = recovered.cut_off_episodes(journal, recovered.read_history(journal))
 
     def copy(self, beginning: bytes) -> dict[str, int]:
-        """Copy all segments, each with the first line of those of the whole.
+        """Copy all segments, each with the first line of the merged run's segments.
 
         Returns:
-            How large each is, or was before it lost its end, by its new name.
+            The size of each segment by its new name, in bytes, including a lost end.
         """
         manifest = self.source.part.manifest
         journal = self.source.directory / JOURNAL_NAME
@@ -355,7 +355,7 @@ class _PartWriter:
         return sizes
 
     def part(self) -> MergedPart:
-        """What the whole says of the part, once it is copied."""
+        """The part in the merged run's manifest; called when the part is copied."""
         manifest = self.source.part.manifest
         audits = audit(self.log, manifest.pool_limits)
         exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
@@ -385,7 +385,7 @@ class _PartWriter:
             for position, found in scan_segment(path, decode_record):
                 record = self._open.get(position, found)
                 if isinstance(record, Damage):
-                    # As it is: what is wrong with it is found again where the whole is read.
+                    # Copy it unchanged: a reader of the merged run finds the damage again.
                     original.seek(position.offset)
                     line = original.read(position.length)
                     line += b"" if line.endswith(b"\n") else b"\n"
@@ -400,7 +400,7 @@ class _PartWriter:
     def _changed(
         self, record: JournalRecord, shift: Callable[[float], float]
     ) -> JournalRecord | None:
-        """The record as it stands in the whole; None for one that does not count there."""
+        """The record for the merged run; None for a record that does not count there."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
             if self._counts_elsewhere(record.case_id):
@@ -438,7 +438,7 @@ class _PartWriter:
             if path.name.startswith(".") or not path.is_file() or new.exists():
                 continue
             try:
-                # Nobody ever changes one: it has the name of its content.
+                # A link is safe: a part is never changed, because its name is its content's digest.
                 os.link(path, new)
             except OSError:
                 shutil.copyfile(path, new)
@@ -452,21 +452,21 @@ def _on_host(record: R, host: str | None) -> R:
 
 
 _TIMES = tuple(name for name in Attempt.__struct_fields__ if re.fullmatch(r"t_\w+_s", name))
-"""Those on the monotonic clock."""
+"""The fields of an attempt that are times of the monotonic clock."""
 
 
 def moved(attempt: Attempt, shift_s: float) -> Attempt:
-    """The attempt by a clock that is ahead by so much."""
+    """The attempt with all its times moved by `shift_s`."""
     times = {name: getattr(attempt, name) for name in _TIMES}
     later = {name: time_s + shift_s for name, time_s in times.items() if time_s is not None}
     return msgspec.structs.replace(attempt, **later)
 
 
-# -- what else a run leaves ------------------------------------------------------------------------
+# -- other files of a run --------------------------------------------------------------------------
 
 
 def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> None:
-    """Changes of limits and pauses of lanes, by the common clock."""
+    """Write the changes of limits and the pauses of lanes, with times on the common clock."""
     changes: list[LimitRecord] = []
     pauses: list[PauseRecord] = []
     replace = msgspec.structs.replace
@@ -489,7 +489,7 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
 
 
 def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
-    """What suites took from each other, and what the tables of the suites are."""
+    """Write the answers that suites took from each other, and the layouts of suites' tables."""
     here: dict[str, set[str]] = defaultdict(set)
     reused: dict[str, set[str]] = defaultdict(set)
     for source in sources:
@@ -510,6 +510,6 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
         cases_file.write_tables(stage, tables)
     first = sources[0]
     if first.part.manifest.cluster_run is not None:
-        # All hosts have the same groups, by which the server of the cluster numbers the cases.
+        # All hosts have the same groups, and the cluster's server numbers cases by them.
         with suppress(FileNotFoundError):
             shutil.copyfile(first.directory / _ASSIGNMENT_FILE, stage / _ASSIGNMENT_FILE)

@@ -1,4 +1,4 @@
-"""The parts as they stand on the disk, read and never written."""
+"""Read the parts from their directories, which are never written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.joining import Standing
 
 _SAMPLE = 200
-"""Episodes of a segment that tell its clock: their anchors differ by less than a millisecond."""
+"""Episodes of a segment that give its clock: their anchors differ by less than a millisecond."""
 
 
 class Source(NamedTuple):
-    """A part on the disk.
+    """A part and its directory.
 
     Attributes:
         directory: Absolute.
-        part: What it says of itself.
+        part: The part's name and manifest.
     """
 
     directory: Path
@@ -38,11 +38,12 @@ class Source(NamedTuple):
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The runs by these names, in the order given.
+    """The runs with these names, in the order given.
+
+    A shard may be empty if the suite has few cases; it is left out.
 
     Raises:
-        ConfigError: There is no such run, or one planned no case that is no shard: the others say
-            what a shard may lack, and with few cases one may have none.
+        ConfigError: There is no such run, or a run that is not a shard has no cases.
         ResultsError: A manifest cannot be read, or is of a newer version.
     """
     found, empty = [], []
@@ -58,9 +59,9 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 
 def anchors(source: Source) -> dict[str, float]:
-    """What the wall clock was ahead of the monotonic one in each segment, seconds, by its name.
+    """The wall clock less the monotonic clock in each segment, in seconds, by the segment's name.
 
-    Segments that tell nothing of it, as no request was sent, are missing.
+    Segments without requests are missing.
 
     Raises:
         ResultsError: The journal cannot be listed.
@@ -85,14 +86,14 @@ def _episodes(path: Path) -> Iterator[EpisodeEnded]:
 def standings(
     sources: Sequence[Source], shared: Collection[str]
 ) -> tuple[dict[str, Standing], int]:
-    """How each case that several parts know stands in the part that counts.
+    """The standing that counts, for each case that several parts planned.
 
     Args:
         sources: The parts, in their order.
-        shared: Ids of the cases that more than one of them planned.
+        shared: Ids of the cases that more than one part planned.
 
     Returns:
-        By case id, of those with a grade; and how many were graded in more than one part.
+        The standings of graded cases by case id; and how many cases several parts graded.
     """
     best: dict[str, Standing] = {}
     repeated: set[str] = set()
@@ -106,7 +107,7 @@ def standings(
 
 
 def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, Standing]:
-    """As a run's own history has it: its last grade stands, and `infra` replaces nothing."""
+    """The standings in one run: the last grade counts, but `infra` replaces no other grade."""
     found: dict[str, Standing] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):

@@ -1,8 +1,8 @@
-"""Cases that wait for the answers of others, such as those of a pairwise judge.
+"""Cases that wait for answers of other cases, as a pairwise judge does.
 
-Which answers a case waits for is known at collection: those that another prefetched function gave
-for the same parameters, with each model or in each repetition. Such a case is not asked before all
-of them have ended, whichever worker has them; until then it holds no seat, and others go first.
+The answers are known at collection: another prefetched function gives them for the same parameters,
+with each model or in each repetition. A waiting case starts when all these cases have ended, in any
+worker. Until then it holds no seat, and other cases run.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     Peers = dict[Any, str]
 
 POLL_S = 0.05
-"""How soon a process hears of an answer that another one got."""
+"""How often a process looks for answers of other processes."""
 
 
 def find_peers(
     cases: Sequence[Case], prefetched: Mapping[int, Prefetched], chosen_by: str
 ) -> tuple[dict[int, Peers], list[str]]:
-    """Which answers each case waits for.
+    """Find the cases whose answers each case waits for.
 
     Args:
-        cases: All that are going to run.
-        prefetched: The function of each, by position.
-        chosen_by: Options that left out cases one by one; empty where none did.
+        cases: All cases of the run.
+        prefetched: The function of each case, by position.
+        chosen_by: Options that deselected single cases; empty without such options.
 
     Returns:
-        By position of a case that waits, the ids of the others by model or repetition, its own
-        among them; and a sentence for each function of which a case cannot wait.
+        The ids of the cases that each waiting case waits for, by its position, then by model or
+        repetition. And one sentence for each function with a case that cannot wait.
     """
     found: dict[int, Peers] = {}
     faults: dict[Prefetched, str] = {}
@@ -61,10 +61,10 @@ def find_peers(
             if len(own) < len(peers) or key(case) not in own:
                 faults.setdefault(
                     function,
-                    f"{case.nodeid} waits for {after.name!r}, of which {len(peers)} selected cases "
-                    f"have its {', '.join(names) or 'parameters'}, and {function.across} "
-                    f"{key(case)!r} must have one: give both tests the same parameters, and select "
-                    f"both{chosen_by and f' (take -k; {chosen_by} chooses case by case)'}",
+                    f"{case.nodeid} waits for {after.name!r}: {len(peers)} selected cases have the "
+                    f"same {', '.join(names) or 'parameters'}, and exactly one must have "
+                    f"{function.across} {key(case)!r}; give both tests the same parameters and "
+                    f"select both{chosen_by and f' (use -k; {chosen_by} selects single cases)'}",
                 )
             found[case.index] = own
     return found, [*faults.values()]
@@ -75,22 +75,22 @@ def _values(case: Case, names: Sequence[str]) -> list[object]:
 
 
 def stage_of(prefetched: Prefetched) -> int:
-    """0 for a case that waits for no other, else one more than those that it waits for."""
+    """0 for a case that waits for no other, else one more than the stage of its peers."""
     return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
 
 
 class Awaited:
-    """What waits in one process, and what has ended in any; for the main thread.
+    """The waiting cases of one process, and the ended cases of all. For the main thread.
 
     Args:
-        ended: Tells the other processes of the run.
-        peers: By position, as of `find_peers`.
+        ended: Shares ended cases with the other processes of the run.
+        peers: The peers of waiting cases by position, from `find_peers`.
     """
 
     def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
         self._peers = peers
-        # Of each case that is waited for, who waits. All of them are asked after each episode: to
-        # look at every one that waits would take time with the square of their number.
+        # The waiting cases by the case they wait for. To search all waiting cases after each
+        # episode takes quadratic time.
         self._waits_for = by_key(
             (case_id, index) for index, own in peers.items() for case_id in own.values()
         )
@@ -101,23 +101,23 @@ class Awaited:
         self._ready: list[int] = []
 
     def note(self, case_id: str, stored: Position | None) -> None:
-        """A case has ended; None: without an episode in the journal."""
+        """Note that a case has ended; `stored` is None if the journal has no episode of it."""
         if case_id in self._waits_for:
             self._ended.add({case_id: stored}, "awaited")
 
     def wait(self, index: int) -> None:
-        """A case waits from now on, until it is taken."""
+        """Add a waiting case. It waits until `take_ready` returns it."""
         self.waiting[index] = None
         if not self._n_left[index]:
             self._ready.append(index)
 
     def has_ready(self) -> bool:
-        """Whether a case waits no longer."""
+        """Whether all peers of a waiting case have ended."""
         self._look()
         return bool(self._ready)
 
     def take_ready(self) -> list[int]:
-        """Positions of the cases that wait no longer; each is taken once."""
+        """Remove and return the positions of the cases whose peers have all ended."""
         self._look()
         ready = [index for index in self._ready if index in self.waiting]
         for index in ready:
@@ -126,10 +126,10 @@ class Awaited:
         return ready
 
     def _look(self) -> None:
-        """See which cases have ended since the last time, in this process or another."""
+        """Note the cases that have ended since the last call, in any process."""
         if not self.waiting or len(known := self._ended.known("awaited")) == self._n_seen:
             return
-        # In one step: the engine's thread may read on meanwhile.
+        # Copy in one step: the engine's thread may add cases at the same time.
         ended = [*known]
         for case_id in ended[self._n_seen :]:
             for index in self._waits_for.get(case_id, ()):
@@ -141,7 +141,7 @@ class Awaited:
     def answers(
         self, index: int, after: Prefetched, read: Callable[[Position], EpisodeEnded]
     ) -> dict[Any, Any]:
-        """What the others returned, by model or repetition; those without an answer are left out.
+        """The values of the peers by model or repetition; peers without an answer are left out.
 
         Raises:
             EpisodeError: A value does not fit its annotation.

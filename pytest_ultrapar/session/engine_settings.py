@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.redact import Redactor
 
 _MOST_OPEN = 1000
-"""Episodes open at once in one process where no limit says less."""
+"""The most open episodes in one process, unless a limit allows fewer."""
 _LONGEST_FAILURE = 300
-"""Characters that are kept of what a server says of a failure."""
+"""Characters of a server's error message that are stored."""
 
 
 def engine_settings(
@@ -35,15 +35,15 @@ def engine_settings(
     n_clients: int = 0,
     **own: Any,  # noqa: ANN401 - further fields of the settings
 ) -> EngineSettings:
-    """What an engine needs to know.
+    """The settings of an engine.
 
     Args:
-        pool: What its requests are for.
-        redactor: Takes secrets out.
-        parts: Keeps the long strings of conversations.
-        record: How much of conversations is kept.
-        max_attempts: As of `RetryPolicy`.
-        n_clients: Connections of others that this process serves beside.
+        pool: The pool of its requests.
+        redactor: Removes secrets.
+        parts: Stores the long strings of conversations.
+        record: How much of conversations is stored.
+        max_attempts: See `RetryPolicy`.
+        n_clients: Connections of clients that this process serves as well.
         own: Fields of `EngineSettings` that are not made here.
     """
 

@@ -1,4 +1,4 @@
-"""The interpreter's garbage collection in a run: seldom, and never over pytest's items."""
+"""The interpreter's garbage collection in a run: rare, and without pytest's items."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 _THRESHOLDS = (50_000, 20, 20)
-"""CPython's own are (700, 10, 10), from 3.13 on (2000, 10, 10). What 50,000 new containers hold is
-some 10 MB. With 10,000, which 300 episodes under way have in no time, a tenth of the engine's
-thread was spent on looking, and nothing was found."""
-_NOBODYS = 1_000
-"""So many frozen objects are no sign of a user's `gc.freeze()`, which takes some 50,000 in any
-pytest process: CPython 3.12 begins with 375."""
+"""CPython's defaults are (700, 10, 10), and (2000, 10, 10) from 3.13 on. 50,000 new containers hold
+about 10 MB. With 10,000, which 300 running episodes soon reach, the engine's thread spent a tenth
+of its time in collections that found nothing."""
+_UNFROZEN = 1_000
+"""With so few frozen objects the user has not called `gc.freeze()`, which freezes about 50,000 in
+any pytest process. CPython 3.12 begins with 375."""
 
 _spared: WeakSet[pytest.Config] = WeakSet()
-"""For which all that lived then was frozen."""
+"""The configurations for which `spare_items` froze all living objects."""
 
 
 def collect_seldom(config: pytest.Config) -> None:
-    """Look for garbage seldom until `config` is unconfigured.
+    """Collect garbage rarely until `config` is unconfigured.
 
-    Called at configuration. Cycles that tests and episodes leave are collected as ever, so that
-    what is never closed is still reported. What a user has set goes first: thresholds are raised
-    and never lowered, and a collection that is off stays off.
+    Called at configuration. Cycles from tests and episodes are still collected, so that resources
+    that are never closed are reported. Settings of the user take precedence: thresholds are raised
+    and never lowered, and a disabled collection stays disabled.
     """
-    # A process that ends looks for garbage in what ends with it anyway: 0.2 s for 3,000 items.
+    # A collection at exit is wasted, because everything ends: 0.2 s for 3,000 items.
     atexit.unregister(_freeze_at_exit)
     atexit.register(_freeze_at_exit)
     before = gc.get_threshold()
@@ -47,11 +47,11 @@ def collect_seldom(config: pytest.Config) -> None:
 
 
 def thaw_last(config: pytest.Config) -> None:
-    """Have all that `spare_items` freezes thawed at the very end of `config`.
+    """Unfreeze the objects of `spare_items` at the very end of `config`.
 
-    Called before any plugin is configured, as what is added first is called last: after pytest's
-    own last look for what was never closed (`_pytest.unraisableexception.cleanup`), which among
-    50,000 items takes a second.
+    Called before any plugin is configured, because the cleanup that is added first runs last: after
+    pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second among
+    50,000 items.
     """
 
     def thaw() -> None:
@@ -63,23 +63,23 @@ def thaw_last(config: pytest.Config) -> None:
 
 
 def spare_items(config: pytest.Config) -> None:
-    """Leave what lives now out of garbage collection until the end of `config` (`thaw_last`).
+    """Exclude all living objects from garbage collection until the end of `config` (`thaw_last`).
 
-    Called on the main thread when pytest has collected, and without effect where somebody else has
-    frozen objects: those are not to be thawed.
+    Called on the main thread when pytest has collected. It has no effect if other code has frozen
+    objects, because those must not be unfrozen.
     """
-    if gc.get_freeze_count() <= _NOBODYS:
+    if gc.get_freeze_count() <= _UNFROZEN:
         gc.freeze()
         _spared.add(config)
 
 
 def spare_reports(config: pytest.Config) -> None:
-    """Look for garbage now, and leave what is none out of pytest's own last looks.
+    """Collect garbage now, and exclude the rest from pytest's own last collections.
 
     Called when all items are reported; without xdist and in the controller, while this process only
-    waits. pytest looks twice at the end (`_pytest.unraisableexception`), each time at the sixteen
-    objects that it keeps of each item: twice 0.5 s of 50,000. What was never closed is found here,
-    and shown where they would show it.
+    waits. At the end pytest collects twice (`_pytest.unraisableexception`), over sixteen objects
+    for each item. That is twice 0.5 s for 50,000 items. Resources that were never closed are found
+    here, and reported in the same place.
     """
     if config in _spared:
         gc.collect()

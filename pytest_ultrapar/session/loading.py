@@ -1,11 +1,12 @@
-"""How our own modules are loaded while pytest runs: as any others, without rewritten asserts.
+"""Load this package's modules without rewritten asserts, and keep them from a test's fakes.
 
-pytest rewrites the asserts of every package that has a plugin, so that a plugin's assert can say
-what it compared. Ours are about our own invariants. Rewritten they cost a run a fifth of its CPU
-before the first request, as each of 130 modules is read from a cache of pytest's own.
+pytest rewrites the asserts of every package that has a plugin, to explain failures. The asserts of
+this package check only its own invariants. The rewriting costs a run a fifth of its CPU before the
+first request, because each of 130 modules comes from pytest's own cache.
 
-What a test fakes of its process stays the test's. Clocks and what writes records are taken when
-our modules are imported (`system.clock`, `system.disk`); pyfakefs is told of the other files.
+A fake clock or file system of a test must not affect this package. Functions for clocks and records
+are bound when its modules are imported (`system.clock`, `system.disk`). pyfakefs skips its other
+modules.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ _FOLDER = str(Path(__file__).parents[1]) + os.sep
 
 
 class OwnModules:
-    """A finder of Python's for the modules of this package."""
+    """A module finder for the modules of this package."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, _: object = None
     ) -> ModuleSpec | None:
-        """Where a module of ours is; None for all others, also for those of our name elsewhere."""
+        """The spec of a module of this package; None for others, even with the same name."""
         spec = PathFinder.find_spec(name, path) if name.startswith(_OWN) else None
         return spec if spec is not None and (spec.origin or "").startswith(_FOLDER) else None
 
 
 def load_plainly(config: pytest.Config) -> None:
-    """Until `config` is unconfigured, pytest does not rewrite what is imported of ours.
+    """Keep pytest from rewriting modules of this package until `config` is unconfigured.
 
-    Called when `config` has read its options, and so after its own finder was put in front.
+    Called when `config` has read its options, after pytest installed its own finder.
     """
     finder = OwnModules()
     sys.meta_path.insert(0, finder)
@@ -55,7 +56,7 @@ def load_plainly(config: pytest.Config) -> None:
 
 
 def keep_from_fakes() -> None:
-    """Have pyfakefs leave our modules alone. Called before each set-up: any may just be loaded."""
+    """Make pyfakefs skip this package's modules. Called before each set-up: more may be loaded."""
     faking = sys.modules.get("pyfakefs.fake_filesystem_unittest")
     if faking is not None:
         _leave_alone(faking, len(sys.modules))
@@ -63,6 +64,6 @@ def keep_from_fakes() -> None:
 
 @lru_cache(maxsize=1)
 def _leave_alone(faking: ModuleType, _n_loaded: int) -> None:
-    """To look through a thousand modules takes 0.1 ms, and few are loaded after the first case."""
+    """Search the loaded modules, if there are new ones: it takes 0.1 ms for a thousand."""
     own = (module for name, module in sys.modules.copy().items() if name.startswith(_OWN))
     faking.Patcher.SKIPMODULES.update(own)

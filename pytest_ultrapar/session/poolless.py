@@ -1,4 +1,4 @@
-"""Sessions without a pool: evaluations are skipped, or refused (exit 4) where they are all."""
+"""Sessions without a pool: skip evaluations, or exit with 4 if there are no other tests."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pytest_ultrapar.session.options import INPUT, NEEDED, only_looks, pool_path
 from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.system.files import read_file
 
-_REASON = f"asks models and needs {NEEDED}"
+_REASON = f"sends requests to models and needs {NEEDED}"
 
 
 class PoollessReporting:
-    """The plugin of the process with the terminal: one line for all evaluations left out."""
+    """The plugin of the process with the terminal: one line for all skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say how many evaluations were skipped and how to run them."""
+        """Print how many evaluations were skipped and how to run them."""
         skipped = terminalreporter.stats.get("skipped", ())
         n = sum(_is_ours(report) for report in skipped)
         if n:
             was = "1 evaluation was" if n == 1 else f"{n:,} evaluations were"
             terminalreporter.write_line(
-                f"ultrapar: {was} skipped, as no model is given: add {NEEDED}"
+                f"ultrapar: {was} skipped because no model is given: add {NEEDED}"
             )
 
 
@@ -33,7 +33,7 @@ class PoollessCollecting:
     """The plugin of a process that collects: pytest's own, or an xdist worker.
 
     Args:
-        given: Of a worker, which leaves the fault where the controller finds it.
+        given: The `workerinput` of a worker, with the path for its fault; None without xdist.
     """
 
     def __init__(self, given: dict[str, Any] | None) -> None:
@@ -41,7 +41,7 @@ class PoollessCollecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Skip evaluations; where there is nothing else, refuse them. Let them be listed."""
+        """Skip evaluations, or fail if there are no other tests; `--collect-only` lists all."""
         fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault and self._given is not None:
             report_fault(self._given, fault)
@@ -50,30 +50,31 @@ class PoollessCollecting:
 
 
 class PoollessController:
-    """The plugin of xdist's controller: ends with the fault that a worker left."""
+    """The plugin of xdist's controller: ends the session with the fault of a worker."""
 
     def __init__(self) -> None:
         self._fault_path = fault_path()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
-        """Tell a worker where to leave a fault. Called before each worker starts."""
+        """Give a worker the path for its fault. Called before each worker starts."""
         node.workerinput[INPUT] = {"fault": str(self._fault_path)}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """End with the fault, if there is one. Called when a worker has collected."""
+        """End the session if there is a fault. Called when a worker has collected."""
         raise_fault(self._fault_path)
 
     def pytest_unconfigure(self) -> None:
-        """Leave no file behind: a second worker may leave its fault after the first was read."""
+        """Remove the file: a second worker may have written its fault after the first was read."""
         self._fault_path.unlink(missing_ok=True)
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
-    """Skip the collected items that ask models; why nothing can run if all do or a file is missing.
+    """Skip the collected evaluations; returns a fault if the session cannot run at all.
 
-    What could not be collected is pytest's to report, and may have been something else.
+    That is so if the pool file is missing, or if all items are evaluations. After an error during
+    collection the rest are skipped: the file in error may have other tests, and pytest reports it.
     """
     evaluations = [item for item in session.items if prefetched_of(item)]
     if evaluations and (path := pool_path(session.config)):
@@ -91,7 +92,7 @@ def _is_ours(report: object) -> bool:
 
 
 def fault_path() -> Path:
-    """A path for a worker's fault that nobody else uses; not yet a file."""
+    """A unique path for a worker's fault; the file does not exist yet."""
     import tempfile  # noqa: PLC0415 - faults are rare
     import uuid  # noqa: PLC0415
 
@@ -99,10 +100,10 @@ def fault_path() -> Path:
 
 
 def report_fault(given: dict[str, Any], message: str) -> None:
-    """Leave a fault where the controller finds it.
+    """Write a fault to the controller's path. The first worker's fault stays.
 
-    Raised in a worker it would be an internal error there: exit code 3 and a traceback. The first
-    worker's fault stands, whole: the controller may read at any moment.
+    An error raised in a worker would be an internal error: exit code 3 and a traceback. The file is
+    linked when it is complete, because the controller may read it at any moment.
     """
     path = Path(given["fault"])
     own = path.with_name(f"{path.name}-{os.getpid()}")
@@ -116,10 +117,10 @@ def report_fault(given: dict[str, Any], message: str) -> None:
 
 
 def raise_fault(path: Path) -> None:
-    """End the session with what a worker left behind, if it left anything.
+    """End the session with the fault of a worker, if there is one.
 
     Raises:
-        pytest.UsageError: With the worker's message.
+        pytest.UsageError: A worker wrote a fault; with its message.
     """
     try:
         message = read_file(path).decode()

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what pytest itself shows and keeps, in every process of a run."""
+"""Keep secrets out of pytest's own output and files, in every process of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Secrecy:
-    """Masks secrets in names of tests, errors of collection, warnings, logs, on the terminal."""
+    """Masks secrets in test names, collection errors, warnings, logs and on the terminal."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Mask what is shown and logged live; only now all plugins have their handlers."""
+        """Mask live output and logs. Only now all plugins have their handlers."""
         internals.mask_terminal(self._config, self._redactor.text)
         handlers = internals.log_handlers(self._config)
         if handlers is not None:
@@ -43,7 +43,7 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Mask a secret in a test's name, before anybody notes it. Called once per item."""
+        """Mask a secret in a test's name before any plugin notes it. Called once per item."""
         plain = self._redactor.text(item.nodeid)
         if plain == item.nodeid:
             return
@@ -54,17 +54,17 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Mask secrets in errors of collection."""
+        """Mask secrets in collection errors."""
         redact(report, self._config, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Mask secrets in the traceback of a hook: junit files keep it."""
+        """Mask secrets in the traceback of a hook: it is written to junit files."""
         internals.mask_traceback(excrepr, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
-        """Mask secrets in the summary of warnings; a model may have written what they say."""
+        """Mask secrets and control characters in warnings: a text may come from a model."""
         said = str(warning_message.message)
         shown = visible(self._redactor.text(said))
         if shown != said:
@@ -72,7 +72,7 @@ class Secrecy:
 
 
 def _numbered(name: str, n: int) -> str:
-    """The `n`th name of those that look alike: two keys have one mask, two items never one name."""
+    """The name for the `n`th item with this masked name: two secrets may have the same mask."""
     if n == 1:
         return name
     return f"{name[:-1]}#{n}]" if name.endswith("]") else f"{name}#{n}"

@@ -1,6 +1,6 @@
-"""Where the answers of a run come from, decided once: what it sends, needs and measures follows.
+"""The source of a run's answers, settled once: it decides what the run sends, needs and measures.
 
-Whoever would ask whether a run is graded anew or replayed asks here what that means instead.
+Code reads these facts here and does not ask whether a run is a regrade or a replay.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolLanes:
-    """The pool's lanes answer; the attributes mean the same in all sources.
+    """The pool's lanes answer. The attributes mean the same in all sources.
 
     Attributes:
-        sends: Whether a request may be sent: then the run needs keys, servers and a broker.
-        runs_episodes: Whether episodes run; else their values are those of an earlier run.
+        sends: Whether the run may send requests, and so needs keys, servers and a broker.
+        runs_episodes: Whether episodes run. If not, their values come from an earlier run.
     """
 
     sends: ClassVar[bool] = True
@@ -27,10 +27,10 @@ class PoolLanes:
 
 @dataclass(frozen=True, slots=True)
 class Regrade:
-    """An earlier run has the episodes, and they are graded anew.
+    """An earlier run has the episodes, and this run grades them again.
 
     Attributes:
-        run: That run, as it was named.
+        run: The earlier run, as the user named it.
     """
 
     run: str
@@ -44,8 +44,8 @@ class Replay:
     """An earlier run has the answers, and episodes run on them.
 
     Attributes:
-        run: That run, as it was named.
-        sends: Whether what it has no answer to is sent.
+        run: The earlier run, as the user named it.
+        sends: Whether requests without a stored answer are sent.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""Tests that are not the same in all worker processes: xdist tells workers them by position."""
+"""Check that all workers have the same tests: xdist names tests to workers by position."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LONGEST = 120
 
 
 def refuse_other_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
-    """See that two workers have the same parameters of their tests in the same places.
+    """Check that two workers have the same parameters for the test at each position.
 
-    Ids decide. What parameters hold may differ, such as a time; but not by having changed places,
-    which comes of parameters that are taken from a set. Tests that only one worker has are found
-    when all have collected.
+    Ids decide. Values may differ, such as a time. But the same values in another order come from
+    parameters in a set and are refused. Tests that only one worker has are found when all have
+    collected.
 
     Raises:
-        ConfigError: They have not; with the parameter and both values.
+        ConfigError: They differ; the message has the parameter and both values.
     """
     pairs = [*zip(one, other, strict=False)]
     unlike = [pair for pair in pairs if pair[0].nodeid != pair[1].nodeid]
@@ -33,23 +33,23 @@ def refuse_other_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     for pair in unlike[:1]:
         before, after = ({**case.params, **case.content} for case in pair)
         names = [name for name in before if before[name] != after.get(name, before[name])]
-        # Where nothing differs but ids, they show what has no text of its own.
+        # If only ids differ, show the parameters that are not plain values.
         for name in [*names, *pair[0].content][: pair[0].test == pair[1].test]:
             mine, theirs = (_shown(case, name) for case in pair)
             refuse(_sentence(f"parameter {name!r} is {mine} in one and {theirs} in another"))
 
 
 def tests_differ(one: Sequence[str], other: Sequence[str]) -> str | None:
-    """A sentence about the first test that two workers do not have alike; None where all are.
+    """A sentence about the first test that differs between two workers; None if all are equal.
 
     Args:
         one: Ids of the tests of one worker, in their order.
-        other: Those of the other.
+        other: Ids of the tests of the other worker.
     """
     for mine, theirs in zip_longest(one, other, fillvalue="no test"):
         if mine != theirs:
             names = [shortened(name, _LONGEST) for name in (mine, theirs)]
-            return _sentence(f"one collected {names[0]} where another has {names[1]}")
+            return _sentence(f"one collected {names[0]} and another {names[1]}")
     return None
 
 
@@ -64,6 +64,6 @@ def _shown(case: Case, name: str) -> str:
 
 def _sentence(what: str) -> str:
     return (
-        f"the tests are not the same in all worker processes: {what}; parameters and ids must be "
-        "the same in every process, in the same order: sort a set, and draw nothing at random"
+        f"the tests are not the same in all worker processes: {what}; give every process the same "
+        "parameters and ids in the same order: sort sets, and use no random values"
     )

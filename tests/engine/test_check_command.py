@@ -225,7 +225,7 @@ def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, 
         assert (code, lines) == (
             4,
             [
-                "ultrapar check: error: --model 'nothing' matches no model of pool.toml; it has "
+                "ultrapar check: error: --model 'nothing' matches no model in pool.toml; it has "
                 "one, two"
             ],
         )

@@ -379,7 +379,8 @@ def test_async_test_is_replayed_and_cannot_be_graded_again(project, monkeypatch)
     }
     said = refused(project.run("-n0", "--ultrapar-regrade=latest"))
     assert (
-        "async test 'test_it' asks and grades in one, so --ultrapar-regrade has nothing to" in said
+        "async test 'test_it' sends and grades in one function, so --ultrapar-regrade cannot grade"
+        in said
     )
     assert "    async def answer(llm, prompt) -> str: ...\n\n    def test_it(answer): ..." in said
     assert len(project.server.prompts) == n_sent

@@ -118,13 +118,13 @@ def test_case_that_kills_its_workers_is_waited_for_no_longer(project):
         (
             (),
             ["-k", "test_better"],
-            "test_better[m0-ant-r0] waits for 'reply', of which 0 selected",
+            "test_better[m0-ant-r0] waits for 'reply': 0 selected cases",
         ),
         ((), ["--ultrapar-shard=1/2"], "leave out --ultrapar-shard"),
         (
             ('["ant", "bee", "cow"])\ndef test_reply', '["ant", "bee", "dog"])\ndef test_reply'),
             ["--ultrapar-sample=12"],
-            "and select both (take -k; --ultrapar-sample chooses case by case)",
+            "and select both (use -k; --ultrapar-sample selects single cases)",
         ),
         ((), ["--ultrapar-policy=batch:1"], "use a policy whose groups do not wait for each other"),
         (("question, answers", "question"), [], 'after=answer, across="model"'),
@@ -159,7 +159,7 @@ def test_cases_that_ended_so_are_not_chosen_apart_from_those_that_they_wait_for(
     assert project.run("-n0", *ONCE).ret == 1
     project.server.reset()
     text = project.refusal(project.run("-n0", "--ultrapar-only=unsolved"))
-    assert "and select both (take -k; --ultrapar-only chooses case by case)" in text
+    assert "and select both (use -k; --ultrapar-only selects single cases)" in text
 
 
 @pytest.mark.parametrize("n", range(1, 9))

@@ -68,8 +68,8 @@ OPTIONS = {
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],
-        "--dist loadscope cannot be used together with --ultrapar-pool, which schedules itself; "
-        "use --dist load (the default with -n; no counts as load)",
+        "--dist loadscope cannot be used together with --ultrapar-pool, which has its own "
+        "scheduler; use --dist load (the default with -n; no is treated as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
     "id": (["--dist=load", "--tx=popen//id=gpu-1"], "--tx popen//id=gpu-1 must name its worker by"),
@@ -126,8 +126,8 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
     result = project.run(workers, pool=False)
     project.refusal(result)
     assert [line for line in result.errlines if line] == [
-        "ERROR: test_suite.py::test_it[say a] asks models and needs --ultrapar-model VENDOR/NAME "
-        "or --ultrapar-pool FILE (ini ultrapar_pool)"
+        "ERROR: test_suite.py::test_it[say a] sends requests to models and needs "
+        "--ultrapar-model VENDOR/NAME or --ultrapar-pool FILE (ini ultrapar_pool)"
     ]
     if workers == "-n2":
         assert project.run(workers, "--collect-only", pool=False).ret == 0
@@ -164,5 +164,5 @@ def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_
     said = refusal(project, *map(str, folders), "--import-mode=importlib")
     for folder in folders:
         assert str(folder / "test_same.py") in said
-    assert "rename one of the two files, or run them apart" in said
+    assert "rename a file, or run them separately" in said
     assert "different ids" not in said

@@ -190,7 +190,7 @@ def test_grader_whose_module_fails_beside_the_run_says_why(project):
         (
             "def made():\n    @grader\n    def passes(answer): pass\n    return passes\n"
             "passes = made()",
-            "grader 'passes' cannot be pickled, and it runs in another process: make it a plain",
+            "grader 'passes' cannot be pickled, but it runs in another process: make it a plain",
         ),
         ("passes = grader(lambda answer: True)", "grader '<lambda>' cannot be pickled"),
         ("@grader\nasync def passes(answer): pass", "grader 'passes' cannot be pickled"),

@@ -138,7 +138,7 @@ REFUSED = {
     ),
     "around the test by an object, as vcr does": (
         CASSETTE + EPISODE + "@cassette" + TEST,
-        "what is around the test itself (vcr)",
+        "a decorator of the test itself (vcr)",
     ),
     "from the start": (
         "respx.start()\n" + EPISODE + TEST,

@@ -116,8 +116,8 @@ def test_pool_in_the_ini_goes_before_and_the_way_out_is_named(here, workers):
     here.pytester.makeini("[pytest]\nultrapar_pool = pool.toml\n")
     said = here.refusal(run(here, "-n0", GPT))
     assert (
-        "--ultrapar-model 'openai/gpt-5-mini' matches no model of pool.toml; it has m; where there "
-        "is no pool (-o ultrapar_pool=) it stands for itself"
+        "--ultrapar-model 'openai/gpt-5-mini' matches no model in pool.toml; it has m; to use it "
+        "as an address, run without a pool (-o ultrapar_pool=)"
     ) in said.replace(f"{here.pytester.path}/", "")
     url = f"http://u:{CANARY}@localhost:1/v1"
     assert "--ultrapar-model URL matches no" in here.refusal(
@@ -188,7 +188,7 @@ def test_async_generator_is_told_that_it_has_a_yield(here):
     body = "async def test_it(llm):\n    await llm.chat('say a')\n    yield\n"
     here.pytester.path.joinpath("test_suite.py").write_text(body)
     said = here.refusal(run(here, "-n0", GPT))
-    assert "test_it: an async test that takes `llm` has no `yield`, is no static" in said
+    assert "test_it: an async test that takes `llm` must not have a `yield`, be a static" in said
 
 
 def test_answer_that_nothing_awaits_is_an_error_and_no_solved_case(here):

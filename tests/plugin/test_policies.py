@@ -72,7 +72,7 @@ def test_argument_of_an_offered_policy_is_refused_by_who_offers_it(project):
 def test_mode_phase_needs_somebody_who_knows_the_phases(project, workers):
     project.suite(CASES)
     said = project.refusal(project.run_here(workers, "--ultrapar-mode", "phase"))
-    assert "--ultrapar-mode phase: no conftest or plugin of this project says" in said
+    assert "--ultrapar-mode phase: no conftest or plugin of this project defines" in said
 
 
 def test_mode_phase_of_a_conftest_is_in_manifest_rows_and_benchmark_json(project):

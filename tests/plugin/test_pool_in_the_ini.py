@@ -71,7 +71,7 @@ def test_case_that_will_send_needs_its_key(here, workers):
     result = run(here, workers)
     said = here.refusal(result)
     assert MISSING in said
-    assert said.rstrip().endswith("; to run all but evaluations: pytest -o ultrapar_pool=")
+    assert said.rstrip().endswith("; to run all tests except evaluations: pytest -o ultrapar_pool=")
     assert run(here, "-n0", "-o", "ultrapar_pool=").ret == 0
     nothing_is_left(here, result)
 

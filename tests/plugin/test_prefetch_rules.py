@@ -27,8 +27,8 @@ def narrow(): ...
 async def made(llm, narrow) -> str: ...
 """,
         "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
-        'and many episodes run at once: give it scope="session", or make its value in the '
-        "function; allowed are parametrised values, llm, model, case, and session-scoped, "
+        'and many episodes run at the same time: give it scope="session", or make its value in '
+        "the function; allowed are parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
     ),
     "session fixture that needs a parametrised one": (
@@ -50,16 +50,16 @@ async def made(llm, one) -> str: ...
 @prefetch
 async def made(llm, monkeypatch) -> str: ...
 """,
-        "argument 'monkeypatch' of prefetched 'made' is not allowed: it is about the whole "
-        "process, which many episodes share that run at once: use it in a plain test, which "
-        "grades what an episode returned; ",
+        "argument 'monkeypatch' of prefetched 'made' is not allowed: it affects the whole "
+        "process, and many episodes run in it at the same time: use it in a plain test, which "
+        "grades the value of an episode; ",
     ),
     "fixture for a folder": (
         """
 @prefetch
 async def made(llm, tmp_path) -> str: ...
 """,
-        "it is a function-scoped fixture, and many episodes run at once: ask for "
+        "it is a function-scoped fixture, and many episodes run at the same time: use "
         "tmp_path_factory; ",
     ),
     "fixture of pytest that is of one test": (
@@ -67,14 +67,15 @@ async def made(llm, tmp_path) -> str: ...
 @prefetch
 async def made(llm, record_property) -> str: ...
 """,
-        "it is a function-scoped fixture, and many episodes run at once: use it in a plain test, ",
+        "it is a function-scoped fixture, and many episodes run at the same time: use it in a "
+        "plain test, ",
     ),
     "request": (
         """
 @prefetch
 async def made(llm, request) -> str: ...
 """,
-        "it is of one test at a time: ask for `case`, which has parameters and marks; ",
+        "it belongs to one test at a time: use `case`, which has parameters and marks; ",
     ),
     "parametrised fixture": (
         """
@@ -84,7 +85,8 @@ def many(request): return request.param
 @prefetch
 async def made(llm, many) -> str: ...
 """,
-        "it is a parametrised fixture: parametrise the test, and make of its value what you need; ",
+        "it is a parametrised fixture: parametrise the test, and make what you need from the "
+        "value; ",
     ),
     "asynchronous fixture": (
         """
@@ -199,14 +201,15 @@ async def made(llm) -> str: ...
 
 async def test_it(llm, made): pass
 """,
-        "test_it: an async test that takes `llm` asks itself, and cannot use what is prefetched "
-        "(made): leave out `llm` and `async`, or ask in the test",
+        "test_it: an async test that takes `llm` sends its own requests and cannot use a "
+        "prefetched fixture (made): leave out `llm` and `async`, or send the requests in the test",
     ),
     "async test with a fixture of the whole process": (
         "async def test_it(llm, capsys): pass",
-        "argument 'capsys' of async test 'test_it' is not allowed: it is about the whole process, "
-        "which many episodes share that run at once: use it in a plain test, which grades what an "
-        "episode returned; allowed are parametrised values, llm, model, case, grade, and session",
+        "argument 'capsys' of async test 'test_it' is not allowed: it affects the whole process, "
+        "and many episodes run in it at the same time: use it in a plain test, which grades the "
+        "value of an episode; allowed are parametrised values, llm, model, case, grade, and "
+        "session",
     ),
     "async test that uses a narrow fixture": (
         """
@@ -226,7 +229,7 @@ class TestIt:
     async def test_it(self, llm): pass
 """,
         "argument 'self' of async test 'test_it' is not allowed: its class has setup_method, which "
-        "pytest calls for one test at a time: make in the test what that makes; ",
+        "pytest calls for one test at a time: do its work in the test; ",
     ),
 }
 NEAR_MISSES = {
@@ -235,7 +238,7 @@ NEAR_MISSES = {
 @pytest.mark.parametrize("prompt", ["x"])
 def test_it(llm, prompt): assert llm.chat(prompt)
 """,
-        """test_it: a test that takes `llm` is `async def`, and awaits its answers; write
+        """test_it: a test that takes `llm` must be `async def` and await answers; write
     async def test_it(llm, prompt):
         reply = await llm.chat("...")
 """,
@@ -246,8 +249,8 @@ class TestIt:
     @staticmethod
     async def test_it(llm): pass
 """,
-        "test_it: an async test that takes `llm` has no `yield`, is no static and no class method, "
-        "and no decorator hides that it is async",
+        "test_it: an async test that takes `llm` must not have a `yield`, be a static or class "
+        "method, or have a decorator that hides that it is async",
     ),
     "fixture that is not prefetched": (
         """
@@ -265,7 +268,7 @@ def test_it(answer): pass
 MARKS = {
     "mark": (
         'models=["m", "gpt"]',
-        "mark ultrapar(...) names 'gpt', which matches no model of pool.toml; it has m",
+        "mark ultrapar(...) names 'gpt', which matches no model in pool.toml; it has m",
     ),
     "mark by position": (
         '"m"',

@@ -124,7 +124,10 @@ def test_value_that_no_longer_fits_is_an_error(project):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--ultrapar-resume=latest",), "takes all from one run; leave out --ultrapar-resume"),
+        (
+            ("--ultrapar-resume=latest",),
+            "takes all answers from one run; leave out --ultrapar-resume",
+        ),
         (("--ultrapar-baseline=5",), "leave one of them out"),
         (("--ultrapar-check",), "leave out --ultrapar-check"),
         (("--ultrapar-gate=throughput>=1",), "cannot be judged by grading it anew"),

@@ -102,7 +102,7 @@ def test_share_is_taken_of_each_test_and_model_and_cells_keep_their_repetitions(
         (("--ultrapar-sample=101%",), "--ultrapar-sample must be <= 100 (got 101.0)"),
         (
             ("--ultrapar-sample=5%", "--ultrapar-shard=1/2"),
-            "--ultrapar-sample 5% is drawn from all cases; leave it out beside shard 1/2",
+            "--ultrapar-sample 5% is drawn from all cases; leave it out with shard 1/2",
         ),
     ],
 )

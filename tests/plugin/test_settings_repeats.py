@@ -127,9 +127,9 @@ def test_suite_that_does_not_say_what_it_counts_is_refused(project, monkeypatch)
         said = refusal(project, workers, "--ultrapar-repeats=20x3", in_process=workers == "-n0")
         assert said == (
             "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) takes the first 3 "
-            "values of a parameter, but the suite does not say of which; mark it with "
-            'pytest.mark.ultrapar(repeats_over="..."), where its parameters are prompt, or ask for '
-            "20"
+            "values of a parameter, but the suite names none; add "
+            'pytest.mark.ultrapar(repeats_over="...") (its parameters are prompt), or repeat '
+            "20 times"
         )
     monkeypatch.setenv("NUM_INSTANCES", "20x3")
     assert "20x3 (environment NUM_INSTANCES)" in refusal(project)

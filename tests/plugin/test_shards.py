@@ -181,8 +181,8 @@ ONE = cases(list("abcdefgh"))
         (["--ultrapar-shard=1/5"], "workers = 4 of p/key0 over 5 shards leaves none for shard 5/5"),
         (["--ultrapar-shard=1/2", "--ultrapar-baseline=1"], "--ultrapar-baseline 1 measures"),
         (["--ultrapar-shard=1/2", "--ultrapar-mode=serial"], "mode serial (command line"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merge"),
-        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merge"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate=solved_rate>=0.5"], "gate the merged run"),
+        (["--ultrapar-shard=1/2", "--ultrapar-gate-baseline=x"], "gate the merged run"),
         (
             ["--ultrapar-shard=1/2", "--ultrapar-policy=exclusive"],
             "policy exclusive of mode ultra makes",
@@ -212,7 +212,7 @@ def test_suite_that_takes_answers_of_another_one_is_refused(project):
         folder = project.pytester.mkdir(suite)
         project.suite(f"{mark}\n{ONE}", f"{folder.name}/test_{suite}.py")
     said = project.refusal(project.run_here("-n0", "--ultrapar-shard=1/2"))
-    assert "suite two takes answers from suite one (taken_from)" in said
+    assert "suite two takes answers from one (taken_from)" in said
 
 
 @pytest.mark.slow

@@ -159,6 +159,6 @@ def test_figures_of_a_merged_run_are_those_of_all_rows(project, capsys, monkeypa
     monkeypatch.chdir(elsewhere)
     assert cli.main(["merge", *parts, "--out", "whole"]) == 1
     assert (
-        "FAILED: the parts have figures that the whole has not (length, n, share): no "
+        "FAILED: the merged run lacks figures of its parts (length, n, share): no "
         "pytest_ultrapar_figures computes them here"
     ) in capsys.readouterr().out

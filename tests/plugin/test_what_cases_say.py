@@ -238,8 +238,11 @@ def test_it(answer, prompt, grade): grade({arguments})
             "grade() got the label 'parts': ['a']; it must be a text",
         ),
         ('True, labels={3: "a"}', "grade() got the label 3: 'a'; it must be a text or a number"),
-        ('True, labels="B"', "grade() got labels='B'; labels are a dict such as {'answer': 'B'}"),
-        ("None", "grade() got no score, and without an outcome scores are all there is to say"),
+        (
+            'True, labels="B"',
+            "grade() got labels='B'; labels must be a dict such as {'answer': 'B'}",
+        ),
+        ("None", "grade() got neither an outcome nor a score; give at least one of them"),
     ],
 )
 def test_what_cannot_be_said_is_an_error_of_the_case_and_its_answer_is_kept(
@@ -262,9 +265,9 @@ def test_it(answer, prompt): pass
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ('{"prompt": 1}', "has the name 'prompt', which must be a text and none of a column or"),
-        ('{"model": "x"}', "has the name 'model', which must be a text and none of a column or"),
-        ("{1: 2}", "has the name 1, which must be a text and none of a column or parameter"),
+        ('{"prompt": 1}', "has the name 'prompt'; it must be a text, but not a column or param"),
+        ('{"model": "x"}', "has the name 'model'; it must be a text, but not a column or param"),
+        ("{1: 2}", "has the name 1; it must be a text, but not a column or parameter"),
         ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
         ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
     ],

@@ -17,7 +17,7 @@ def test_asks_more(answer, model): ...
 """
 UNIT = "def test_adds(): assert 1 + 1 == 2\n"
 LINE = (
-    "ultrapar: {} skipped, as no model is given: add --ultrapar-model VENDOR/NAME "
+    "ultrapar: {} skipped because no model is given: add --ultrapar-model VENDOR/NAME "
     "or --ultrapar-pool FILE (ini ultrapar_pool)"
 )
 
@@ -63,7 +63,7 @@ def test_plain_test_that_takes_llm_is_told_what_to_write(both, workers):
     assert result.ret == 1
     said = result.stdout.str()
     assert (
-        "test_unit.py::test_sync: a test that takes `llm` is `async def`, and awaits its answers; "
+        "test_unit.py::test_sync: a test that takes `llm` must be `async def` and await answers; "
         'write\n    async def test_sync(llm):\n        reply = await llm.chat("...")\n'
     ) in said
     assert "\nthe fixture 'model' needs --ultrapar-model VENDOR/NAME or --ultrapar-pool" in said

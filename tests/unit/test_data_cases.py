@@ -102,12 +102,22 @@ TWICE = '{"id": "a", "w": 1}\n{"id": "b", "w": 1}\n'
         # In the words of the reader, which later releases change.
         ("latin.jsonl", b'{"a": "\xe4"}', {}, ":1: "),
         ("latin.csv", b"a\n1\n\xe4\n", {}, ":3: 'utf-8' codec can't decode byte 0xe4"),
-        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, and the first line names 2"),
-        ("twice.csv", "a,a\n1,2\n", {}, ":2: 2 fields, and the first line names 1"),
+        ("short.csv", "a,b\n1,2\n3\n", {}, ":3: 1 fields, but the first line has 2"),
+        ("twice.csv", "a,a\n1,2\n", {}, ":2: 2 fields, but the first line has 1"),
         ("quote.csv", 'a,b\n1,2\n"3,4\n', {}, ":3: unexpected end of data"),
         ("none.parquet", "PAR", {}, ": Parquet file size is 3 bytes"),
-        ("no.jsonl", '{"w": 1}', {"id": "name"}, ":1: there is no column 'name'; there is w"),
-        ("c.csv", "\x1b[31m\n1\n", {"id": "w"}, ":2: there is no column 'w'; there is \\x1b[31m"),
+        (
+            "no.jsonl",
+            '{"w": 1}',
+            {"id": "name"},
+            ":1: there is no column 'name'; the columns are w",
+        ),
+        (
+            "c.csv",
+            "\x1b[31m\n1\n",
+            {"id": "w"},
+            ":2: there is no column 'w'; the columns are \\x1b[31m",
+        ),
         ("id.jsonl", '{"w": ""}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         ("null.jsonl", '{"w": null}', {"id": "w"}, ":1: the id (column 'w') is empty"),
         (
@@ -146,7 +156,9 @@ def test_columns_of_one_name_are_refused(tmp_path):
     for columns in ((), ("w",), ("n",)):
         with pytest.raises(pytest.Collector.CollectError) as refusal:
             cases(path, *columns)
-        assert refusal.value.args == (f"{path}: two columns have one name; there is w, n, w",)
+        assert refusal.value.args == (
+            f"{path}: two columns have the same name; the columns are w, n, w",
+        )
 
 
 def test_rows_that_differ_only_in_columns_left_aside_are_one_case(data):

@@ -189,7 +189,7 @@ def test_a_merged_run_is_no_part_of_another(tmp_path, ultrapar):
     merged(tmp_path / "two", runs[0], runs[2])
     said = refusal(ultrapar, tmp_path / "w", tmp_path / "two", runs[1])
     ids = ", ".join(sorted(read_manifest(run).run_id for run in (runs[0], runs[2])))
-    assert f"is merged itself: name the runs that it was merged of ({ids})" in said
+    assert f"is a merged run: name the runs it was merged from ({ids})" in said
 
 
 def test_a_whole_beside_all_its_parts_is_left_out(tmp_path, ultrapar):
@@ -324,8 +324,8 @@ def test_damage_of_a_part_is_damage_of_the_whole(tmp_path):
         ({"storage_format": "json"}, "the format of the tables is parquet in {a} and json in {b}"),
         ({"cluster_run": "n"}, "the cluster run is none in {a} and n in {b}"),
         ({"versions": {"pytest-ultrapar": "9"}}, "the version of pytest-ultrapar is not known in"),
-        ({"shard": "1/2"}, "{a} is no shard, {b} is one of 2 shards"),
-        ({"regraded": "r"}, "{b} graded the run r anew"),
+        ({"shard": "1/2"}, "{a} is unsharded, {b} is one of 2 shards"),
+        ({"regraded": "r"}, "{b} is a regrade of the run r: merge"),
         ({"answered_by": {"m1": "else"}}, "the answers of m1 is who in {a} and else in {b}"),
     ],
 )  # fmt: skip
@@ -399,8 +399,8 @@ def test_one_run_twice_is_refused(tmp_path, ultrapar):
 def test_a_folder_that_is_not_empty_is_refused_and_stays(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
     places = (
-        (tmp_path / "a", "lies in one of the runs"),
-        (tmp_path / "a" / "deep" / "x", "lies in one of the runs"),
+        (tmp_path / "a", "is in, one of the runs"),
+        (tmp_path / "a" / "deep" / "x", "is in, one of the runs"),
         (tmp_path, "is not empty"),
     )
     for where, said in places:

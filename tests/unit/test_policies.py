@@ -85,7 +85,7 @@ def test_batch_takes_every_number_of_models(number):
 def test_mode_phase_takes_only_what_is_offered_for_it():
     with pytest.raises(ConfigError, match=r"unknown in mode phase; allowed are mine$"):
         settle_policy("exclusive", mode="phase", offered=["mine"])
-    with pytest.raises(ConfigError, match="no conftest or plugin of this project says what its"):
+    with pytest.raises(ConfigError, match="no conftest or plugin of this project defines phases"):
         settle_policy(None, mode="phase", offered=[])
 
 

@@ -64,7 +64,7 @@ def test_a_release_that_is_newer_than_the_tested_ones_is_said(monkeypatch):
     releases = {"pytest": "9.2.7", "pytest-xdist": "3.10.0.dev1"}
     monkeypatch.setattr(required_internals, "version", releases.get)
     assert [*required_internals.untested()] == [
-        "pytest-xdist 3.10.0.dev1 is newer than what is tested: 3.6 to 3.8"
+        "pytest-xdist 3.10.0.dev1 is newer than the tested releases: 3.6 to 3.8"
     ]
 
 

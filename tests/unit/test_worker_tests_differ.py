@@ -20,7 +20,7 @@ def refusal(one, other) -> str:
         refuse_other_tests(one, other)
     said = str(caught.value)
     assert said.startswith("the tests are not the same in all worker processes: ")
-    assert said.endswith("in the same order: sort a set, and draw nothing at random")
+    assert said.endswith("in the same order: sort sets, and use no random values")
     assert "\n" not in said
     return said
 
@@ -73,6 +73,6 @@ def test_tests_that_only_one_worker_has_are_found_when_all_have_collected():
     ids = [one.nodeid for one in (a, b)]
     assert tests_of_workers.tests_differ(ids, ids) is None
     said = tests_of_workers.tests_differ(ids, [a.nodeid])
-    assert "one collected t.py::test_it[b] where another has no test; " in said
+    assert "one collected t.py::test_it[b] and another no test; " in said
     said = tests_of_workers.tests_differ(ids, [a.nodeid, "t.py::test_" + "x" * 900])
     assert len(said) < 600
