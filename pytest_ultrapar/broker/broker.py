@@ -73,16 +73,17 @@ __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
 
 class LaneBroker:
-    """Grants leases so that no limit is ever exceeded and nobody waits for a lane that is free.
+    """Grants leases so that no limit is ever exceeded and no request waits for a free lane.
 
-    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns what to
-    tell whom. The same calls with the same times give the same actions. A time before the last one
-    counts as the last one, so a clock that goes backwards never admits more.
+    No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
+    messages to send, with their receivers. The same calls with the same times give the same
+    actions. A time before the last one counts as the last one, so a clock that goes backwards never
+    admits more.
 
-    Between two calls this holds: no waiting request could be served by a lane that is free, apart
-    from lanes held for their home workers, from seats that are kept for cases with a place
-    (`places`), and while claims hold no more; and every lane that only a rate, a pause or such a
-    case keeps from serving one comes up by `next_wake_s()`.
+    Between two calls, no free lane could serve a waiting request. The exceptions are lanes held for
+    their home workers, seats kept for cases with a place (`places`), and times when the host's
+    claims have ended. Every lane that is blocked only by a rate, a pause or such a case is up by
+    `next_wake_s()`.
     """
 
     def __init__(
@@ -98,22 +99,22 @@ class LaneBroker:
         budgets: Budgets | None = None,
         shared: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Start with nothing in flight, and every lane up of which nothing else is known.
+        """Start with nothing in flight, and every lane up that `known` does not name.
 
         Args:
             pool: The lanes and limits.
             seed: For the jitter of pauses.
-            episode_timeout_s: How long an episode may last, > 0 seconds: a lane that has answered
-                nothing for so long is removed.
-            wait_for_servers_s: How long a server is waited for that is not there (`LaneHealth`).
+            episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
+                nothing for that long is removed.
+            wait_for_servers_s: How long to wait for a server that is absent (`LaneHealth`).
             known: Lanes that are removed or pause when the first worker connects.
-            days: What counts units per day, by limit; a limit without holds nobody per day.
+            days: The ledgers of units per day, by limit; a limit without has no daily limit.
             late_s: How late sends may be at first.
-            budgets: What counts money; without, budgets hold nobody.
+            budgets: Counts money; None: no budget applies.
             shared: Rows that hosts share, by limit and word: closed until the first `share`.
 
         Raises:
-            ValueError: A row is shared that nothing counts.
+            ValueError: A shared row has no counter.
         """
         self._known = tuple(known)
         self._wakes = WakeQueue()
@@ -146,20 +147,20 @@ class LaneBroker:
     def handle(
         self, who: str, message: wire.ClientMessage, now_s: float
     ) -> tuple[wire.Answer | None, list[Action]]:
-        """Do what a client says.
+        """Carry out a client's message.
 
         Args:
-            who: The worker that says it; empty: the controller.
-            message: What it says. A `Hello` is a matter of connections: `connect`.
-            now_s: As everywhere.
+            who: The worker that sends it; empty: the controller.
+            message: The message. `connect` handles a `Hello`.
+            now_s: Now, monotonic seconds.
 
         Returns:
-            What to answer it, None where nothing is asked; and what to tell whom beside.
+            The answer to the message, None if it expects none, and the actions for other receivers.
 
         Raises:
             ValueError: The state of its requests does not allow that.
         """
-        # The two of every request come first, and without a pattern, which costs more.
+        # The two messages of every request come first, and without a pattern, which costs more.
         if isinstance(message, wire.Release):
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
@@ -191,10 +192,10 @@ class LaneBroker:
         return answer, actions
 
     def connect(self, worker: str, now_s: float) -> list[Action]:
-        """Make a worker known.
+        """Add a worker.
 
         Raises:
-            ValueError: When one of that name is connected.
+            ValueError: A worker of that name is connected.
         """
         now_s = self._advance(now_s)
         if worker in self._workers:
@@ -209,15 +210,15 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
-        # To the front: a worker that comes late, such as one in place of a dead one, has had least.
+        # To the front: a late worker, such as the replacement of a dead one, has had least.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
     def request(self, worker: str, request: LeaseRequest, now_s: float) -> list[Action]:
-        """Ask for a lease: granted or refused now, or when the time has come.
+        """Request a lease, which is granted or refused now or later.
 
         Raises:
-            ValueError: When the worker is not connected or a request of that id is waiting.
+            ValueError: The worker is not connected, or a request of that id is waiting.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
@@ -251,7 +252,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Take back a waiting request; nothing happens when it does not wait (any more)."""
+        """Withdraw a waiting request; nothing happens if it does not wait (any more)."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -263,11 +264,11 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back; nothing happens when the worker does not hold it (any more).
+        """Give a lease back; nothing happens if the worker does not hold it (any more).
 
         A lease that is not given back ends by itself when its request can no longer be in flight.
 
-        Sends already counted against a rate stay counted, whatever the outcome.
+        Sends already counted against a rate stay counted, regardless of the outcome.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
@@ -301,7 +302,7 @@ class LaneBroker:
         if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
             # The only request finds a closed port: the server is not busy but gone.
             said = "connect"
-        # What estimates the limit comes first: where it is cut, the lane need hardly pause.
+        # Update the estimate first: if it cuts the limit, the lane hardly needs a pause.
         pause_s = self._observe(held, said, feedback, now_s)
         verdict = lane.health.decide(
             said,
@@ -326,17 +327,17 @@ class LaneBroker:
     def pay(
         self, worker: str, lease_id: int, most: Most, now_s: float
     ) -> tuple[bool, list[Action]]:
-        """Reserve what the request of a lease may cost, of which nothing was known at its grant.
+        """Reserve the cost of a lease's request, which was unknown at the grant.
 
         Args:
-            worker: Whose lease it is.
-            lease_id: Which one.
-            most: What it may cost.
-            now_s: As everywhere.
+            worker: The worker that holds the lease.
+            lease_id: The lease.
+            most: The maximum cost.
+            now_s: Now, monotonic seconds.
 
         Returns:
-            Whether that was there; if not, nothing must be sent on the lease. And what to tell whom
-            beside.
+            Whether the money was left; if not, send nothing on the lease. Also the actions for
+            other receivers.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -344,9 +345,9 @@ class LaneBroker:
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
-        """A request goes out so long after its grant; later sends make up for what is too long.
+        """Report that a request was sent `late_s` after its grant; later sends make up for it.
 
-        To be said as it is sent; nothing happens when the worker does not hold the lease (any
+        Call it when the request is sent. Nothing happens if the worker does not hold the lease (any
         more).
         """
         now_s = self._advance(now_s)
@@ -356,7 +357,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def episodes_ended(self, worker: str, case_ids: Iterable[str], now_s: float) -> list[Action]:
-        """Say that cases need no further lease. Idempotent; any worker may say so, or none."""
+        """Report that cases need no further lease. Idempotent; any worker or none may report it."""
         now_s = self._advance(now_s)
         state = self._workers.get(worker)
         for case_id in case_ids:
@@ -367,9 +368,9 @@ class LaneBroker:
         return self._finish(now_s)
 
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
-        """The worker is gone: its requests vanish, its leases come back, its episodes are closed.
+        """Remove a worker: drop its requests, take its leases back and close its episodes.
 
-        Each seat returns after the lane's orphan grace. Nothing happens when it is not connected.
+        Each seat returns after the lane's orphan grace. Nothing happens if it is not connected.
         """
         now_s = self._advance(now_s)
         state = self._workers.pop(worker, None)
@@ -386,7 +387,7 @@ class LaneBroker:
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
                 held.lane.health.suspicion.is_being_checked = False
-            # It may have died between a send that was late and its word of it.
+            # It may have died between a late send and its report.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
                 held.sent_late(late_s)
@@ -402,12 +403,12 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force; a later one changes rules, not what is open or ended.
+        """Put an assignment in force. A later one changes rules, not open or ended cases.
 
         The run's start, for `start_after_s`, is the time of the first one.
 
         Raises:
-            ConfigError: When it cannot be carried out on this pool; nothing has changed then.
+            ConfigError: It cannot be carried out on this pool. Nothing has changed then.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -427,25 +428,26 @@ class LaneBroker:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> list[Action]:
-        """Use so many whole units of the shared rows from now on, and nothing from `until_s` on.
+        """Use these whole units of the shared rows from now on, and nothing from `until_s` on.
 
-        A row that is not named, and one with 0, is closed: nothing is granted on it, what is in
-        flight goes on, and who waits waits. Lowering takes nothing back, but what is not sent by
-        `until_s` is not sent any more (`Lease.ends_s`). Shares are of rows in
-        whole units (`shares.declared_row`); of counted rows (`rpd`, `tpd`, `budget`) they are what
-        may still be spent from this call on. Whoever divides goes by what was spent when it was
-        asked: what `Holding.spent` has grown by since then is to be subtracted before this call.
+        A row that is missing or 0 is closed: nothing is granted on it, requests in flight continue,
+        and waiting requests wait. Lowering takes nothing back, but a lease that is not used by
+        `until_s` is not used any more (`Lease.ends_s`). Shares are in whole units
+        (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`) they are the units that
+        may still be spent from this call on. The ledger divides by the spending at the time of its
+        snapshot: before this call, subtract the growth of `Holding.spent` since then.
 
         Args:
             shares: Units by limit and word.
-            until_s: Until when they hold, monotonic seconds of this host.
-            now_s: As everywhere.
-            most: Of counted rows: what no host has spent. Who needs more waits for the next day, or
-                is refused, as where a host alone has used up its day or its money.
+            until_s: The end of the shares, monotonic seconds of this host.
+            now_s: Now, monotonic seconds.
+            most: For counted rows: the units that no host has spent. A request that needs more
+                waits for the next day or is refused, as if a host alone had used up its day or its
+                money.
 
         Raises:
-            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
-                then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. Nothing has
+                changed then.
         """
         now_s = self._advance(now_s)
         self._table.set_shares(shares, until_s, now_s, most)
@@ -454,16 +456,16 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Grant nothing from `until_s` on, until this is called again: others may have the cases.
+        """Grant nothing from `until_s` on until the next call: other hosts may have the cases.
 
-        Before the first call all cases are this host's alone. What is in flight goes on; what was
-        granted and is not sent by then is not sent any more (`Lease.ends_s`).
+        Before the first call all cases belong to this host. Requests in flight continue. A lease
+        that is not used by then is not used any more (`Lease.ends_s`).
 
         Args:
-            until_s: Until when this host's claims hold, monotonic seconds of this host.
-            taken: Ids of cases that other hosts have by now: their requests are refused.
+            until_s: The end of this host's claims, monotonic seconds of this host.
+            taken: Ids of cases that other hosts have now: their requests are refused.
             again: Ids of cases that were taken and are this host's again.
-            now_s: As everywhere.
+            now_s: Now, monotonic seconds.
         """
         now_s = self._advance(now_s)
         self._table.claims_until_s = until_s
@@ -482,14 +484,14 @@ class LaneBroker:
         return self._finish(now_s)
 
     def _refuse_taken(self, worker: WorkerState, request: LeaseRequest) -> None:
-        why = "another host has this case by now, since this one was silent for too long"
+        why = "another host has taken over this case, since this host did not report for too long"
         self._refuse(worker, request, why, TAKEN)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:
-        """What this host still holds of each shared row.
+        """The units that this host still holds of each shared row.
 
-        The sum over all hosts of what they hold and of what they are given beyond it must never be
-        more than the row.
+        The sum of all hosts' holdings and of the units granted to them beyond must never exceed the
+        row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -500,13 +502,13 @@ class LaneBroker:
         bears: Mapping[LaneId, float] | None = None,
         in_groups: Mapping[str, int] | None = None,
     ) -> Wants:
-        """What this host could use now.
+        """The units and cases that this host could use now.
 
         Args:
-            now_s: As everywhere.
+            now_s: Now, monotonic seconds.
             unclaimed: By model, cases of no group that any host could claim now.
-            bears: By lane, requests in flight that this host's client bears at most; a lane that is
-                missing bears any number.
+            bears: By lane, the maximum of requests in flight that this host's client can handle; a
+                missing lane has no maximum.
             in_groups: By group, cases of it that any host could claim now.
         """
         now_s = max(now_s, self._now_s)
@@ -516,24 +518,24 @@ class LaneBroker:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take_news` has any that should not wait."""
+        """Whether `take_news` has urgent news."""
         return self._news.is_fresh
 
     def take_news(self, now_s: float) -> list[News]:
-        """What this host learned of keys, instances and lanes since the last call.
+        """The news of this host about keys, instances and lanes since the last call.
 
-        Removals are said again from time to time.
+        Removals are repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
     def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
-        """Do as another host has learned; news that were heard before change nothing."""
+        """Apply the news of another host; repeated news change nothing."""
         now_s = self._advance(now_s)
         self._news.hear(news, now_s)
         return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:
-        """Let time pass; to be called at `next_wake_s()`, at other times it does no harm."""
+        """Let time pass. Call it at `next_wake_s()`; at other times it does no harm."""
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
@@ -541,7 +543,7 @@ class LaneBroker:
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. A pause whose end was not ticked yet still shows."""
+        """A snapshot of all counts. A pause that ended without a `tick` since is still shown."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -576,20 +578,20 @@ class LaneBroker:
     def load_reported(
         self, provider: str, instance: str, load: ServerLoad, now_s: float
     ) -> list[Action]:
-        """Hear what a server says of its queue.
+        """Apply a server's report of its queue.
 
-        It counts for limits that are estimated and that no other instance shares.
+        It affects estimated limits that no other instance shares.
         """
         now_s = self._advance(now_s)
         self._table.load_reported(provider, instance, load, now_s)
         return self._finish(now_s)
 
     def close(self, now_s: float) -> None:
-        """The run is over: the units of a day that nobody used are given back."""
+        """End the run: unused units of a day are given back."""
         self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
-        """What became of the limits that are estimated, since the last call; oldest first."""
+        """The changes of estimated limits since the last call, oldest first."""
         return self._table.take_changes()
 
     def take_pauses(self) -> list[LanePause]:
@@ -598,14 +600,14 @@ class LaneBroker:
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)
-        # What was due goes before what has just come: else a request would find a lane paused that
+        # Handle due wakes before the new event: else a request would find a lane paused that
         # should be up by now, and wait although it is free.
         while (wake := self._wakes.pop_due(now_s)) is not None:
             wake.due(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not as soon as they are removed: whoever is being withdrawn right now must not be told.
+        # Not as soon as they are removed: a request being withdrawn now must get no refusal.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -613,9 +615,9 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
-        # Until nothing is left: a grant or refusal that ends a reservation of tokens puts the lanes
-        # that were reserved into `changed` again. Where claims hold no more, what has changed
-        # stands there until they do.
+        # Repeat until nothing is left: a grant or refusal that ends a reservation of tokens puts
+        # the reserved lanes into `changed` again. After the end of the claims, `changed` keeps its
+        # lanes until the next claims.
         holds = now_s < self._table.claims_until_s
         while self._table.idle or (holds and self._table.changed):
             if holds:
@@ -629,7 +631,7 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Show a returned lease to whoever estimates its limit; a first refusal brings one along.
+        """Show a returned lease to its limit's estimator; a first refusal creates one.
 
         Returns:
             After a refusal: seconds that the lane should pause, None for a back-off.
@@ -687,7 +689,7 @@ class LaneBroker:
             self._wakes.ensure(budget, next_s)
 
     def _refuse_parked(self, now_s: float) -> None:
-        """Refuse the parked retries that no lane is left for."""
+        """Refuse the parked retries that no lane can serve."""
         for instance in self._parking:
             for retry in list(instance.retries.parked.values()):
                 model = self._table.models[retry.request.model]
@@ -710,9 +712,9 @@ class LaneBroker:
         *,
         parked: ParkedRetry | None = None,
     ) -> Waiting | None:
-        """The request with everything its names stand for; None after refusing or parking it.
+        """The request with the objects that it names; None if it was refused or parked.
 
-        One that is `parked` may go now: it is not parked again.
+        A `parked` request may be sent now: it is not parked again.
         """
         model = self._table.models.get(request.model)
         if model is None:
@@ -732,7 +734,7 @@ class LaneBroker:
             self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        # Where an instance is removed, all go elsewhere, and nobody need be spared.
+        # If an instance is removed, all requests go elsewhere: no server has to be spared.
         if failed is not None and parked is None and not failed.instance.is_removed:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
@@ -750,10 +752,10 @@ class LaneBroker:
         if request.refused_by:
             failed = self._table.lanes.get(request.refused_by[-1])
         if failed is not None and not opens:
-            # Elsewhere if possible: what failed there seconds ago may well fail again.
+            # Prefer another lane: the failed one may well fail again within seconds.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
-        # A follow-up waits for the seats of its own lane, whatever others have free.
+        # A follow-up waits for the seats of its own lane, even if others have free seats.
         waits_for = lane_set
         if prefers is not None and prefers.is_up:
             waits_for = self._table.lane_set(model, (prefers,), now_s)
@@ -778,7 +780,7 @@ class LaneBroker:
     def _lane_set(
         self, model: ModelState, group: GroupState | None, request: LeaseRequest, now_s: float
     ) -> LaneSet:
-        """The lanes that may serve a request, if they are up."""
+        """The lanes that may serve a request when they are up."""
         lane_set = self._lanes_of(model, group, now_s)
         if not request.is_bound:
             return lane_set
@@ -788,7 +790,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """Of lanes those that may answer a request, or why none; no lanes: it is all of them."""
+        """The lanes that may serve a request, or the reason if none may. No lanes: all may."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
@@ -798,7 +800,7 @@ class LaneBroker:
         among = lanes or lane_set.lanes
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in among):
-            # Left in, a lane that is too small for it would be reserved for it for ever.
+            # Without this, a lane that is too small for it would be reserved for it forever.
             lanes = [lane for lane in among if lane.fits(request.tokens)]
             if not lanes:
                 return (), (too_large(request.tokens, among), NO_LANE)
@@ -854,10 +856,10 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 
 
 def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
-    """Whether a wordless refusal is congestion although its worker does not call it so.
+    """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker went by what was known when it sent. By now the instance has answered something; or
-    it has not had the time, and others of its first requests may be answered yet.
+    The worker decided by the state when it sent. By now the instance has answered something. Or it
+    has not had the time, and others of its first requests may still be answered.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

@@ -1,4 +1,4 @@
-"""Whether a lane can be used: what each outcome does to it, and the circuit breaker."""
+"""The health of a lane: the effect of each outcome on it, and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 RETRY_AFTER_JITTER = 0.1
 """A pause is up to this share longer than asked for, so that lanes do not return together."""
 UNREACHABLE_S, NEVER_REACHED_S = 120.0, 2.0
-"""Where servers are not waited for: a lane that once answered is removed when it has taken no
-connection for so long, and so is one whose instance has never answered anything."""
+"""If servers are not waited for: seconds without a connection after which a lane is removed, if it
+once answered, or if its instance has never answered anything."""
 NEVER_ANSWERED_S = 60.0
 """The same for other failures of an instance that has never answered."""
 _LATE_S = 5.0
-"""Who looks at a lane so much later than its pause ended has slept, or the clock has jumped."""
+"""A process that wakes this much after the end of a pause has slept, or the clock has jumped."""
 _HOPELESS_COUNT = 5
-"""Fewer failures, or refusals, than that in a row never remove a lane, however long they took: they
-may be the requests' own fault. The breaker's own five is `failure_classes.FAILURES.after`."""
+"""Fewer failures, or refusals, in a row never remove a lane, however long they took: the requests
+may be at fault. The breaker's own five is `failure_classes.FAILURES.after`."""
 Cause = Literal["rate", "breaker"]
 
 
@@ -58,7 +58,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The lane, or what of it `scope` says, is removed for the rest of the run."""
+    """The lane, or everything within `scope`, is removed for the rest of the run."""
 
     scope: Scope
     reason: str
@@ -66,7 +66,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The lane's pause is over before its time: its probe came back."""
+    """The lane's pause ends early: its probe came back."""
 
 
 Verdict = Pause | Removal | Resume
@@ -74,22 +74,22 @@ Verdict = Pause | Removal | Resume
 
 @dataclass(eq=False, repr=False)
 class LaneHealth:
-    """Decides from the outcomes of a lane's leases when it pauses, or what of it is removed.
+    """Decides from the outcomes of a lane's leases when it pauses or is removed.
 
     Pure: time and randomness are given. Outcomes of one burst count once: only a request granted
-    after the last pause had ended says something new.
+    after the end of the last pause brings new information.
 
     Attributes:
         lane: For names in reasons.
         rng: Source of all jitter, seeded by the caller.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-            nothing for so long is removed: no case that was open when it fell silent still waits.
-        wait_for_servers_s: How long a server is waited for that is not there, or loads its model;
-            0: as `UNREACHABLE_S` and `NEVER_REACHED_S` have it.
+            nothing for that long is removed: no case that was open when it fell silent still waits.
+        wait_for_servers_s: How long to wait for a server that is absent or loads its model; 0:
+            `UNREACHABLE_S` and `NEVER_REACHED_S` apply.
         has_answered: Whether the lane's instance has ever answered.
-        base_url: Of the lane's instance, for reasons; empty where none is known.
+        base_url: The URL of the lane's instance, for reasons; empty if unknown.
         on_trial: Whether the lane's breaker is half-open: the next lease is its probe.
-        suspicion: Which requests it refused by the word of a key, model or instance.
+        suspicion: The requests that the provider refused because of a key, model or instance.
     """
 
     lane: Lane
@@ -102,7 +102,7 @@ class LaneHealth:
 
     def __post_init__(self) -> None:
         """Start healthy."""
-        # Without the scheme: a report breaks what looks like a link.
+        # Without the scheme: a report breaks text that looks like a link.
         self._address = self.base_url.partition("//")[2]
         self._failing = ""
         self._breaker = Breaker(self.rng)
@@ -120,7 +120,7 @@ class LaneHealth:
 
     @property
     def awaits(self) -> str:
-        """What is wrong with a server that is waited for, and how long; empty: none is."""
+        """The problem of a server that the lane waits for, and how long; empty: no wait."""
         if self._breaker.state == "closed" or self._breaker.rule is not NOBODY_LISTENS:
             return ""
         option = " (--ultrapar-wait-for-servers)" if self.wait_for_servers_s else ""
@@ -138,24 +138,24 @@ class LaneHealth:
         request: LeaseRequest | None = None,
         words: int = 0,
     ) -> Verdict | None:
-        """What the outcome of a lease does to the lane.
+        """The effect of a lease's outcome on the lane.
 
         Args:
-            outcome: What became of the request: a `LeaseOutcome`, or `lost` with its holder.
-            retry_after_s: Seconds the provider asked for; anything not finite and > 0 counts as not
-                given.
+            outcome: The outcome of the request: a `LeaseOutcome`, or `lost` with its holder.
+            retry_after_s: Seconds the provider asked to wait; a value that is not finite and > 0
+                is ignored.
             granted_s: When the lease was granted, monotonic seconds.
             now_s: Now, monotonic seconds.
-            pending: Requests of the lane that are out beside it.
+            pending: Other requests of the lane in flight.
             pause_s: After a refusal that names no time to come back: how long the lane should
                 pause, since its limit was lowered; None for a back-off.
-            request: What was asked, where a refusal may be its own; None: it is a probe, or of no
-                case.
+            request: The request, if it may itself be the reason for a refusal; None: it is a probe,
+                or of no case.
             words: As in `Feedback`.
 
         Returns:
             None when nothing changes. A `Pause` ends later than the one before it, except after a
-            `Resume` or where it takes the place of one.
+            `Resume` or in place of one.
         """
         if retry_after_s is not None and not 0.0 < retry_after_s < math.inf:
             retry_after_s = None
@@ -166,7 +166,7 @@ class LaneHealth:
             is_back = self._breaker.answered(granted_s, now_s)
             return self.resume(now_s) if self.suspicion.answered() or is_back else None
         if outcome in OF_HOST and self.has_answered():
-            # It was there before, so that it is the way to it which fails.
+            # The server was there before, so the way to it fails.
             outcome = "connect"
         if outcome not in OF_LANE:
             # Not sent, not read, given up or lost.
@@ -175,7 +175,7 @@ class LaneHealth:
         if request is not None and (
             is_first or is_doubted(outcome, retry_after_s, self.episode_timeout_s)
         ):
-            # A server that refuses is at work.
+            # A server that refuses is running.
             is_back = self._breaker.answered(granted_s, now_s)
             self.suspicion.refused(request.case_id, outcome, words)
             return self.resume(now_s) if is_back else None
@@ -185,16 +185,16 @@ class LaneHealth:
             return Removal(its_class.removes, why)
         if its_class.breaker is not None:
             return self._failed(outcome, its_class.breaker, granted_s, now_s, pending)
-        # A refusal for rate is an answer, too: whoever gives it is at work.
+        # A refusal for rate is an answer, too: the server is running.
         is_back = self._breaker.answered(granted_s, now_s)
         if is_back:
             self._failed_until_s = -math.inf
         verdict = self._limited(retry_after_s, granted_s, now_s, after_cut_s=pause_s)
-        # Another refusal may ask for longer than this one: then that is waited, not the probe.
+        # Another refusal may have asked for a longer wait: then that wait holds, not the probe.
         return self.resume(now_s) if is_back and verdict is None else verdict
 
     def was_unused(self, since_s: float, now_s: float) -> None:
-        """Nothing could be sent in that time: it counts for no silence of the lane."""
+        """Exclude a time in which nothing could be sent from the lane's silence."""
         breaker = self._breaker
         if breaker.silent_since_s is not None:
             breaker.silent_since_s += now_s - max(since_s, breaker.silent_since_s)
@@ -202,21 +202,21 @@ class LaneHealth:
             self._rate_since_s += now_s - max(since_s, self._rate_since_s)
 
     def asked_elsewhere(self, until_s: float, now_s: float) -> Pause | None:
-        """The provider asked another host to leave the lane alone until then.
+        """Pause until the time that the provider named to another host.
 
         Returns:
-            None when it pauses for so long already.
+            None if it already pauses for that long.
         """
         return self._pause_until(until_s, f"on another host: paused {until_s - now_s:.2f} s")
 
     def wake(self, now_s: float) -> Pause | Removal | None:
-        """The time of the lane's pause has come.
+        """End the lane's pause, whose time has come.
 
         Returns:
-            None when it may be used, at first by one request if `on_trial`; or that it is removed,
-            since it has been silent for too long.
+            None if the lane may be used, by one request at first if `on_trial`. A removal if it has
+            been silent for too long.
         """
-        # Who comes much too late has slept, or the clock has jumped: that says nothing of the lane.
+        # A process that wakes much too late has slept, or the clock jumped: the lane is not silent.
         is_in_time = now_s <= max(self._rate_until_s, self._failed_until_s) + _LATE_S
         removal = self._given_up(now_s) if is_in_time else None
         if removal is not None:
@@ -225,14 +225,14 @@ class LaneHealth:
         breaker = self._breaker
         breaker.wake(now_s)
         if breaker.state == "open":
-            # The pause was to end when the lane is given up, which it was not.
+            # The pause was to end with the lane's removal, which did not come.
             self._failed_until_s = breaker.until_s
             return self._pause()
         self.on_trial = breaker.state == "half_open"
         return None
 
     def probe(self, granted_s: float, end_s: float) -> Pause:
-        """The one request of a lane on trial is granted and ends by `end_s` at the latest."""
+        """Record that the one request of a lane on trial is granted and ends by `end_s`."""
         self.on_trial = False
         self._breaker.probe(granted_s)
         lane = self.lane.lane_id
@@ -241,7 +241,7 @@ class LaneHealth:
         return self._pause()
 
     def hold(self, until_s: float) -> Pause:
-        """Nothing is sent until then, while a check is out; `resume` or an answer ends that."""
+        """Send nothing until then, while a check is out; `resume` or an answer ends the hold."""
         self._failed_until_s = max(self._failed_until_s, until_s)
         self._failed_reason = (
             f"lane {self.lane.lane_id} is held while a check shows whether it is dead"
@@ -249,7 +249,7 @@ class LaneHealth:
         return self._pause()
 
     def resume(self, now_s: float) -> Pause | Resume:
-        """The probe or check is back; what a refusal for rate asked for still holds."""
+        """End the wait for a probe or check. A pause that a refusal for rate asked for remains."""
         breaker = self._breaker
         if breaker.state != "probing":
             self._failed_until_s = breaker.until_s if breaker.state == "open" else -math.inf
@@ -274,10 +274,10 @@ class LaneHealth:
         after_cut_s: float | None,
     ) -> Pause | Removal | None:
         if after_cut_s is not None and retry_after_s is None:
-            # The lower limit is the cure; it may need a moment to show.
+            # The lower limit is the remedy; it may need a moment to show.
             said = f"and lowered: paused {after_cut_s:.2f} s"
             return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
-        # What was sent before the last pause ended belongs to the burst that the pause answers.
+        # Requests sent before the last pause ended belong to the burst that caused the pause.
         is_new = granted_s >= self._rate_until_s
         if is_new:
             if self._rate_count == 0:
@@ -304,15 +304,15 @@ class LaneHealth:
             said = f"and asked for {retry_after_s:g} s"
             return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
         if not is_new:
-            # One draw per burst: the largest of fifty draws would be no jitter at all.
+            # One draw per burst: the largest of fifty draws would have no jitter.
             return None
-        # Not for much longer than it has refused so far: it may be back as soon.
+        # Not much longer than it has refused so far: it may be back as soon.
         pause_s = min(backoff_s(self._rate_count, self.rng), 1.0 + 0.5 * refused_s)
         said = f"without a time to wait ({self._rate_count} in a row)"
         return self._pause_until(now_s + pause_s, f"{said}: paused {pause_s:.2f} s")
 
     def _pause_until(self, until_s: float, said: str) -> Pause | None:
-        # The longest wait that was asked for counts: answers of one burst overtake each other.
+        # The longest requested wait counts: answers of one burst overtake each other.
         if until_s <= self._rate_until_s:
             return None
         self._rate_until_s = until_s
@@ -343,12 +343,12 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal, when it has been silent for as long as its failures allow."""
+        """A removal, if the lane has been silent for as long as its failures allow."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return None
-        # As `_no_later_than_hopeless` has it, to the last bit.
+        # The same sum as in `_no_later_than_hopeless`, so that both round equally.
         if now_s < since_s + self._bound_s():
             return None
         what = "failed and answered nothing"
@@ -376,7 +376,7 @@ class LaneHealth:
         if breaker.silent_since_s is None or breaker.n_in_row < _HOPELESS_COUNT:
             return until_s
         hopeless_s = breaker.silent_since_s + self._bound_s()
-        # It lies behind us where a jump of the clock was forgiven: then this probe decides.
+        # It is in the past if a jump of the clock was forgiven: then this probe decides.
         return min(until_s, hopeless_s) if hopeless_s > now_s else until_s
 
     def _pause(self) -> Pause:
@@ -387,27 +387,27 @@ class LaneHealth:
 
 RECENT_S = 30.0
 RECENT_LEAST = 10
-"""More failures than answers among this many or more of the last `RECENT_S` seconds open, too.
-"""
+"""The breaker also opens if more of this many or more requests of the last `RECENT_S` seconds
+failed than did not."""
 JITTER = 0.1
 """An opening is up to this share longer, so that lanes do not return together."""
 State = Literal["closed", "open", "half_open", "probing"]
 
 
 class Breaker:
-    """Closed lets all through, open none, half-open one at a time until that one is answered.
+    """Lets all requests pass when closed, none when open, and one at a time when half-open.
 
-    Pure: time and randomness are given; a time before the last one counts as the last one. What was
-    granted before the last opening says nothing new and changes nothing.
+    Pure: time and randomness are given; a time before the last one counts as the last one. Requests
+    granted before the last opening bring no new information and change nothing.
 
     Attributes:
         state: `probing` is half-open with its one request out.
         until_s: While open: when it becomes half-open.
         n_opened: How often it went from closed to open.
-        silent_since_s: Since when nothing was answered, None after an answer: when the first
-            request that failed was granted, or the last answer came, whichever is later.
-        n_in_row: Failures that counted since the last answer.
-        rule: Of the failure that opened it last; None after an answer.
+        silent_since_s: The start of the silence, None after an answer: the grant of the first
+            failed request or the last answer, if that came later.
+        n_in_row: Counted failures since the last answer.
+        rule: The rule of the failure that opened it last; None after an answer.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -427,12 +427,12 @@ class Breaker:
         self.silent_since_s: float | None = None
 
     def answered(self, granted_s: float, now_s: float) -> bool:
-        """A request was answered.
+        """Record an answer.
 
         Returns:
-            Whether the breaker closed by it: the answer was the probe's.
+            Whether it closed the breaker: it was the probe's answer.
         """
-        # No calls down to the return: this is on the way of every lease.
+        # No calls down to the return: every lease runs through here.
         if now_s > self._now_s:  # noqa: PLR1730
             self._now_s = now_s
         if self.state == "closed":
@@ -457,27 +457,27 @@ class Breaker:
     def failed(
         self, rule: BreakerRule, granted_s: float, now_s: float, *, pending: int = 0
     ) -> bool:
-        """A request failed in a way that counts.
+        """Record a failure that counts.
 
-        Failures often come back at once and answers after seconds. So a few failures in a row are
-        no news while many more requests are out: of 100 sent together to a provider that fails one
-        in twenty, the five failures are the first to come back.
+        Failures often come back immediately and answers after seconds. So a few failures in a row
+        mean little while many more requests are in flight. If 100 are sent together to a
+        provider that fails one in twenty, the five failures come back first.
 
         Args:
-            rule: When this kind of failure opens, and for how long.
+            rule: When this kind of failure opens the breaker, and for how long.
             granted_s: When the request was granted.
             now_s: When it failed.
-            pending: Requests of the lane that are out beside it.
+            pending: Other requests of the lane in flight.
 
         Returns:
-            Whether the breaker opened by it, until `until_s`.
+            Whether it opened the breaker, until `until_s`.
         """
         self._now_s = now_s = max(now_s, self._now_s)
         if self.state == "closed":
             if granted_s < self._fresh_s:
                 return False
         elif not self._is_probe(granted_s):
-            # Sent before it opened: what is known already.
+            # Sent before it opened: nothing new.
             return False
         self.n_in_row += 1
         if self.silent_since_s is None:
@@ -488,15 +488,15 @@ class Breaker:
                 recent.next_second(now_s)
             recent.n_now += 1
             recent.n_failed_now += 1
-            # Two rules: a dead server shows in a row, and one that fails two requests of three
+            # Two rules: a dead server fails in a row, and one that fails two requests of three
             # never does.
             in_row = self.n_in_row >= rule.after and _tells(self.n_in_row, pending)
             if not in_row and not recent.is_mostly_failed(pending):
                 return False
             self.n_opened += 1
         if rule is not self.rule:
-            # A server that restarts is back in seconds, one that fails is not: pauses of the one
-            # kind say nothing of how long the other should be.
+            # A server that restarts is back in seconds, one that fails is not: pauses of one kind
+            # say nothing about the length of the other kind.
             self.rule, self._exponent = rule, 0
         # The exponent is bounded because 2.0**1024 overflows, not because the cap needs it.
         open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))
@@ -506,7 +506,7 @@ class Breaker:
         return True
 
     def void(self, granted_s: float) -> bool:
-        """A request came back without news: not sent, given up, or lost with its holder.
+        """Record a request without information: not sent, given up, or lost with its holder.
 
         Returns:
             Whether it was the probe, so that the next request may be one.
@@ -517,15 +517,15 @@ class Breaker:
         return True
 
     def wake(self, now_s: float) -> None:
-        """A pause of the lane is over: let one through, also when a probe never came back."""
+        """Let one request pass after a pause of the lane, even if a probe never came back."""
         self._now_s = now_s = max(now_s, self._now_s)
         if self.state == "probing" or (self.state == "open" and now_s >= self.until_s):
             self.state = "half_open"
 
     def probe(self, granted_s: float) -> None:
-        """The one request of a half-open breaker is granted."""
-        # One, whatever the seats: a server that just recovers would be brought down again by all
-        # that has waited for it.
+        """Record that the one request of a half-open breaker is granted."""
+        # One, regardless of the seats: a server that has just recovered would fail again under all
+        # waiting requests.
         self.state = "probing"
         self._fresh_s = granted_s
 
@@ -534,12 +534,12 @@ class Breaker:
 
 
 class _Recent:
-    """How many requests of the last `RECENT_S` seconds came back, and how many of them failed.
+    """Counts the requests of the last `RECENT_S` seconds that came back, and those that failed.
 
     Counted by seconds: a lane of 300 requests a second would fill a list of 9,000.
 
     Attributes:
-        n_now: Requests of the second that ends at `until_s`, `n_failed_now` of which failed.
+        n_now: Requests of the second that ends at `until_s`; `n_failed_now` of them failed.
     """
 
     def __init__(self) -> None:
@@ -549,7 +549,7 @@ class _Recent:
         self.until_s = -math.inf
 
     def next_second(self, now_s: float) -> None:
-        """A new second begins."""
+        """Begin a new second."""
         seconds = self._seconds
         seconds.append((self.until_s, self.n_now, self.n_failed_now))
         self._n += self.n_now
@@ -562,29 +562,29 @@ class _Recent:
         self.until_s = now_s + 1.0
 
     def is_mostly_failed(self, pending: int) -> bool:
-        """Whether more failed than did not, of enough to tell."""
+        """Whether more failed than did not, of enough requests to judge."""
         n = self._n + self.n_now
         n_failed = self._n_failed + self.n_failed_now
         return n >= RECENT_LEAST and 2 * n_failed > n and _tells(n_failed, pending)
 
 
 def _tells(n_failed: int, pending: int) -> bool:
-    """Whether failures are enough to judge by: half as many as the requests that are still out."""
+    """Whether failures are enough to judge by: at least half the number of requests in flight."""
     return 2 * n_failed >= pending
 
 
 PAUSES_FILE = "pause-history.jsonl"
-"""Of the pauses that are over, in the run's directory."""
+"""The pauses that are over, in the run's directory."""
 
 
 class LanePause(msgspec.Struct, frozen=True):
-    """A time for which a lane was paused.
+    """One pause of a lane.
 
     Attributes:
         provider: As in the pool.
         instance: As in the pool.
         key: The key's name in the pool.
-        cause: `rate`, it was refused for its rate, or `breaker`, failures opened its breaker.
+        cause: `rate`: a request was refused for its rate; `breaker`: failures opened its breaker.
         t_s: When it began, on the monotonic clock of the host, as in `attempts`.
         t_end_s: When it was over.
     """
@@ -598,11 +598,11 @@ class LanePause(msgspec.Struct, frozen=True):
 
 
 class PauseRecord(msgspec.Struct, frozen=True):
-    """A pause as the file holds it, with the time that people read.
+    """A pause as the file has it, with wall-clock time.
 
     Attributes:
         at_us: When it began, UTC.
-        host: In a run that was merged of several: whose lane it was, where the host has a name.
+        host: In a merged run: the lane's host, if that host has a name.
     """
 
     at_us: Microseconds
@@ -611,11 +611,11 @@ class PauseRecord(msgspec.Struct, frozen=True):
 
 
 class PauseLog:
-    """Notes the times for which a lane was paused.
+    """Records the pauses of a lane.
 
     Attributes:
-        n: Pauses begun, by cause; one that goes on for another cause counts for both.
-        over: Those that ended and that nobody has taken yet: cause, begin and end.
+        n: Pauses begun, by cause; a pause that continues for another cause counts for both.
+        over: Ended pauses that were not taken yet: cause, begin and end.
     """
 
     def __init__(self) -> None:
@@ -626,7 +626,7 @@ class PauseLog:
         self.over: list[tuple[Cause, float, float]] = []
 
     def begin(self, cause: Cause, now_s: float) -> None:
-        """The lane pauses from now on; nothing happens when it does so already for that cause."""
+        """Begin a pause; nothing happens if the lane already pauses for that cause."""
         if cause == self._cause:
             return
         self.end(now_s)
@@ -634,7 +634,7 @@ class PauseLog:
         self.n[cause] = self.n.get(cause, 0) + 1
 
     def end(self, now_s: float) -> None:
-        """The lane is up, or removed."""
+        """End the pause: the lane is up, or removed."""
         self._paused_s = self.paused_s(now_s)
         if self._cause is not None and now_s > self._since_s:
             self.over.append((self._cause, self._since_s, now_s))

@@ -37,32 +37,32 @@ if TYPE_CHECKING:
 
 
 MANY = 1000
-"""Stands for seats without a limit."""
+"""The seats of a lane without a limit."""
 SPENT = 50
-"""Cases that a host claims at once where they will be refused."""
+"""Cases that a host claims together if they are certain to be refused."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts requests by episode, and seconds by request. A few steps for each lease."""
+    """Counts requests by episode, and seconds by request. Each lease costs a few steps."""
 
     def __init__(self) -> None:
         # Requests of each open episode by model, its own first, by case id.
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        # Of episodes that are over, by their own model: how many requests they made of it, and how
-        # many of others, in roles.
+        # Ended episodes by their own model: how many requests they sent to it, and how many to
+        # other models, in roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
-        """A request of a case got a lease; those of unnamed cases are not counted."""
+        """Count a request that got a lease; requests of unnamed cases are not counted."""
         if case_id:
             self._open[case_id][model] += 1
 
     def came_back(self, held: HeldLease, outcome: LeaseOutcome, now_s: float) -> None:
-        """A lease was given back."""
+        """Count a lease that was given back."""
         if outcome == "unsent" or held.is_check:
             return
         seconds = now_s - held.granted_s
@@ -70,14 +70,14 @@ class Progress:
         self._seconds[held.lane.model.name][_bin(seconds)] += 1
 
     def ended(self, case_id: str) -> None:
-        """An episode is over; nothing happens for one that asked for nothing or ended before."""
+        """Count an episode that is over; one without requests, or that ended before, is ignored."""
         if asked := self._open.pop(case_id, None):
             model = next(iter(asked))
             self._ended[model][asked.pop(model)] += 1
             self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Episodes are gone with their worker, to be begun anew."""
+        """Forget episodes that are gone with their worker and begin again elsewhere."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
@@ -86,7 +86,7 @@ class Progress:
         return Counter(next(iter(asked)) for asked in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
-        """A snapshot, a row for each model that was asked.
+        """A snapshot, a row for each model that was sent requests.
 
         Args:
             held: All leases that are out.
@@ -125,19 +125,20 @@ class LaneTable:
     """The lanes of a pool in use.
 
     Attributes:
-        changed: Lanes to look at again, since something on their path got free. The scheduler
+        changed: Lanes to check again, since a limit on their path became free. The scheduler
             empties it.
-        removed: Lanes that were removed; the scheduler refuses who waits for them and empties it.
-        idle: Limits whose day or money may be used up, as nothing is in flight on them any more.
-            The scheduler refuses who waits for them in vain and empties it.
+        removed: Lanes that were removed. The scheduler refuses the requests that wait for them and
+            empties it.
+        idle: Limits whose day or money may be used up, since nothing is in flight on them any more.
+            The scheduler refuses the requests that cannot be served and empties it.
         episode_timeout_s: How long an episode may last.
         wait_for_servers_s: How long a server may be away.
-        days: What counts units per day, by limit.
-        budgets: What counts money; None where nothing does.
+        days: The ledgers that count units per day, by limit.
+        budgets: Counts money; None if no limit has a budget.
         short: Models and budgets of lanes on which cases wait to begin until money is free.
         in_flight: Leases out; `peak`: the most at any time.
         started_s: When the first worker connected, infinity before.
-        progress: How it went so far with each model.
+        progress: The counts of each model so far.
         shared: The rows that hosts share.
     """
 
@@ -163,7 +164,7 @@ class LaneTable:
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
-        # By lane that is checked, all that wait for that.
+        # By lane that is checked, all lanes that wait for the check.
         self._held: dict[LaneState, list[LaneState]] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -183,7 +184,7 @@ class LaneTable:
         self._sharing = [self._limits[name] for name in words]
         self._shares_end = Wake()
         self._shares_end.due = self.close_shares
-        # By lane, since when nothing could be sent on it for want of a share.
+        # By lane, since when nothing could be sent on it for lack of a share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
         # By open case, the limits whose seats it had.
@@ -222,7 +223,7 @@ class LaneTable:
             _set_balance(model.lanes)
 
     def _wakened(self, limit: LimitState) -> LimitState:
-        """A limit whose lanes are looked at when a send may go, or a day has units again."""
+        """Let a limit wake its lanes when a send is allowed, or a day has units again."""
 
         def due(_: float) -> None:
             self.look_at(limit.lanes)
@@ -233,7 +234,7 @@ class LaneTable:
         return limit
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
-        """The set of those lanes of a model, the same object for the same lanes."""
+        """The set of these lanes of a model, the same object for the same lanes."""
         key = tuple(lanes)
         lane_set = model.sets.get(key)
         if lane_set is None:
@@ -243,14 +244,14 @@ class LaneTable:
         return lane_set
 
     def watch(self, lane: LaneState, now_s: float) -> None:
-        """Wake up when the rate that keeps a lane with free seats waiting is ready."""
+        """Wake up when the rate that blocks a lane with free seats is ready."""
         if not (lane.is_up and lane.rated and lane.has_seat()):
             return
         bound: LimitState | None = None
         for limit in lane.rated:
             if limit.ready_s > now_s:
                 if limit.wake_s <= limit.ready_s:
-                    # All lanes of that limit are looked at then, this one among them.
+                    # All lanes of that limit are checked then, including this one.
                     lane.rate_label = limit.wait_label
                     return
                 if bound is None or limit.ready_s > bound.ready_s:
@@ -263,7 +264,7 @@ class LaneTable:
         """Take one unit of every limit on the lane's path; all must be free.
 
         Returns:
-            How long ago the time of the send was (`LimitState.take`).
+            How far the send is behind its time (`LimitState.take`).
         """
         behind_s, wake_s = 0.0, lane.on_time_s()
         for limit in lane.path:
@@ -285,7 +286,7 @@ class LaneTable:
         """Reserve money for a lease.
 
         Returns:
-            Whether that much was there and can be remembered; else nothing must be sent on it.
+            Whether the money was left and the reservation is written; else send nothing on it.
         """
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
@@ -310,7 +311,7 @@ class LaneTable:
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
-        """Count what a lease cost, of which money was reserved."""
+        """Replace the money reserved for a lease by its cost."""
         lane, tariff = held.lane, held.lane.tariff
         assert self.budgets is not None
         assert tariff is not None
@@ -324,7 +325,7 @@ class LaneTable:
         if held.case is not None and not held.is_check:
             needed = held.bounded
             if held.n_guessed:
-                # Not what was guessed: of that the first answers tell far too much.
+                # Not the guess: guesses from the first answers are far too high.
                 needed += tariff.most(Most(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
@@ -334,24 +335,24 @@ class LaneTable:
         self._look_at_short()
 
     def money_is_shut(self) -> None:
-        """Have those refused who wait for money in vain, as nothing is in flight."""
+        """Have the requests refused that wait for money which will not come."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
     def answered(self, held: HeldLease, now_s: float) -> None:
-        """The provider answered; the case may ask again, if it is open."""
+        """Record an answer; the case may send its next request, if it is open."""
         held.lane.answered(held.granted_s, now_s)
         for limit in held.lane.path:
             limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
 
     def begins(self, case_id: str, lane: LaneState) -> None:
-        """An open case has a lease on a lane; it may be its first one there."""
+        """Record a lease of an open case on a lane, perhaps its first one there."""
         self._open_on.setdefault(case_id, {}).update(dict.fromkeys(lane.path))
         for limit in lane.path:
             limit.places.begin(case_id)
 
     def asks(self, case_id: str) -> None:
-        """A case wants a lease, or none any more."""
+        """Record that a case requests a lease, or ends."""
         for limit in self._open_on.get(case_id, ()):
             limit.places.thinks.pop(case_id, None)
             if limit.places.keep:
@@ -367,7 +368,7 @@ class LaneTable:
             limit.places.end(case_id)
 
     def not_kept(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
-        """Those of some lanes whose free seats are not kept for cases with a place."""
+        """The lanes whose free seats are not kept for cases with a place."""
         return [lane for lane in lanes if not self._is_kept(lane, now_s)]
 
     def _is_kept(self, lane: LaneState, now_s: float) -> bool:
@@ -379,7 +380,7 @@ class LaneTable:
         return False
 
     def case_ended(self, case_id: str) -> None:
-        """An episode is over, and needs no more."""
+        """Record the end of an episode."""
         self._leave(case_id)
         self.progress.ended(case_id)
         if self.budgets is not None:
@@ -387,7 +388,7 @@ class LaneTable:
             self._look_at_short()
 
     def cases_lost(self, case_ids: Collection[str]) -> None:
-        """Episodes are gone with their worker."""
+        """Forget episodes that are gone with their worker."""
         for case_id in case_ids:
             self._leave(case_id)
         self.progress.lost(case_ids)
@@ -396,18 +397,18 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Money may be free: look at those again who wait to begin until some is."""
+        """Money may be free: check again the cases that wait for it to begin."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
             self.money_is_shut()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """Those of some lanes on which a case may begin, as far as money goes.
+        """The lanes on which a case may begin, as far as money goes.
 
         Args:
-            lanes: Those that are free.
-            few: Only those on which few cases are open.
+            lanes: Free lanes.
+            few: Only lanes with few open cases.
         """
         if few:
             lanes = [one for one in lanes if all(limit.places.has_few() for limit in one.path)]
@@ -418,7 +419,7 @@ class LaneTable:
         rich: set[tuple[str, Way]] = set()
         for lane in lanes:
             key = lane.model.name, cases.way(lane.lane)
-            # What is short stays so until a request or a case is over.
+            # A lack of money remains until a request or a case is over.
             if key in rich or (key not in self.short and cases.may_begin(lane.lane)):
                 rich.add(key)
                 found.append(lane)
@@ -428,7 +429,7 @@ class LaneTable:
         return found
 
     def needs(self, lane: LaneState, request: LeaseRequest) -> dict[str, int]:
-        """What a request, or the case that it opens, needs on a lane, by limit."""
+        """The money that a request, or the case that it opens, needs on a lane, by limit."""
         if self.budgets is None:
             return {}
         if request.opens:
@@ -437,7 +438,7 @@ class LaneTable:
         return {one.name: units for one in lane.metered if one.purse is not None}
 
     def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
-        """A limit that has not the money, and gets none back; and what is needed of it."""
+        """A limit that lacks the money and gets none back, and the units needed of it."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -450,20 +451,20 @@ class LaneTable:
         self._free_seat(lane)
 
     def part_ends_s(self, lane: LaneState) -> float:
-        """Until when this host's claims, and its parts of a lane's limits, hold."""
+        """The time until which this host's claims, and its parts of a lane's limits, hold."""
         is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
         self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
     ) -> None:
-        """A lease is out; it ends by itself when what was sent at `send_by_s` is over."""
+        """Begin a lease's term, which ends when a request sent at `send_by_s` must be over."""
         end_s = send_by_s + lane.lane.request_s
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
     def _end_terms(self, terms: LeaseTerms, now_s: float) -> None:
-        """Free the seats of leases that nobody gave back although nothing can be in flight."""
+        """Free the seats of leases that did not come back although nothing can be in flight."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
@@ -476,7 +477,7 @@ class LaneTable:
             self._wakes.ensure(terms, next_s)
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
-        """A lease lost its holder: free its seat when the provider can be at work no more."""
+        """Free the seat of a lease without a holder once the provider must be done with it."""
         grace_s = lane.grace_s()
         self.in_flight -= 1
         lane.outcomes["lost"] += 1
@@ -493,43 +494,44 @@ class LaneTable:
         self._free_seat(lane)
 
     def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """The lease just granted is the only one until it is back, or its term over."""
+        """Hold the lane until the lease just granted is back, or its term is over."""
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """The lease just granted is for a check of the lane, which is held until it is back.
+        """Hold the lane until the lease just granted, a check of the lane, is back.
 
-        So are lanes that would be removed with it, if they never answered.
+        Lanes that a failed check would remove together with it, and that never answered, are held
+        as well.
         """
         suspicion = lane.health.suspicion
         suspicion.is_being_checked = True
-        alike = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
-        self._held[lane] = [lane, *(one for one in alike if one is not lane)]
+        others = [one for one in self._with(lane, suspicion.scope) if one.health.suspicion.is_new]
+        self._held[lane] = [lane, *(one for one in others if one is not lane)]
         for one in self._held[lane]:
             self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)
 
     def end_check(self, lane: LaneState, now_s: float) -> None:
-        """The lease of a check is back, or lost."""
+        """End a check whose lease is back or lost."""
         for one in self._held.pop(lane, ()):
             self.apply(one, one.health.resume(now_s), now_s)
 
     def count_retry(self, after: LaneId, lane: LaneState) -> None:
-        """A request that failed on the lane `after` got a lease on `lane`."""
+        """Count a retry: the request failed on the lane `after` and got a lease on `lane`."""
         lane.n_retries += 1
         failed = self.lanes.get(after)
         if failed is not None and failed is not lane:
             failed.n_moved += 1
 
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
-        """Space sends wider if that may be the answer to a refusal.
+        """Space sends wider, if that can solve a refusal.
 
-        A request may have come too early only since the one before it came late, or since the
-        provider counts in slices of what it declares. That is no matter of limits that are
-        estimated already, and none of those by which the run bounds itself.
+        A request may come too early only because the one before it came late, or because the
+        provider counts in fixed windows. Limits that are estimated already are exempt, and so are
+        the run's own limits.
 
         Returns:
-            Whether it is the answer: nothing need be lowered.
+            Whether wider spacing is the solution: no limit has to be lowered.
         """
         lane = held.lane
         if not feedback.is_too_many or feedback.exceeded == "in_flight" or not lane.is_declared:
@@ -537,7 +539,7 @@ class LaneTable:
         if lane.counted is not None and lane.counted.controller is not None:
             return False
         counted = [limit for limit in lane.rated if not _is_the_runs_own(limit.declared)]
-        # All are told, whatever the first of them says.
+        # Each limit gets the refusal, whether or not an earlier one is widened.
         is_answer = False
         for limit in counted:
             is_answer |= limit.give_headroom(feedback.exceeded, held.granted_s, now_s)
@@ -546,12 +548,12 @@ class LaneTable:
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
         """Begin to estimate the limit of a lane that was refused: it is lower than declared.
 
-        So fixed mode, too, settles where the provider does not refuse, and goes on trying whether
-        it bears more, up to what is declared.
+        So fixed mode, too, settles at the rate that the provider accepts, and tries more from time
+        to time, up to the declared limit.
 
         Args:
-            lane: Where the request was refused; nobody estimates its limit yet.
-            at_grant: Requests that were in flight there when it was granted, its own included.
+            lane: The lane of the refusal; its limit is not estimated yet.
+            at_grant: Requests in flight there when it was granted, including itself.
             now_s: Now.
         """
         limit = self._counted(lane)
@@ -570,10 +572,10 @@ class LaneTable:
         return limit
 
     def estimate_anew(self, limit: LimitState, now_s: float) -> None:
-        """Forget an estimate: what lowered the limit had nothing to do with it."""
+        """Discard an estimate: its refusals had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
-        # In adaptive mode nobody knows it, and the search begins again; else it is as declared.
+        # In adaptive mode the limit is unknown and the search begins again; else it is as declared.
         is_declared = limit.lanes[0].is_declared
         start = ceiling if is_declared and ceiling < math.inf else START
         controller = self._control(limit, ceiling, start)
@@ -583,7 +585,7 @@ class LaneTable:
         self.look_at(limit.lanes)
 
     def apply(self, lane: LaneState, verdict: Verdict, now_s: float) -> None:
-        """Carry out what a lane's health demands."""
+        """Carry out a verdict on a lane's health."""
         if isinstance(verdict, Pause):
             self._pause(lane, verdict, now_s)
         elif isinstance(verdict, Resume):
@@ -594,16 +596,16 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed with one, itself among them; none without a scope."""
+        """The lanes that are removed together with a lane, including it; empty without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
         return [one for one in left if _is_removed_with(lane.lane, one.lane, scope)]
 
     def know(self, known: KnownLane, now_s: float) -> None:
-        """Carry out what is known of a lane before its first request.
+        """Apply a check's result to a lane before its first request.
 
-        It concerns that lane alone: whoever knows of it knows of the others, too.
+        It concerns that lane alone: the check has results for the others, too.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:
@@ -617,11 +619,11 @@ class LaneTable:
             self.apply(lane, verdict, now_s)
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
-        """Have the scheduler look at these lanes."""
+        """Have the scheduler check these lanes."""
         self.changed.update(dict.fromkeys(lanes))
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
-        """Let the limits of one instance alone hear what its server says."""
+        """Pass a server's load to the limits that only its instance uses."""
         for lane in self.lanes.values():
             lane.is_unheard &= (lane.lane.provider, lane.lane.instance) != (provider, instance)
         for limit in self._estimated:
@@ -640,11 +642,11 @@ class LaneTable:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Use so many units of the shared rows, until then (`LaneBroker.share`).
+        """Use these units of the shared rows until then (`LaneBroker.share`).
 
         Raises:
-            ValueError: A row is not shared, or a share is no whole number >= 0; nothing has changed
-                then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. Nothing has
+                changed then.
         """
         for row, units in shares.items():
             if row not in self.shared:
@@ -674,7 +676,7 @@ class LaneTable:
             self._shares_end.wake_s = math.inf
 
     def close_shares(self, now_s: float) -> None:
-        """Nobody knows what may be used: grant nothing on what is shared."""
+        """Grant nothing on shared limits: this host's shares are unknown."""
         for limit in self._sharing:
             for row in limit.shares.rows.values():
                 row.close()
@@ -690,7 +692,7 @@ class LaneTable:
                     lane.seat_label = limit.seat_label
             self._touched.append(limit)
             self.look_at(limit.lanes)
-        # Silence of a lane that nobody could ask is none.
+        # A lane without a share cannot be sent requests: its silence does not count.
         for lane in {lane: None for limit in self._sharing for lane in limit.lanes}:
             if lane.is_share_closed:
                 self._closed_s.setdefault(lane, now_s)
@@ -698,12 +700,12 @@ class LaneTable:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:
-        """What is still held of each shared row."""
+        """The units still held of each shared row."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}
 
     def room(self) -> dict[str, int]:
-        """By model, requests that could be in flight beside those that are (`BrokerStatus`)."""
+        """By model, how many more requests could be in flight (`BrokerStatus`)."""
         return {model.name: room_on(model.lanes) for model in self.models.values()}
 
     def lanes_of(self, rule: Group) -> list[LaneState]:
@@ -717,12 +719,12 @@ class LaneTable:
         return self._limits[name]
 
     def look_at_days(self, now_s: float) -> None:
-        """Take into account what earlier runs have used of the day."""
+        """Adjust the daily limits to the use of earlier runs."""
         for name in self.days:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """The run is over, and with it all pauses; what was really used of days is written down."""
+        """End all pauses with the run, and write the units really used of each day."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
@@ -745,7 +747,7 @@ class LaneTable:
         return sorted(pauses, key=lambda pause: pause.t_s)
 
     def settle(self, now_s: float) -> None:
-        """Tell the lanes which limits became full or free by everything that happened at `now_s`.
+        """Update the lanes whose limits became full or free through the events at `now_s`.
 
         Once per event and not per seat: a seat that returns and is granted again at the same
         instant changes nothing, and that is the usual case under load.
@@ -767,7 +769,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit by which a lane's requests are counted; one of its own if the pool has none."""
+        """The limit that counts a lane's requests, or a new one if the pool has no such limit."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -781,7 +783,7 @@ class LaneTable:
     ) -> AdaptiveController:
         """Have a new controller estimate a limit.
 
-        Lanes that share it share the estimate: a refusal counts for all of them, and so does room.
+        Lanes that share it share the estimate: a refusal or free room applies to all of them.
         """
         controller = AdaptiveController(limit.name, ceiling, start=start)
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
@@ -826,7 +828,7 @@ class LaneTable:
         lane.in_flight -= 1
         for limit in lane.path:
             if limit.seats.is_full or limit.places.keep:
-                # Else it kept nobody waiting, so its other lanes need no look.
+                # A limit with free seats kept no request waiting: skip its other lanes.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):
@@ -843,7 +845,7 @@ class LaneTable:
         lane.pauses.begin(pause.cause, now_s)
         lane.model.down[lane] = None
         self._wakes.move(lane, pause.until_s)
-        # Follow-ups that wait for this lane may go to any other of the model from now on.
+        # Follow-ups that wait for this lane may use any other lane of the model from now on.
         self.look_at(lane.model.lanes)
 
     def _resume(self, lane: LaneState, now_s: float) -> None:
@@ -878,7 +880,7 @@ class LaneTable:
 
 
 def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
-    # By the secret's own name: a key may stand at several providers, and is refused at all of them.
+    # By the secret's name: several providers may use one key, and it is refused at all of them.
     if scope in {"key", "key_model"}:
         is_of_model = scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name
@@ -890,25 +892,25 @@ def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
 
 
 def _is_the_runs_own(limit: Limit) -> bool:
-    """Whether a limit bounds the run and is not what a provider counts by."""
+    """Whether a limit bounds the run and is not one that a provider counts."""
     return limit.level in {"pool", "provider"} or not limit.rows
 
 
 def _set_balance(lanes: list[LaneState]) -> None:
-    # A limit shared by all lanes of a model says nothing about which of them is emptier.
+    # A limit shared by all lanes of a model does not show which of them is emptier.
     shared = set.intersection(*(set(lane.seats) for lane in lanes)) if len(lanes) > 1 else set()
     for lane in lanes:
         lane.balance = tuple(seats for seats in lane.seats if seats not in shared)
 
 
 def room_on(lanes: Collection[LaneState]) -> int:
-    """Requests that could be in flight on some lanes beside those that are (`BrokerStatus`)."""
+    """How many more requests could be in flight on some lanes (`BrokerStatus`)."""
     lanes = [lane for lane in lanes if not lane.is_removed]
     if not lanes:
-        # Whoever asks is refused at once: that takes no part of anything.
+        # Requests are refused immediately: they use no part of any limit.
         return 0
     if all(lane.is_spent for lane in lanes):
-        # Here, too: to claim nothing would keep the run waiting for ever.
+        # Here, too: if the host claimed nothing, the run would wait forever.
         return SPENT
     free: dict[LimitState, float] = {}
     room = NO_PART
@@ -926,18 +928,18 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """From when on nothing that a run sent counts against another run's first send.
+    """The time from which a run's sends cannot exceed a limit together with another run's.
 
-    A run spaces its own sends, so that any window is within its limit (`Pacer`). So do
-    two runs together when their last and first send are as far apart: no window needs to pass, and
-    nobody needs to know when the last send was, only that there was none later. Tokens are counted
-    over the whole window, which has to pass. What a day has left is remembered elsewhere. Nobody
-    remembers the earlier run's headroom, so it is taken for the most that there can be.
+    A run spaces its own sends so that any window is within its limit (`Pacer`). The same holds for
+    two runs if the last send of one and the first of the other are as far apart. So no window has
+    to pass, and the time of the last send need not be known, only an upper bound. Tokens are
+    counted over the whole window, which has to pass. Daily use is stored elsewhere. The earlier
+    run's headroom is unknown, so the maximum is used.
 
     Args:
-        limits: Those on which the run's sends fell.
-        over_s: When the run's last lease may have been granted at the latest; it may have been used
-            a little later.
+        limits: The limits of the run's sends.
+        over_s: The latest time at which the run's last lease was granted; it may have been used a
+            little later.
     """
     waits_s = [
         (kind.window_s + longest_spare_s(kind.window_s)) / (amount if kind.is_spaced else 1)

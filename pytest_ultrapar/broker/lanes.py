@@ -1,7 +1,7 @@
-"""Lanes while a run is on, their instances and models, and the sets of them that requests wait for.
+"""Lanes during a run, their instances and models, and the sets of lanes that requests wait for.
 
-A lane lies on a path of limits (`limits`) and belongs to an instance. Who waits for it stands in
-`waiting`; who is served when, says `scheduler`.
+A lane has a path of limits (`limits`) and belongs to an instance. `waiting` has the requests that
+wait for it; `scheduler` decides which request is served next.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""From so many on, the longest tells how long a request may take: the next one takes longer with a
-chance of 1 in 21 at most, if they are alike."""
+"""From this many on, the longest answer shows how long a request may take: the next one takes
+longer with a chance of 1 in 21 at most, if they are similar."""
 
 
 @dataclass(eq=False)
 class ModelState:
-    """The lanes of one model, and how many requests may be served by them now.
+    """The lanes of one model, and the number of requests that they could serve now.
 
     Attributes:
         lanes: In the order of the pool.
-        n_waiting: Waiting requests for the model, those that no group lets through left out.
-        n_follow_ups: Those of them that are follow-ups.
+        n_waiting: Waiting requests for the model, except those blocked by a group.
+        n_follow_ups: The follow-ups among them.
         down: Its lanes that are paused or removed.
         sets: Every set of its lanes that some request was ever bound to.
         whole: All its lanes as a set.
@@ -62,8 +62,8 @@ class ModelState:
 class LeaseTerms(Wake):
     """The leases of one lane that are out, oldest first; wakes when the oldest may be over.
 
-    All of a lane have the same term, so that their order is that of their ends and a lease costs
-    one entry in a dict; it wakes once per term, not once per lease.
+    All leases of a lane have the same term, so their order is the order of their ends, and a lease
+    costs one entry in a dict. It wakes once per term, not once per lease.
     """
 
     def __init__(self) -> None:
@@ -71,15 +71,15 @@ class LeaseTerms(Wake):
         self._out: dict[int, tuple[WorkerState, float]] = {}
 
     def begin(self, lease_id: int, worker: WorkerState, end_s: float) -> None:
-        """A lease was granted that ends at `end_s`, which is no earlier than that of the last."""
+        """Add a granted lease that ends at `end_s`, not earlier than the last one."""
         self._out[lease_id] = worker, end_s
 
     def end(self, lease_id: int) -> None:
-        """A lease came back."""
+        """Remove a lease that came back."""
         del self._out[lease_id]
 
     def pop_over(self, now_s: float) -> Iterator[tuple[int, WorkerState]]:
-        """Leases whose term has ended, which are forgotten here."""
+        """Leases whose term has ended; they are removed here."""
         while self._out:
             lease_id, (worker, end_s) = next(iter(self._out.items()))
             if end_s > now_s:
@@ -88,7 +88,7 @@ class LeaseTerms(Wake):
             yield lease_id, worker
 
     def next_end_s(self) -> float | None:
-        """When the oldest lease ends by itself; None when none is out."""
+        """When the oldest lease ends by itself; None if no lease is out."""
         for _, end_s in self._out.values():
             return end_s
         return None
@@ -100,36 +100,36 @@ class LaneState(Wake):
 
     Attributes:
         path: Every limit a lease takes a unit of.
-        seats: The seats of those with a cap.
-        rated: Those that may let a request wait although seats are free.
-        metered: Those that count tokens, days or money.
-        purses: The money of those that count it.
-        balance: The seats that tell this lane from the others of its model, by which requests are
-            spread.
-        headrooms: Those of all of them.
-        counted: The limit by which the provider counts its requests, as far as the pool says: the
-            innermost that is not the run's own. A refusal says something about it. None: there is
-            none yet.
-        is_declared: Whether its limits are as the pool says (fixed mode).
+        seats: The seats of the limits with a cap.
+        rated: The limits that may block a request although seats are free.
+        metered: The limits that count tokens, days or money.
+        purses: The money of the limits that count it.
+        balance: The seats that this lane does not share with all lanes of its model; requests are
+            spread by them.
+        headrooms: The headrooms of all limits.
+        counted: The limit by which the provider counts its requests, as far as the pool declares:
+            the innermost that is not the run's own. A refusal concerns this limit. None: the pool
+            has no such limit.
+        is_declared: Whether its limits are as the pool declares (fixed mode).
         is_up: Neither paused nor removed, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when removed.
         reason: Why it is paused or removed.
         n_full: Full limits on its path as last counted, plus one when it is removed.
         seat_label: The limit whose seats last bound it; `rate_label`: the rate limit or `pause`
             that did.
-        absent: Home workers that have not asked for anything yet.
+        absent: Home workers that have not requested a lease yet.
         is_stealable: Whether workers that are not at home here may use it.
         stealable_s: Since when they may.
         used_order: Order of its last grant among all grants.
-        n_served: Requests that it answered; `n_refused`: that it refused as too much.
+        n_served: Requests that it answered; `n_refused`: requests that it refused as too much.
         n_retries: Grants for requests that had failed before; `n_moved`: requests that failed here
             and were granted another lane.
         removed_after_s: When it was removed, seconds after the run's start.
         terms: Its leases that are out.
-        tariff: What requests cost; None where no money is counted.
+        tariff: The cost of requests; None if no budget applies.
         started_s: When it was first granted a lease; infinity before.
-        service_s: From lease to answer, the sum over all answers; `longest_s`: the longest.
-        busy_s: Seconds that leases were out which came back.
+        service_s: Seconds from lease to answer, summed over all answers; `longest_s`: the longest.
+        busy_s: Seconds that returned leases were out.
         is_whole: As in `LaneStatus`; `is_unheard` also.
     """
 
@@ -188,7 +188,7 @@ class LaneState(Wake):
         self.follow(self.path)
 
     def follow(self, path: tuple[LimitState, ...]) -> None:
-        """Have a path of limits; to be called again when one of them gets a cap or a controller."""
+        """Set the path of limits; call it again when one of them gets a cap or a controller."""
         self.path = path
         self.seats = tuple(limit.seats for limit in path if limit.seats.cap < math.inf)
         self.rated = tuple(
@@ -215,34 +215,34 @@ class LaneState(Wake):
         return self.has_seat()
 
     def send_by_s(self, granted_s: float) -> float:
-        """By when a request must be sent whose time that is."""
+        """The latest time to send a request whose turn is at `granted_s`."""
         late_s = UNRATED_SEND_BY_S
         for headroom in self.headrooms:
             late_s = min(late_s, headroom.send_by_s())
         return granted_s + late_s
 
     def on_time_s(self) -> float:
-        """So long after its time a send counts as on time: the same for all limits of the path.
+        """How late a send may be and still count as on time: the same for all limits of the path.
 
-        A looser limit that kept its own time would fall behind the one that binds, and its sends
+        With a time of its own, a looser limit would fall behind the limit that binds, and its sends
         would look late there.
         """
         return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
     def late_after_s(self, granted_s: float) -> float:
-        """When a request whose time that is becomes late."""
+        """When a request whose turn is at `granted_s` becomes late."""
         return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:
         """Whether every limit on the path has a free seat."""
-        # No `all(...)`: this is asked some 30 times per grant, and a generator is twice the price.
+        # No `all(...)`: this runs some 30 times per grant, and a generator costs twice as much.
         for seats in self.seats:  # noqa: SIM110
             if seats.in_flight >= seats.cap:
                 return False
         return True
 
     def fits(self, tokens: int) -> bool:
-        """Whether no limit on its path is smaller than one request of so many tokens."""
+        """Whether no limit on its path is smaller than one request of this many tokens."""
         return all(
             tokens <= amount
             for limit in self.metered
@@ -263,7 +263,7 @@ class LaneState(Wake):
         return None
 
     def units(self, request: LeaseRequest) -> int:
-        """Money that a request may cost here; 0 where none is counted."""
+        """Money that a request may cost here; 0 if no budget applies."""
         if self.tariff is None or request.most is None:
             return 0
         return self.tariff.most(request.most)
@@ -275,18 +275,18 @@ class LaneState(Wake):
 
     @property
     def load(self) -> float:
-        """Share of the seats taken on what is this lane's own, 0 to 1; 0 when unlimited."""
+        """The taken share of the seats that are this lane's own, 0 to 1; 0 when unlimited."""
         load = 0.0
         try:
             for seats in self.balance:
                 load = max(load, seats.in_flight / seats.cap)
         except ZeroDivisionError:
-            # Its share is nothing now.
+            # Its share is zero now.
             return 1.0
         return load
 
     def answered(self, granted_s: float, now_s: float) -> None:
-        """The provider answered a lease; to be counted as outcome as well."""
+        """Record that the provider answered a lease; the outcome is counted elsewhere."""
         took_s = now_s - granted_s
         self.n_served += 1
         self.service_s += took_s
@@ -294,7 +294,7 @@ class LaneState(Wake):
         self.instance.answered(now_s)
 
     def grace_s(self) -> float:
-        """Seconds for which the provider may still be at work on what a dead worker sent."""
+        """Seconds for which the provider may still process the request of a dead worker."""
         most_s = self.lane.longest_grace_s
         if most_s is None or self.n_served < TELLING_ANSWERS:
             return self.lane.orphan_grace_s
@@ -305,7 +305,7 @@ class LaneState(Wake):
 
         Args:
             now_s: The time.
-            under_way_s: Seconds that its leases have been out which have not come back.
+            under_way_s: Seconds that its leases in flight have been out.
         """
         counts = self.outcomes
         neither = ("ok", "refused", *LIMITED, "closed", "unsent", "cancelled")
@@ -357,26 +357,26 @@ class LaneState(Wake):
 
 
 ANSWERING_S = 10.0
-"""An instance that answered something so lately is at work. When it then refuses a request without
-a word about when to come back, it is congested; an instance that is silent has failed."""
+"""An instance that answered something this recently is running. If it then refuses a request
+without a time to come back, it is congested; a silent instance has failed."""
 BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
-"""When limits have been cut so often, a block of so many requests tells: where so large a share is
-still refused, it was not because of too many. Estimated limits leave 2 to 10 % refused, a quota by
-the minute up to 18 % (`benchmarks/adaptive/play.py`)."""
+"""After this many cuts of its limits, an instance is judged by blocks of this many requests. If
+this share of a block is still refused, the load is not the reason. With estimated limits 2 to 10 %
+are refused, with a quota by the minute up to 18 % (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""So is a smaller share where far fewer requests go now than were answered in the best such span: a
-provider that could do that is not busy now."""
+"""A smaller share is enough if far fewer requests are sent now than were answered in the best such
+span: a provider that could serve so many is not busy now."""
 
 
 class InstanceState:
-    """The lanes of an instance, one per key, when it last answered, and its retry budget.
+    """The lanes of an instance, one per key, the time of its last answer, and its retry budget.
 
     Attributes:
         answered_s: When a request on any of its lanes was last answered, monotonic seconds;
             -infinity before the first answer.
         started_s: When it was first sent a request; infinity before.
-        is_broken: Whether its wordless 503s were found to have nothing to do with load, such as
-            those of one broken server of several: then they are failures like any other.
+        is_broken: Whether its 503s without `Retry-After` have nothing to do with load, for example
+            if one of several servers is broken. Then they are failures like any other.
     """
 
     def __init__(self) -> None:
@@ -389,7 +389,7 @@ class InstanceState:
         self._block_s = self._span_s = self._best_per_s = 0.0
 
     def answered(self, now_s: float) -> None:
-        """A request on one of its lanes was answered."""
+        """Record that a request on one of its lanes was answered."""
         self.answered_s = now_s
         self.retries.answered(now_s)
 
@@ -402,7 +402,7 @@ class InstanceState:
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it has answered nothing yet and may just not have had the time."""
+        """Whether it has answered nothing yet, perhaps for lack of time."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )
@@ -413,7 +413,7 @@ class InstanceState:
         Args:
             n_cuts: How often its limit has been cut.
             now_s: Now.
-            is_refused: Which of the two.
+            is_refused: Whether it was refused.
 
         Returns:
             Whether it is now known that such refusals have nothing to do with load.
@@ -443,13 +443,13 @@ class InstanceState:
         return all(lane.is_removed for lane in self.lanes)
 
     def n_requests(self) -> int:
-        """Requests that it was sent, retries that draw on a budget left out.
+        """Requests sent to it, without retries that draw on a budget.
 
-        Summed up when asked, which happens only after a failure: a request that goes well pays
-        nothing for it.
+        Summed up on demand, which happens only after a failure: a successful request pays nothing
+        for it.
         """
-        # What came back unsent is no request; retries that did so are subtracted twice, which
-        # errs on the careful side.
+        # Unsent leases do not count. Retries that came back unsent are subtracted twice, which errs
+        # on the careful side.
         n = sum(lane.granted - lane.n_retries - lane.outcomes["unsent"] for lane in self.lanes)
         return max(0, n)
 
@@ -457,8 +457,8 @@ class InstanceState:
 class LaneSet:
     """Lanes of one model that some requests are bound to; its clock runs while none has a seat.
 
-    A waiting request notes the clock when it comes and reads it when it goes: the difference is its
-    seat wait. That costs nothing per waiting request, however many there are.
+    A waiting request notes the clock when it comes and reads it when it leaves: the difference is
+    its seat wait. That costs nothing per waiting request, regardless of their number.
 
     Attributes:
         lanes: In the order of the pool.
@@ -467,8 +467,9 @@ class LaneSet:
         n_alive: Lanes that are not removed.
         n_seated: Lanes that are not removed and have a seat free on every limit of their path.
         follow_up_lines: By the lane that their requests want, None for any, and whether their cases
-            are without a place.
-        opening_lines: Those that no group lets through included. All lines have a request at least.
+            have no place.
+        opening_lines: Lines of opening requests, also if a group blocks them. Each line has at
+            least one request.
     """
 
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:
@@ -489,13 +490,13 @@ class LaneSet:
         return self._full_s if self.n_seated else self._full_s + (now_s - self._full_since_s)
 
     def lane_filled(self, now_s: float) -> None:
-        """A lane of the set lost its last seat, or is removed."""
+        """Record that a lane of the set lost its last seat, or is removed."""
         self.n_seated -= 1
         if self.n_seated == 0:
             self._full_since_s = now_s
 
     def lane_freed(self, now_s: float) -> None:
-        """A lane of the set has a seat again."""
+        """Record that a lane of the set has a seat again."""
         if self.n_seated == 0:
             self._full_s += now_s - self._full_since_s
         self.n_seated += 1

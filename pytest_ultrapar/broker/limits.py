@@ -1,4 +1,4 @@
-"""Limits while a run is on: what is in flight and reserved on each, and when a send may go."""
+"""Limits during a run: seats in flight, reserved units, and the time of the next send."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 def units_of(counts: str, tokens: int) -> int:
-    """What a request of so many tokens takes of what counts `requests` or `tokens`."""
+    """The units that a request of this many tokens takes of a count of `requests` or `tokens`."""
     return tokens if counts == "tokens" else 1
 
 
 class Meter(NamedTuple):
-    """What counts units of a limit that a lease reserves: tokens of a window, or what a day has."""
+    """A counter of units that a lease reserves: tokens of a window, or a day's units."""
 
     counts: str
     book: TokenPacer | DayLedger | SharedDays
@@ -59,11 +59,11 @@ class Reserved(NamedTuple):
 
 
 _NOTHING_SENT = ("unsent", "connect", "no_host", "tls")
-"""Where there was no connection there was no request either, and no provider counted one."""
+"""Without a connection there was no request, and no provider counted one."""
 
 
 def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Reserved]:
-    """Take the units of a request; they must fit."""
+    """Reserve the units of a request; they must fit."""
     reserved: list[Reserved] = []
     for limit in limits:
         for meter in limit.meters:
@@ -76,10 +76,10 @@ def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Res
 def settle(
     reserved: Iterable[Reserved], outcome: LeaseOutcome, feedback: Feedback, now_s: float
 ) -> list[LaneState]:
-    """Put what a request used in place of what was reserved, which stays where that is unknown.
+    """Replace reservations by the units that a request used; unknown use stays as reserved.
 
     Returns:
-        Lanes that may serve at another time than it seemed.
+        Lanes whose next send may have moved to another time.
     """
     lanes: list[LaneState] = []
     for limit, meter, reservation in reserved:
@@ -87,8 +87,8 @@ def settle(
         if outcome in _NOTHING_SENT:
             used = 0
         elif used is None:
-            # It may have been worked on and counted in full: what failed says nothing of it. That
-            # it is over says on which day it was.
+            # The provider may have worked on it and counted it in full: a failure does not tell.
+            # But its end tells on which day it was.
             used = reservation.units
         meter.book.settle(reservation, used, now_s)
         limit.look_at_days(now_s)
@@ -97,32 +97,31 @@ def settle(
 
 
 class LimitState(Wake):
-    """One limit of the pool, or one lane's own: what is in flight, when the next send may go.
+    """One limit of the pool, or one lane's own: requests in flight, and the time of the next send.
 
     Attributes:
         name: Its name, as in the pool.
-        declared: What the pool says of it.
+        declared: The limit as the pool declares it.
         seats: Requests in flight.
-        paced: A pacer for each row of a window, all of which must allow a send, and what requests
-            wait for where it does not.
-        rates: Those of them that count requests; `tokens`: those that count tokens.
-        meters: What a lease reserves units on: pacers that count tokens, and days, of which this
+        paced: A pacer for each row of a window, with the label of its wait. All must allow a send.
+        rates: The pacers that count requests; `tokens`: the pacers that count tokens.
+        meters: The counters on which a lease reserves units: token pacers, and days, of which this
             host may spend its share.
-        days: All days, with their kind; nothing where they are not counted, as in a forecast.
-        purse: What it may spend; None where no money is counted.
-        shares: What of it this host may use now; all of it where hosts share none of its rows.
-        headrooms: What is added to each window, with the pacers of that window; nothing where sends
-            are never late, as in a play.
-        spent_until_s: When the first unit of a day that is used up comes free.
+        days: All days, with their kind; empty if they are not counted, as in a forecast.
+        purse: The money that it may spend; None if it has no budget.
+        shares: The parts of its rows that this host may use now; all if hosts share no row.
+        headrooms: The time added to each window, with the pacers of that window; empty if sends are
+            never late, as in a simulation.
+        spent_until_s: When the first unit of a used-up day becomes free.
         ready_s: The earliest time of the next send, by all of the following (`reckon`).
-        pace_ready_s: The earliest time by the pace that `controller` finds.
-        controller: Who estimates what the provider bears below cap and rate: in adaptive mode, and
-            in fixed mode from the first refusal on; None leaves them as declared.
-        head_of_line: Of the request that it is kept for, if any; `kept_until_s`: when that
+        pace_ready_s: The earliest time by the pace of `controller`.
+        controller: Estimates the limit below cap and rate: in adaptive mode, and in fixed mode from
+            the first refusal on. None leaves them as declared.
+        head_of_line: The head of line that it is kept for, if any; `kept_until_s`: when that
             request's tokens fit, -infinity without one.
         places: Which open cases come first on it.
         lanes: The lanes that share it.
-        was_full: Whether all seats were taken when the lanes were last told.
+        was_full: Whether all seats were taken when the lanes were last updated.
     """
 
     def __init__(
@@ -158,8 +157,8 @@ class LimitState(Wake):
             pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
             paced.append((pacer, f"{self.name} ({kind.word})"))
             if spare_s:
-                # Nobody knows how many tokens a request will have; a hundred of them in a minute
-                # are neither few nor many.
+                # The number of tokens of a request is unknown; a hundred requests in a minute are
+                # neither few nor many.
                 interval_s = kind.window_s / (amount if kind.is_spaced else 100)
                 own = Headroom(window_s, spare_s, interval_s)
                 _, pacers = headrooms.setdefault(window_s, (own, []))
@@ -192,7 +191,7 @@ class LimitState(Wake):
         """Begin with no seat and nothing to spend of what is shared.
 
         Returns:
-            Of each of the days what this host may spend.
+            The ledger of each day, limited to the units that this host may spend.
         """
         rows = self.shares.rows
         if SEATS_ROW in shared:
@@ -203,7 +202,7 @@ class LimitState(Wake):
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
-            # A key that is known by several names has a count for each, and one tranche for all.
+            # A key with several names has a count for each, and one tranche for all.
             if kind.word in shared and kind.word not in rows:
                 tranche = rows[kind.word] = Tranche()
                 spendable = SharedDays(ledger, tranche)
@@ -220,10 +219,10 @@ class LimitState(Wake):
 
         Args:
             now_s: The time.
-            wake_s: So long after its time the send counts as on time.
+            wake_s: A send that is this late counts as on time.
 
         Returns:
-            How long ago the time of the send was, as far as it has to come as if sent then.
+            How late the send is, if it counts as sent on time; else 0.
         """
         self.seats.take()
         for headroom, pacers in self.headrooms:
@@ -236,18 +235,18 @@ class LimitState(Wake):
             behind_s = max(behind_s, rate.take(now_s, wake_s))
         if self.controller is not None:
             self.controller.sent(now_s)
-            # No `Pacer`: its distance is fixed, and this one changes with what comes back.
+            # Not a `Pacer`: its distance is fixed, and this one changes with the answers.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Let all later sends wait for as long as one was later than promised.
+        """Delay all later sends by the time that one was later than promised.
 
         Args:
-            late_s: So late was it.
-            made_up_s: `Headroom.made_up_s` when it was granted: what has been made up for since,
-                later sends wait for already.
+            late_s: How late it was.
+            made_up_s: `Headroom.made_up_s` when it was granted. Later sends already wait for
+                anything made up since.
         """
         for headroom, pacers in self.headrooms:
             owed_s = headroom.make_up(late_s, made_up_s[headroom])
@@ -259,19 +258,19 @@ class LimitState(Wake):
 
     @property
     def is_widened(self) -> bool:
-        """Whether a refusal made its sends keep more distance."""
+        """Whether a refusal widened the spacing of its sends."""
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
         """Space sends wider after one was refused for its rate.
 
         Args:
-            exceeded: Of what there was too much, if the provider says so.
+            exceeded: Which limit was exceeded, if the provider names it.
             granted_s: When that send was granted.
             now_s: Now.
 
         Returns:
-            Whether that is the answer; else there is as much headroom as helps.
+            Whether wider spacing is the solution; else more headroom would not help.
         """
         is_answer = False
         for headroom, pacers in self.headrooms:
@@ -284,13 +283,13 @@ class LimitState(Wake):
         return is_answer
 
     def adopt_cap(self) -> bool:
-        """Have as many seats as its share, its controller and the pool allow now.
+        """Set the seats to the minimum of its share, its controller and the pool.
 
-        The controller knows of no share, so that it neither takes a lowered one for congestion nor
-        forgets what it has found when the share is back.
+        The controller does not know the share. So it neither treats a lowered share as congestion
+        nor forgets its estimate when the share is back.
 
         Returns:
-            Whether there is room that was not there before.
+            Whether more seats are free than before.
         """
         before = self.seats.cap
         cap = self.most_seats if self.controller is None else self.controller.cap()
@@ -298,14 +297,14 @@ class LimitState(Wake):
         return self.seats.cap > before
 
     def reckon(self) -> None:
-        """Set `ready_s` anew; to be called when anything that it depends on has changed."""
+        """Compute `ready_s` again; call it when any of its inputs has changed."""
         ready_s = max(self.pace_ready_s, self.kept_until_s, self.spent_until_s)
         for pacer, _ in self.paced:
             ready_s = max(ready_s, pacer.ready_s)
         self.ready_s = ready_s
 
     def look_at_days(self, now_s: float) -> None:
-        """Set `ready_s` anew, by what the days have left now, too."""
+        """Compute `ready_s` again, including the units left of each day."""
         self.spent_until_s = max(
             (day.ready_at_s(1, now_s) for day in self._spendable_days if not day.left(now_s)),
             default=-math.inf,
@@ -318,11 +317,11 @@ class LimitState(Wake):
         return next((one.trouble for _, one in self.days if one.failing_since_s < math.inf), "")
 
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
-        """Whether no request of so many tokens can be sent before `until_s`, as its day is used up.
+        """Whether no request of this many tokens can be sent before `until_s`: its day is used up.
 
-        Not so while requests are in flight: what they reserved and did not use comes back. A memory
-        that could not be written for as long as that counts as a day that is used up; before that
-        it is waited for, since a disk that is full for a moment should cost no case.
+        False while requests are in flight: unused parts of their reservations come back. If a file
+        could not be written for that long, the day counts as used up. Before that, requests wait: a
+        disk that is full for a moment should cost no case.
         """
         if self.seats.in_flight:
             return False
@@ -334,21 +333,21 @@ class LimitState(Wake):
         return False
 
     def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
-        """When a day has room for so many units, be it used up by this host or by all together."""
+        """When a day has room for these units, whether this host or all together used it up."""
         ready_s = ledger.ready_at_s(units, now_s)
         if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))
         return ready_s
 
     def could_pay(self, units: int) -> bool:
-        """Whether it could be granted by all that is left, this host's share or not."""
+        """Whether all money left covers this, regardless of this host's share."""
         if self.purse is None:
             return True
         return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
-        """What requests wait for while its `ready_s` has not come: a kind, a share, or money."""
+        """The reason why requests wait until `ready_s`: a kind, a share, or money."""
         if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
@@ -358,13 +357,13 @@ class LimitState(Wake):
 
     @property
     def seat_label(self) -> str:
-        """What requests wait for while it is full: itself, or its share."""
+        """The reason why requests wait while it is full: the limit or its share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"
 
     def free(self) -> None:
-        """Be kept for no request any more."""
+        """Stop keeping the limit for a request."""
         self.head_of_line = None
         self.kept_until_s = -math.inf
         self.reckon()

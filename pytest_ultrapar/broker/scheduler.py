@@ -1,11 +1,11 @@
-"""Brings waiting requests and free lanes together.
+"""Grants free lanes to waiting requests.
 
-A request either opens an episode (an *opening request*) or goes on with one (a *follow-up*).
-Follow-ups of the cases that began first, as many as there are seats, go first (`places`); then new
-cases, as long as few are open; then the follow-ups of the others. Opening requests are served
-worker by worker in rotation, those with more leases than others last. A worker's *home* are the
-lanes that it prefers (affinity); seats there that its home workers do not need go to others (work
-stealing). What waits, and where, is in `lanes`.
+A request either opens an episode (an *opening request*) or continues one (a *follow-up*). The order
+is: follow-ups of the cases that began first, as many as there are seats (`places`); then new cases,
+while few are open; then the follow-ups of the other cases. Opening requests are served worker by
+worker in rotation; workers with more leases than the mean come last. A worker's *home* is the set
+of lanes that it prefers (affinity). Seats there that its home workers do not need go to others
+(work stealing). `waiting` has the requests and their lines, `lanes` the lanes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Grants and refuses waiting requests, and collects what to tell whom.
+    """Grants and refuses waiting requests, and collects the messages for workers.
 
     Attributes:
-        actions: What was decided since the broker last took it away.
+        actions: The decisions since the broker last took them.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Scheduler:
     def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
         """Grant a request that has just come, if a lane is free for it.
 
-        Only right while nothing has changed since the last `serve`: then nobody else can use a
-        lane that is free, so nobody is overtaken.
+        Only right while nothing has changed since the last `serve`: then no waiting request can
+        use a free lane, and so none is overtaken.
         """
-        # Most requests of a run with seats to spare go this way and never stand in a line: 13 us
-        # from wish to return, against 19 us with 300 waiting.
+        # Most requests of a run with free seats go this way and never join a line: 13 us from
+        # request to return, against 19 us with 300 waiting.
         if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
@@ -77,14 +77,14 @@ class Scheduler:
         lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
         line: Line | None
         if waiting.opens:
-            # Kept when it is empty: a worker comes back to the same few.
+            # Kept when it is empty: a worker returns to the same few.
             key = (lane_set, waiting.group)
             line = worker.opening_lines.get(key)
             if line is None:
                 line = Line(model, lane_set, worker=worker, group=waiting.group)
                 worker.opening_lines[key] = line
         else:
-            # `join` puts a line of follow-ups where it is found here, `leave` takes it out.
+            # `join` enters a line of follow-ups in this dict, `leave` removes it.
             prefers = waiting.prefers
             line = lane_set.follow_up_lines.get((prefers, waiting.is_extra))
             if line is None:
@@ -92,13 +92,13 @@ class Scheduler:
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
-        """Wake up when a rate that keeps the request waiting is ready."""
+        """Wake up when a rate that blocks the request is ready."""
         if waiting.waits_for.n_seated:
             for lane in waiting.lane_set.lanes:
                 self._table.watch(lane, now_s)
 
     def serve(self, now_s: float) -> None:
-        """Serve all that changed lanes can serve: first those of cases with a place."""
+        """Serve all requests that changed lanes can serve, cases with a place first."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
         # Cleared first: a reservation that ends below puts its lanes into `changed` again;
@@ -149,23 +149,23 @@ class Scheduler:
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.probes is not None:
-            # It will never come back, and the budget would wait for it for ever.
+            # It never comes back, and the budget would wait for it forever.
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set will serve a request as long as an episode may last, and which kind.
+        """Why no lane of a set can serve a request within an episode's time, and the kind.
 
-        None: one may.
+        None: a lane may.
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
         if not lane_set.is_spendable and self._table.budgets is None:
             return None
         timeout_s = self._table.episode_timeout_s
-        # By limit, what is needed of it where that is money.
+        # By limit: the money needed of it, None if the limit is a day's.
         found: dict[LimitState, int | None] = {}
         for lane in lane_set.lanes:
             if not lane.is_removed:
@@ -176,7 +176,7 @@ class Scheduler:
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
             why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
-            # Tomorrow is no better: whoever resumes has to mend the memory first.
+            # The user has to repair the file before a resume, tomorrow as well.
             return why, NO_LANE
         for limit, units in found.items():
             if units is not None:
@@ -185,14 +185,14 @@ class Scheduler:
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
-        """Refuse who waits in vain, as the day of all its lanes is used up."""
+        """Refuse requests that cannot be served, since the day of all their lanes is used up."""
         limits, self._table.idle = self._table.idle, []
         lanes = [lane for limit in limits for lane in limit.lanes]
-        # A case also waits for the money of limits that only its roles fall on.
+        # A case also waits for the money of limits on which only its roles draw.
         self._refuse_futile(self._table.lanes.values() if self._table.short else lanes, now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
-        """Refuse all requests that only lanes that were removed could have served."""
+        """Refuse all requests that only removed lanes could have served."""
         lanes, self._table.removed = self._table.removed, []
         self._refuse_futile(lanes, now_s)
 
@@ -200,10 +200,10 @@ class Scheduler:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.follow_up_lines.values(), *lane_set.opening_lines]:
                 if lane_set.n_alive == 0:
-                    # One reason for all, which names every lane: not made anew for each request.
+                    # One reason for all, which names every lane: not built for each request.
                     self.refuse(line, all_removed(line.model.name, lane_set.lanes))
                     continue
-                # The first of a line is who is tried, and mostly all of a line are alike.
+                # The first of a line is tried, and usually all of a line are similar.
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request, now_s)
                 ):
@@ -214,14 +214,14 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The lane that a request wants, None for any where only others have the money for it."""
+        """The preferred lane; None for any lane, if only other lanes have the money for it."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane has no money for them and none coming."""
+        """Let any lane serve follow-ups whose own lane has no money for them and will get none."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -243,8 +243,8 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # There was enough, so it is that the reservation cannot be remembered: whoever else
-                # waits for money is refused, too, as soon as nothing is in flight.
+                # The money was left, so the reservation could not be written: all others that wait
+                # for money are refused, too, as soon as nothing is in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
@@ -255,14 +255,14 @@ class Scheduler:
         if not held.is_check:
             table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        # What the provider counts, over all lanes that share the limit: a refusal is about that.
+        # The provider's count, over all lanes that share the limit: a refusal concerns this count.
         held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane.metered, tokens, now_s)
-        # A host that slept has leases of before, and others may have by now what they stand on.
+        # After a sleep, other hosts may hold the units that this host's old leases use.
         ends_s = table.part_ends_s(lane)
         send_by_s = min(lane.send_by_s(now_s - held.behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
@@ -304,12 +304,12 @@ def next_follow_up(
 ) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
-    Of cases with a place, or of the others (`is_extra`).
-    A follow-up keeps to its lane while that is up; with its lane paused or removed any other of its
-    lane set serves it. Lines that are `passed` wait for lanes that are not free.
+    It is of a case with a place, or of one without (`is_extra`).
+    A follow-up stays on its lane while that is up. If its lane is paused or removed, any other lane
+    of its set serves it. Lines that are `passed` wait for lanes that are not free.
     """
-    # Only heads of lines are compared: a look at each of some thousand that wait would cost many
-    # times the grant.
+    # Only heads of lines are compared: checking each of some thousand waiting requests would cost
+    # many times the grant.
     best: Waiting | None = None
     for model, lanes in free.items():
         if not model.n_follow_ups:
@@ -333,18 +333,18 @@ def next_opening(
 ) -> Waiting | None:
     """The opening request to serve next on a `free` lane: home first, then stolen.
 
-    Who has more leases than the mean of those that wait goes last.
+    Workers with more leases than the mean of the waiting workers come last.
 
     Args:
         rotation: All workers, the one longest without a grant first.
         free: Lanes that could take a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
-    # In turn alone, some would have twice as many at times, and as many connections ever after.
+    # Rotation alone gave some workers twice as many leases at times, and as many connections later.
     mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
     workers.sort(key=lambda worker: len(worker.leases) > mean)
-    # Two walks: in one, whoever is first would steal the home of a worker that comes later in the
-    # rotation and has work for it.
+    # Two passes: in one, the first worker would steal the home of a worker that comes later in the
+    # rotation and has requests for it.
     for stolen in (False, True):
         for worker in workers:
             if (best := _first_of(worker, free, stolen=stolen)) is not None:
@@ -386,12 +386,12 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
-        # A lane that is too dear must not be kept for it: a shared budget would be kept for all.
+        # A lane that is too expensive must not be kept for it: a shared budget would block all.
         payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
         free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
-        # Not another one, although that may be free now: only this key and server have the
-        # conversation so far in their prefix cache.
+        # Only its own lane, even if another is free: only this key and server have the conversation
+        # so far in their prefix cache.
         return next((lane for lane in free if lane is prefers), None)
     members = waiting.lane_set.members
     home = waiting.worker.home
@@ -404,7 +404,7 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
         # By share of seats: a lane of 50 is idle at five. Among equals the longest unused, else a
-        # run with few requests at once would send them all on the first key of the pool.
+        # run with few requests in flight would send them all on the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -412,12 +412,13 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 
 
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane to try a request on that failed on another, or was refused by it: one that is up.
+    """The lane to retry a request on that failed on another, or was refused by it: one that is up.
 
-    At best its key and its instance are others, as the fault may be of either, and it is free now.
+    Another key and another instance are preferred, as either may be at fault, then a lane that is
+    free now.
 
     Returns:
-        None when no other is up.
+        None if no other lane is up.
     """
 
     def wish(lane: LaneState) -> tuple[bool, bool, float, int]:
@@ -429,11 +430,11 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Seconds waited for seats and for rates or pauses; counts them on the lane by what bound it.
+    """Seconds waited for seats and for rates or pauses; adds them to the lane's waits by cause.
 
-    What is left after the time its group let nobody start, the time the lane was held for its home
-    workers, and the time all seats were taken can only have been a rate, a pause or a seat that was
-    kept for an open case: else the broker leaves no free lane and a request for it side by side.
+    First the time in which the group's gate was shut, the lane was held for its home workers, or
+    all seats were taken is subtracted. The rest must be a rate, a pause, or a seat kept for an open
+    case: the broker never leaves a free lane next to a request for it.
     """
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
@@ -445,7 +446,7 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
         if shut_s > 0:
             lane.waited_s["group"] += shut_s
             waited_s -= shut_s
-    # Sums of differences round: a wait of nothing may come out as minus a few 1e-14.
+    # Sums of differences round: a wait of zero may result in minus a few 1e-14.
     seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
         lane.waited_s[lane.seat_label] += seat_wait_s
@@ -461,15 +462,15 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
 
 
 HOME_WAIT_S = 2.0
-"""For so long after the first request a lane is kept for its home workers: worker processes start
-within a second or two of each other, and the assignment that the header shows should be true from
-the first request on."""
+"""Seconds after the first request for which a lane is kept for its home workers. Worker processes
+start within a second or two of each other, and the assignment in the header should be true from the
+first request on."""
 
 
 class Homes(Wake):
     """The homes of an assignment. Wakes when lanes stop being held for absent workers.
 
-    Lanes that may be stolen from then on are looked at again.
+    Lanes that may be stolen from then on are checked again.
     """
 
     def __init__(
@@ -499,7 +500,7 @@ class Homes(Wake):
                 for lane_id in lanes:
                     self._lanes[lane_id].absent[worker] = None
         for lane in self._lanes.values():
-            # Only closed here: what opens a lane also notes since when.
+            # Only cleared here: `_open_to_all` also notes the time when it sets this.
             lane.is_stealable = lane.is_stealable and not lane.absent
         self._open_to_all(now_s)
 
@@ -508,21 +509,21 @@ class Homes(Wake):
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> None:
-        """A worker asked for its first lease."""
+        """Record that a worker requested its first lease."""
         if not (self._has_begun or self._is_over):
             self._has_begun = True
             self._wakes.ensure(self, now_s + HOME_WAIT_S)
         self.departed(worker, now_s)
 
     def departed(self, worker: str, now_s: float) -> None:
-        """No lane waits for this worker (any more)."""
+        """Stop waiting for a worker on its home lanes."""
         self._arrived.add(worker)
         for lane in self._homes.get(worker, ()):
             lane.absent.pop(worker, None)
         self._open_to_all(now_s)
 
     def _end_home_wait(self, now_s: float) -> None:
-        """The time for workers to come is over."""
+        """Stop waiting for absent workers."""
         self._is_over = True
         for lane in self._lanes.values():
             lane.absent.clear()
@@ -540,17 +541,17 @@ MAX_SHOWN = 8
 
 
 def no_such_model(model: str, models: Iterable[str]) -> str:
-    """The pool has no lane for a model."""
+    """The message that the pool has no lane for a model."""
     return f"no lane of the pool serves the model {model!r}; it serves {_shown(models)}"
 
 
 def no_such_group(group: str) -> str:
-    """A request names a group that the assignment lacks."""
+    """The message that a request names a group that the assignment lacks."""
     return f"the assignment has no group {group!r}"
 
 
 def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
-    """Every lane that could serve a request is removed, or its group allows none."""
+    """The message that all lanes for a request are removed, or that its group allows none."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
         return f"the group of the case allows no lane of the model {model!r}"
@@ -558,7 +559,7 @@ def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
 
 
 def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
-    """A request that may take more tokens than any lane lets pass in its window."""
+    """The message that a request may take more tokens than any lane allows in its window."""
     smallest = {
         min(
             (amount, one.name, kind.word, kind.per)
@@ -576,23 +577,23 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
 
 
 def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s: float) -> str:
-    """Each lane that could serve a request has a limit whose day is used up."""
+    """The message that each lane for a request has a limit whose day is used up."""
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:
             units = units_of(kind.counts, tokens)
             wait_s = limit.day_ready_at_s(kind, ledger, units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
-                # An hour of the day, not a time from now: it stays true in the results, and is the
-                # same for all cases.
-                more_at = ledger.free_at(units, now_s) if ledger.is_kept else _BEGINS_ANEW
-                said = f"daily limit of {limit.name} ({kind.word} = {ledger.amount:,}) used up"
-                soonest = wait_s, f"{said}; {more_at}"
+                # A time of day, not a time from now: it stays true in the results, and is the same
+                # for all cases.
+                more_at = ledger.free_at(units, now_s) if ledger.is_kept else _FULL_DAY
+                used_up = f"daily limit of {limit.name} ({kind.word} = {ledger.amount:,}) used up"
+                soonest = wait_s, f"{used_up}; {more_at}"
     assert soonest is not None
     return soonest[1]
 
 
-_BEGINS_ANEW = "the simulated provider of the next session starts with a full day"
+_FULL_DAY = "the simulated provider of the next session starts with a full day"
 
 
 def _shown(words: Iterable[str], separator: str = ", ") -> str:

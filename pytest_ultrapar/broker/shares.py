@@ -1,11 +1,12 @@
-"""What several hosts share: the units of a limit that this one may use, which change while it runs.
+"""Shares of several hosts: the units of a limit that this host may use, which change as it runs.
 
-A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. What is
-here keeps to a share as `throttles` keeps to a limit, and remembers what of earlier shares is still
-in use. Whoever divides must hold one rule: the sum of what hosts hold (`Holding.units`) and are
-given is never more than the row. Then no row is ever exceeded, whatever moves and when.
+A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
+module enforces a share as `throttles` enforces a limit, and counts the units of earlier shares that
+are still in use. The ledger that divides a row follows one rule: the sum of the hosts' holdings
+(`Holding.units`) and of new grants never exceeds the row. Then no row is ever exceeded, regardless
+of when shares move.
 
-A row that is shared begins closed: nothing is granted on it before the first share.
+A shared row begins closed: nothing is granted on it before the first share.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
-"""A share of a per W is spaced over so many W, and what is spare for sends that are late: each host
-spaces by its own clock, and clocks may drift by so much before a host gets no share. More costs
-what it adds: of phase 5.3 on three hosts 5 % took 1.052 of one host's time, 2 % take 1.036."""
+"""A share of a window W is spaced over this many W, plus the spare time for late sends. Each host
+spaces by its own clock, and clocks may drift this much before a host loses its share. More drift
+costs time: phase 5.3 on three hosts took 1.052 of one host's time with 5 %, 1.036 with 2 %."""
 COUNTS = 1.05
-"""A send counts for so many W: longer than its window by any clock."""
+"""A send counts for this many W: longer than its window by any clock."""
 MOST_WINDOWS = 10
-"""A fraction becomes whole over so many windows at most: in longer ones shares move too slowly."""
+"""A fraction becomes whole over at most this many windows: with more, shares move too slowly."""
 
 
 class Row(NamedTuple):
@@ -46,22 +47,22 @@ class Row(NamedTuple):
 
 
 class WholeRow(NamedTuple):
-    """A row in whole units: so many in any window of so many seconds (0: at every moment)."""
+    """A row in whole units: the maximum in any window of that length (0: at every moment)."""
 
     units: int
     window_s: float
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True):
-    """What a host still holds of a row.
+    """The units that a host still holds of a row.
 
     Attributes:
-        units: Seats: its share, or more as long as more are in flight. Paced: the largest share
-            under which anything was sent that still counts, its present share at least. Tokens: its
-            share, or more as long as more of its tokens count. Counted: what it may still spend.
-        spent: Of counted rows: what it has spent since it began, with what is reserved for requests
+        units: Seats: its share, or its requests in flight if there are more. Paced: its largest
+            share with a send that still counts, at least its present share. Tokens: its share, or
+            its tokens that still count if there are more. Counted: the units it may still spend.
+        spent: For counted rows: the units spent since it began, including reservations for requests
             without an answer.
-        reserved: So much of that is only reserved.
+        reserved: The part of `spent` that is only reserved.
     """
 
     units: int
@@ -73,12 +74,12 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
     """A row in whole units, never more than was declared.
 
     A fraction is made whole over several windows: 1.5 per second are 3 per 2 s, 0.2 are 1 per 5 s.
-    What no `MOST_WINDOWS` windows make whole is rounded down over as many of them as lose least, or
-    is one unit over a longer time where it is less than one.
+    If up to `MOST_WINDOWS` windows do not make it whole, it is rounded down over the number of
+    windows that loses least. If it is less than one, it is one unit over a longer time.
 
     Args:
         amount: As declared, > 0.
-        window_s: Of its kind; 0: at every moment.
+        window_s: The window of its kind; 0: at every moment.
     """
     if not window_s or amount == int(amount):
         return WholeRow(int(amount), window_s)
@@ -94,11 +95,11 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
 
 def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
-    """All rows of limits that can be shared, those of days and budgets included.
+    """All rows of limits that can be shared, including days and budgets.
 
     Args:
         pool: For its limits.
-        names: Of the limits; None: all.
+        names: Names of the limits; None: all.
     """
     found: list[Row] = []
     for name in pool.limits if names is None else names:
@@ -110,7 +111,7 @@ def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
 
 
 def declared_row(pool: Pool, row: Row) -> WholeRow:
-    """A row of a pool in whole units; those of money as `pool.money` counts them.
+    """A row of a pool in whole units; money is in the units of `pool.money`.
 
     Raises:
         ValueError: The pool has no such row.
@@ -129,11 +130,11 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
 
 
 class _Divided:
-    """A row of which this host has a share that comes back as it is no longer used.
+    """A divided row; units of this host's share come back when they are no longer used.
 
     Attributes:
-        row: What is divided.
-        share: Units of it that may be used now; 0: none.
+        row: The whole row.
+        share: The units that may be used now; 0: none.
     """
 
     def __init__(self, row: WholeRow) -> None:
@@ -142,25 +143,25 @@ class _Divided:
 
     @property
     def is_cut(self) -> bool:
-        """Whether that is less than the whole row."""
+        """Whether the share is less than the whole row."""
         return self.share < self.row.units
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be used until there is another share."""
+        """Whether nothing may be used until the next share."""
         return not self.share
 
     def set_share(self, units: int) -> bool:
-        """Use so many units from now on, all at most.
+        """Use this many units from now on, at most the whole row.
 
         Returns:
-            Whether that is another share than before.
+            Whether the share changed.
         """
         before, self.share = self.share, min(units, self.row.units)
         return self.share != before
 
     def close(self) -> None:
-        """Use none from now on."""
+        """Use no units from now on."""
         self.set_share(0)
 
 
@@ -172,24 +173,24 @@ class SharedSeats(_Divided):
         self._seats = seats
 
     def held(self, _: float) -> Holding:
-        """The share, or what is in flight where that is more."""
+        """The share, or the seats in flight if there are more."""
         return Holding(max(self.share, self._seats.in_flight))
 
 
 class SharedPacer(_Divided, Pacer):
     """Spaces sends by a share that changes.
 
-    Guarantee: each send keeps the distance from the one before it that its own share asks for, and
-    with it the window before it holds at most as many sends as that share, whatever shares were in
-    between. What is sent counts, in `held`, until it is in no window with what may be sent next. So
-    a share that is lowered is free for others as its sends leave the window, one by one.
+    Guarantee: each send keeps the distance from the one before it that its own share requires. With
+    it, the window before it holds at most as many sends as that share, regardless of the shares
+    in between. A send counts, in `held`, while a window can contain it and the next send. So a
+    lowered share becomes free for others as its sends leave the window, one by one.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
         """Start closed.
 
         Args:
-            row: What is divided.
+            row: The whole row.
             spare_s: As in `Headroom`.
         """
         _Divided.__init__(self, row)
@@ -200,7 +201,7 @@ class SharedPacer(_Divided, Pacer):
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
-        """Space the sends after the next one over another window, and wider as hosts must."""
+        """Space the sends after the next one over another window, widened for several hosts."""
         self._spare_s = window_s - self.row.window_s
         share = self.share
         self.interval_s = math.nextafter(self._width_s / share, math.inf) if share else math.inf
@@ -224,7 +225,7 @@ class SharedPacer(_Divided, Pacer):
         return behind_s
 
     def postpone(self, by_s: float) -> None:
-        """Allow the next send, and so all after it, that much later."""
+        """Allow the next send, and all after it, that much later."""
         if self._sent:
             self._sent[-1] += by_s
         super().postpone(by_s)
@@ -246,20 +247,20 @@ class SharedPacer(_Divided, Pacer):
         return True
 
     def held(self, now_s: float) -> Holding:
-        """The share, or what was sent under a larger one and still counts where that is more."""
+        """The share, or the sends under a larger one that still count if there are more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
         return Holding(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """From when the window before a send holds fewer sends than the share."""
+        """The time from which the window before a send holds fewer sends than the share."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
 
     def _forget(self, now_s: float) -> float:
-        """Count no more what is in no window with what may be sent now."""
+        """Stop counting sends that no window shares with a send from now on."""
         over_s = now_s - counts_s(self.row, self._spare_s)
         while self._sent and self._sent[0] <= over_s:
             self._sent.popleft()
@@ -269,17 +270,18 @@ class SharedPacer(_Divided, Pacer):
 class SharedTokens(_Divided, TokenPacer):
     """Counts tokens against a share that changes.
 
-    Guarantee: with each send, what was reserved in the window before it and with it is at most the
-    share in force. What still counts is `held`, also above the share, until it counts no more.
+    Guarantee: at each send, the tokens reserved in the window before it and for itself are at most
+    the share in force. Tokens that still count are `held`, even above the share, until their window
+    has passed.
 
-    Without a share not even a send of no tokens is allowed.
+    Without a share even a send of no tokens is refused.
 
     Attributes:
-        last_units: What was last reserved; 0 before.
+        last_units: The last reservation; 0 before the first.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
-        """Start closed; the arguments are those of `SharedPacer`."""
+        """Start closed; the arguments are the same as for `SharedPacer`."""
         _Divided.__init__(self, row)
         self.last_units = 0
         self._open = row.units
@@ -288,12 +290,12 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
-        """Count sends from now on over another window, wider as hosts must."""
+        """Count sends from now on over another window, widened for several hosts."""
         self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
         self._token_s = self.window_s / self._open
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """As `TokenPacer.ready_at_s`; infinity, too, while it is larger than the share."""
+        """As `TokenPacer.ready_at_s`; infinity, too, if `tokens` is larger than the share."""
         return super().ready_at_s(tokens, now_s) if self.share else math.inf
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
@@ -316,7 +318,7 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = self.share
         if not self.share or self.share == self._open:
             return is_other
-        # What is owed and what is credited are tokens, and each takes another time now.
+        # Debt and credit are in tokens, and each token now takes a different time.
         slower = self._open / self.share
         self._open = self.share
         self._token_s = self.window_s / self.share
@@ -326,36 +328,36 @@ class SharedTokens(_Divided, TokenPacer):
         return is_other
 
     def held(self, now_s: float) -> Holding:
-        """The share, or what still counts where that is more."""
+        """The share, or the tokens that still count if there are more."""
         self._forget(now_s)
         return Holding(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
-    """Over how long a share is spaced: for clocks that drift, and sends that are late."""
+    """The time over which a share is spaced, with room for clock drift and late sends."""
     return DRIFT * window_s + spare_s
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: its window by any host's clock, from when it went at the latest.
+    """How long a send counts: its window by any host's clock, from the latest time it can be sent.
 
-    No send goes later than what is spare and the distance of two (`Headroom.send_by_s`).
+    No send is later than the spare time plus the distance of two sends (`Headroom.send_by_s`).
     """
     late_s = spare_s + row.window_s / row.units if spare_s else 0.0
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
 
 
 class Tranche:
-    """Units of a counted row that may still be spent, and what was.
+    """Units of a counted row: those that may still be spent, and those that were.
 
     Attributes:
-        left: What may still be reserved; below 0 where requests took more than was reserved.
-        spent: What was used, and what is reserved.
-        reserved: So much of that is only reserved.
+        left: Units that may still be reserved; below 0 if requests took more than was reserved.
+        spent: Units used or reserved.
+        reserved: The part of `spent` that is only reserved.
         is_open: Whether anything may be reserved now.
-        last_units: What was last reserved; 0 before.
-        most: What no host has spent, and so the most that this one may still get; infinity: nobody
-            knows.
+        last_units: The last reservation; 0 before the first.
+        most: The units that no host has spent, and so the most that this one may still get;
+            infinity: unknown.
     """
 
     def __init__(self) -> None:
@@ -365,7 +367,7 @@ class Tranche:
 
     @property
     def usable(self) -> int:
-        """What may be reserved now; 0 at least."""
+        """The units that may be reserved now; 0 at least."""
         return max(0, self.left) if self.is_open else 0
 
     @property
@@ -375,25 +377,25 @@ class Tranche:
 
     @property
     def is_cut(self) -> bool:
-        """Whether this host has not enough left for one more request like the last."""
+        """Whether this host lacks units for one more request like the last."""
         return self.usable < max(1, self.last_units)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be reserved until there is another share."""
+        """Whether nothing may be reserved until the next share."""
         return not self.usable and not self.is_used_up
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`, of any number of units."""
+        """As `_Divided.set_share`, for any number of units."""
         before, self.left, self.is_open = self.usable, units, True
         return self.usable != before
 
     def close(self) -> None:
-        """Allow nothing from now on; what is left is still held."""
+        """Allow nothing from now on; the units left are still held."""
         self.is_open, self.most = False, math.inf
 
     def held(self, _: float) -> Holding:
-        """What is left, and what was spent."""
+        """The units left, and the units spent."""
         return Holding(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
@@ -404,7 +406,7 @@ class Tranche:
         self.reserved += units
 
     def settle(self, reserved: int, used: int) -> None:
-        """Count what was used in place of what was reserved; once for each reservation."""
+        """Replace a reservation by the units used; once for each reservation."""
         self.left -= used - reserved
         self.spent += used - reserved
         self.reserved -= reserved
@@ -414,10 +416,10 @@ SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
 
 
 class SharedDays:
-    """A day's ledger of which this host may spend a tranche; as `DayLedger` where units are taken.
+    """A day's ledger of which this host may spend a tranche; an interface like `DayLedger`'s.
 
-    What is short is waited for, as the next tranche may come at any time. Whether the day itself is
-    used up says the ledger.
+    If the tranche is short, requests wait, since the next tranche may come at any time. The ledger
+    knows whether the day itself is used up.
     """
 
     def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
@@ -429,7 +431,7 @@ class SharedDays:
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """As `DayLedger.ready_at_s`; infinity, too, as long as the tranche is too small."""
+        """As `DayLedger.ready_at_s`; infinity, too, while the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)
@@ -447,21 +449,21 @@ class SharedDays:
 
 
 class LimitShares:
-    """The shared rows of one limit; without any it holds back nothing.
+    """The shared rows of one limit; without any it blocks nothing.
 
     Attributes:
-        label: What is waited for where the share is what is short.
+        label: The reason for waiting if the share is too small.
         rows: By their word.
     """
 
     def __init__(self, name: str) -> None:
-        """Have no row yet of the limit of that name."""
+        """Start without shared rows, for the limit of that name."""
         self.label = f"share of {name}"
         self.rows: dict[str, SharedRow] = {}
 
     @property
     def seats(self) -> float:
-        """How many of its seats this host may use; infinity where they are not shared."""
+        """How many of its seats this host may use; infinity if they are not shared."""
         row = self.rows.get(SEATS_ROW)
         return row.share if isinstance(row, SharedSeats) else math.inf
 
@@ -482,10 +484,10 @@ class LimitShares:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent until there is another share; a day that is over is none."""
+        """Whether nothing may be sent until the next share. A used-up day does not count."""
         return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
-        """Whether so many of a counted row are left on no host."""
+        """Whether no host has this many units of a counted row left."""
         row = self.rows.get(word)
         return isinstance(row, Tranche) and units > row.most
