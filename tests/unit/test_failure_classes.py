@@ -14,11 +14,11 @@ LANE = {
     "key_model": "its key is removed for the model",
     "instance": "its instance is removed",
 }
-DOUBTS = {"bad_request": "stays; doubted where it is the first word, then "}
+DOUBTS = {"bad_request": "stays; checked if it is the lane's first answer, then "}
 TRIES = {
     "free": "while a lane is left",
     "attempts": "up to the maximum",
-    "once": "once more",
+    "once": "one more time",
     "reconnect": "on a new connection",
     "never": "never",
 }
@@ -27,7 +27,7 @@ CONTROL = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
 HEADER = (
     "outcome",
     "examples",
-    "what becomes of the lane",
+    "effect on the lane",
     "sent again",
     "on the same lane",
     "on another lane of the model",
@@ -39,7 +39,7 @@ HEADER = (
 
 def row(outcome, each):
     if each.removes is not None:
-        lane = f"{DOUBTS.get(outcome, 'doubted, then ' * (outcome in DOUBTED))}{LANE[each.removes]}"
+        lane = f"{DOUBTS.get(outcome, 'checked, then ' * (outcome in DOUBTED))}{LANE[each.removes]}"
     elif each.breaker is not None:
         lane = f"breaker, after {each.breaker.after}"
     else:
