@@ -165,11 +165,11 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
         (
             "lab/gone/key0",
             "failed",
-            f"instance lab/gone was not found (404), or does not serve gone (asked {url} ",
+            f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
         ),
         ("slow/slow/none", "unsure", "there was no whole answer in time: no answer within 0.5 s"),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
-        ("lab/broken/key0", "failed", "the answer cannot be read (asked "),
+        ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
     ]:
         found = said_of(lines, lane)
@@ -396,7 +396,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
         assert process.wait(60) == 2
     assert all(line.startswith("ok ") for line in lines[2:])
     assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
-    assert "nothing is known about lab/m000/key0\n" in rest
+    assert "no result for lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8
     assert "Traceback" not in rest
     assert CANARY not in "".join(lines) + rest

@@ -86,7 +86,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: check: 1 of 2 lanes ok: 1 rate",
-            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (come back in "
+            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (retry after "
             "10 min 00 s) HTTP 429: *wrong key*",
             "ultrapar: check: limited and unsure lanes may recover; they do not stop the run",
         ]

@@ -146,7 +146,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
     write(project, '!= "b"')
     run = first_run(project)
     (project.pytester.path / "test_suite.py").rename(project.pytester.path / "test_other.py")
-    assert f"run {run.name} has none of these 7 cases" in refused(regrade(project, run))
+    assert f"run {run.name} has no episode of these 7 cases" in refused(regrade(project, run))
     with (run / "run.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert f"{run} is in use" in refused(regrade(project, run))
@@ -166,7 +166,7 @@ def test_records_that_cannot_be_read_are_said(project):
     segment.write_bytes(b"".join(lines))
     done = regrade(project, run)
     done.stdout.fnmatch_lines(
-        [f"*the journal of {run} has 1 gap; what stood there is left out, the first in *"]
+        [f"*the journal of {run} has 1 gap, which this run skips; the first is in *"]
     )
     assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
 

@@ -273,7 +273,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
         assert f"{run} is in use" in project.refusal(replay(project, run, how))
     project.suite(BODY.replace("test_it", "test_other"))
     said = project.refusal(replay(project, run, how))
-    assert f"run {run.name} has none of these 5 cases" in said
+    assert f"run {run.name} has no episode of these 5 cases" in said
     shutil.rmtree(run / "journal")
     project.refusal(replay(project, run, how))
 

@@ -92,7 +92,7 @@ def test_lane_that_answers_is_ok(load, said):
 
 KEY = "key lab/key0 (environment LAB_KEY_0)"
 SLOW_DOWN = answered(429, "slow down", [("retry-after", "20")])
-ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the name may be wrong)"
+ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?) and the name)"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
             "failed",
             f"instance lab/a was not found (404), or does not serve m {ASKED}: HTTP",
         ),
-        (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
+        (SLOW_DOWN, "limited", "the rate limit is reached: (retry after 20.0 s) HTTP 429: slow"),
         (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
         (
             answered(400, "'max_tokens'"),
@@ -188,7 +188,7 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
     ]
     assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead))
     lines = list(summary_lines(pool, fine + dead[:2]))
-    assert "nothing is known about lab/b/key0, lab/b/key1" in lines
+    assert "no result for lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]
 
 
