@@ -361,7 +361,7 @@ def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
             "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
             "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
         )
-        assert "or drop --key-lock fail to make this one wait" in lines[0]
+        assert "or leave out --key-lock fail to make this one wait" in lines[0]
         assert log(tmp_path).requests == ()
         assert check("--key-lock", "fail")[0] == 0
 
@@ -449,7 +449,7 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
-    assert "no selected model of pool.toml is of a provider with api = " in lines[0]
+    assert "needs a selected model of a provider with api = " in lines[0]
 
 
 @pytest.mark.parametrize(

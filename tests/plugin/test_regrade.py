@@ -65,7 +65,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
     no_keys()
     done = regrade(project, run)
     assert "INTERNALERROR" not in done.stdout.str()
-    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} anew: nothing is sent*"])
+    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} again: nothing is sent*"])
     assert project.directory.resolve() != run
     now = {table: project.rows(table) for table in before}
     assert without_run(now["attempts"]) == without_run(before["attempts"])
@@ -127,7 +127,7 @@ def test_value_that_no_longer_fits_is_an_error(project):
         (("--ultrapar-resume=latest",), "takes all from one run; leave out --ultrapar-resume"),
         (("--ultrapar-baseline=5",), "leave one of them out"),
         (("--ultrapar-check",), "leave out --ultrapar-check"),
-        (("--ultrapar-gate=throughput>=1",), "cannot be judged by grading it anew"),
+        (("--ultrapar-gate=throughput>=1",), "regrading it (--ultrapar-regrade) measures no speed"),
         (("-k", "nothing_at_all"), None),
     ],
 )
@@ -193,4 +193,4 @@ def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, "-x")
-    done.stdout.fnmatch_lines(["*go on with the same command without -x or --maxfail"])
+    done.stdout.fnmatch_lines(["*continue with the same command without -x or --maxfail"])

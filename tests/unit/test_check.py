@@ -109,7 +109,7 @@ ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?
         (
             answered(400, "'max_tokens'"),
             "failed",
-            "instance lab/a refuses even the shortest request for m (`parameters`",
+            "instance lab/a refuses even the shortest request for m (check in `parameters`",
         ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
@@ -123,7 +123,7 @@ def test_lane_that_does_not_answer_says_what_failed_and_why(load, said, word, wh
 
 def test_azure_deployment_that_is_not_there_may_have_another_version(load):
     answer = answer_of(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
-    assert "for the deployment a: base_url, api_version or the name may be wrong)" in answer.cause
+    assert "for the deployment a: check base_url, api_version and the name)" in answer.cause
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])

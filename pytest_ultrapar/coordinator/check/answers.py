@@ -166,7 +166,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
         yield f"no result for {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
-        yield f"no lane is ok for {'models' if len(dead) > 1 else 'model'} {listed(dead)}"
+        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:

@@ -248,7 +248,7 @@ def take_all(
         The locks, or the first key that another run holds.
 
     Raises:
-            ConfigError: Other users can write to the directory, or it cannot be written or locked.
+        ConfigError: Other users can write to the directory, or it cannot be written or locked.
     """
     if names:
         _make_private(directory)
