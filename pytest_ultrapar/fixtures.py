@@ -43,7 +43,7 @@ def _model(request: pytest.FixtureRequest) -> str:
             msg = (
                 "the fixtures 'llm' and 'model' have a value only in cases: name a prefetched "
                 "fixture in the test or its fixtures instead of "
-                "request.getfixturevalue(); the prefetched function sends the requests"
+                "request.getfixturevalue(). The prefetched function sends the requests"
             )
         from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only
 

@@ -18,7 +18,7 @@ LEAST_PENDING = 2
 _SPARE = 8
 """Cases beyond twice its seats that a worker has, so that it can start one when an episode ends."""
 _STOLEN = 4
-"""The most cases of a group that a worker has when its own lanes have none: the fewer it steals,
+"""The most cases of a group that a worker has without work on its own lanes: the fewer it steals,
 the more stay for the workers at home there."""
 _PLAIN = 4
 """Tests without a model, which pytest runs one at a time."""
@@ -34,7 +34,7 @@ class DispatchItem:
         index: Position in pytest's collection.
         model: Name of its model; None for an item that is not a case.
         rank: Place of its group in the assignment; lower ranks go first.
-        group: Name of its group; empty if it has none.
+        group: Name of its group; empty without one.
     """
 
     index: int
@@ -101,7 +101,7 @@ class Dispatch:
 
     @property
     def wants_alone_worker(self) -> bool:
-        """Whether suspects wait for a worker that runs alone, and there is none."""
+        """Whether suspects wait for a worker that runs alone, and no worker does."""
         return bool(self._alone_line) and not self._alone_workers
 
     def item(self, index: int) -> DispatchItem:

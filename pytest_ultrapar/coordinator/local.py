@@ -105,8 +105,8 @@ class LocalSession:
         return True
 
     def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        # The loop of `_pytest.main.pytest_runtestloop`, with items in the order in which episodes
-        # end. pytest tears down fixtures that the next item does not share, so take the next item
+        # As `_pytest.main.pytest_runtestloop`, but items run as their episodes end.
+        # pytest tears down fixtures that the next item does not share, so take the next item
         # before this one runs.
         items = session.items
         cluster = self._coordinator.run.cluster

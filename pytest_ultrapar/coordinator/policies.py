@@ -1,7 +1,7 @@
 """Policies: the homes of workers, and the models that run together.
 
 A policy is a pure function of pool, workers, lanes and cases. The policies of the first part give
-workers a home and leave the order of cases free. Those of the second part put cases into groups
+workers a home and leave the order of cases free. The others put cases into groups
 that wait for each other. To add a policy, add a function and a line of `POLICIES`.
 """
 
@@ -373,8 +373,8 @@ def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
             refuse(
-                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}), "
-                f"but shard {shard} does not know the cases of other shards; use policy "
+                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}). "
+                f"Shard {shard} does not know the cases of other shards; use policy "
                 "even, by-key, by-model or round-robin, or leave out --ultrapar-shard"
             )
 

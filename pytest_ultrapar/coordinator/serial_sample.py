@@ -41,7 +41,7 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
     """
     if n >= len(cases):
         refuse(
-            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here, and the "
+            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here. The "
             "sample needs other cases to compare with; choose a smaller sample, leave the option "
             "out, or run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
