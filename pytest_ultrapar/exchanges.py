@@ -1,12 +1,12 @@
-"""What an episode sent and what came back, as the journal keeps it: whole, and each thing once.
+"""The requests and answers of an episode in the journal: complete, and each part only once.
 
-A conversation is sent again with every turn. So of a request's body only the stretch is kept that
-an earlier body of the episode does not have at the same end: a beginning and an end in common are
-two numbers. That is of bytes and needs no decoding: any JSON in any order of keys comes back as it
-was sent, and so does what is no JSON.
+A conversation is sent again with every turn. The journal therefore stores only the part of a
+request's body that differs from an earlier body of the episode. Two numbers say how long the common
+beginning and end are. They count bytes and need no decoding: a body is restored exactly as it was
+sent, whether it is JSON or not.
 
 Long strings (images, files, documents) are parts: files of the run, named by their content. A body
-holds their names only, and is JSON with them as it is without.
+contains only their names, and stays valid JSON.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
-"""Before a part's name, in a JSON string: JSON text for a NUL, which no model and no suite writes.
-A body that holds it all the same is a part as a whole."""
+"""The prefix of a part's name in a JSON string. It is JSON for a NUL, which models and suites do
+not write. A body that contains it anyway becomes a part as a whole."""
 LARGE_BYTES = 16 * 1024
-"""A string of so many bytes is a part, and shorter bodies are not searched for any."""
+"""A string of this length becomes a part. Shorter bodies are not searched for long strings."""
 INLINE_BYTES = 256 * 1024
-"""A body without long strings that is longer is a part as a whole: whoever looks for the end of a
-record reads all of it."""
+"""A longer body without long strings becomes a part as a whole, because a reader that looks for the
+end of a record reads all of it."""
 _MOST_QUOTES = 100_000
-"""Of a body that is searched for long strings: 0.02 s of the engine's loop."""
+"""A body with more quotes is not searched for long strings. The search takes 0.02 s of the loop."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""With so many bodies each new one is compared: a judge's and a subject's may take turns."""
+"""Number of bodies that each new one is compared with: a judge's and a subject's may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-# One that is never closed is a string, too: else each quote in it would be looked at to the end.
+# An unclosed string also matches, or the search would run to the end from each quote in it.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
-# Versions and previews of an API. What else there is says who asks, or is the connection's own.
+# Headers for versions and previews of an API. All others name the client, or are the connection's.
 _CHANGES_ANSWER = re.compile(r".+-(beta|version)")
 _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Said(NamedTuple):
-    """One exchange with what was said in it.
+    """One exchange with its bodies.
 
     Attributes:
-        exchange: As the journal has it.
+        exchange: The record in the journal.
         sent: The request's body, with parts in their places.
-        came: The answer's body, likewise; empty without one.
+        came: The answer's body, with parts in their places; empty if there was no answer.
     """
 
     exchange: Exchange
@@ -69,11 +69,11 @@ class Said(NamedTuple):
 
 
 class ExchangeLog:
-    """Takes the exchanges of one episode; `noted` is what the journal keeps of them.
+    """Collects the exchanges of one episode; `noted` is the list for the journal.
 
     Args:
-        keep: Keeps a part and returns its name (`part_name`).
-        redact: Takes secrets out of what is kept in a form in which the journal cannot find them.
+        keep: Stores a part and returns its name (`part_name`).
+        redact: Removes secrets from texts in which the journal cannot find them.
     """
 
     def __init__(self, keep: Callable[[bytes], str], redact: Callable[[bytes], bytes]) -> None:
@@ -99,17 +99,17 @@ class ExchangeLog:
         """Note one exchange.
 
         Args:
-            turn: Which call of the client it was, from 0.
-            api: By its name in the registry.
-            path: What was asked, as of `Exchange`.
-            status: HTTP status; None: no answer came.
+            turn: Number of the client's call, from 0.
+            api: Name of the API in the registry.
+            path: The requested path, as in `Exchange`.
+            status: HTTP status; None: no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
-            came: The answer's body, decoded as HTTP has it; of a stream all of its events.
-            whole: Of a stream, what its events say together as one body. They have a secret in
-                pieces that nobody finds, and then this is kept in their place.
-            query: What was asked beside the path.
-            headers: Of the request; those are kept that change what is answered.
-            role: As of `Exchange`.
+            came: The answer's body, decoded as HTTP says; for a stream all of its events.
+            whole: For a stream, one body made from its events. If it contains a secret, which
+                events may split so that it is not found, this body is stored instead.
+            query: The query string.
+            headers: Headers of the request. Those that change the answer are stored.
+            role: As in `Exchange`.
         """
         body, base, first, last = self._sent(sent)
         is_stream = whole is not None and self._redact(whole) == whole
@@ -141,7 +141,7 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """What no earlier body has at its ends; None where that is too long for a record."""
+        """The part of a body between the ends of an earlier one; None: too long for a record."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -167,12 +167,12 @@ class ExchangeLog:
         return plain.decode()
 
     def _packed(self, came: bytes) -> str:
-        # Events differ by a word each: 125 kB of 500 become 5 kB in half a millisecond.
+        # Events differ by a word each: 125 kB of 500 events become 5 kB in half a millisecond.
         packed = base64.b64encode(zlib.compress(self._redact(came), 1))
         return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
 
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
-        """Note exchanges with each body changed, as a whole; what is in parts stays as it is."""
+        """Note exchanges with each body changed as a whole. The content of parts stays as it is."""
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
             text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
@@ -193,14 +193,14 @@ class ExchangeLog:
 
 
 def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Said]:
-    """The exchanges of an episode as they were, in the order of their turns.
+    """Unpack the exchanges of an episode, in the order of their turns.
 
     Args:
-        exchanges: As the journal has them.
-        part: Gives the content of a part by its name.
+        exchanges: The records in the journal.
+        part: Returns the content of a part by its name.
 
     Raises:
-        ValueError: One refers to what is not there, or cannot be unpacked.
+        ValueError: An exchange refers to a missing body or part, or cannot be unpacked.
     """
     found = [
         Said(one, with_parts(body, part), _answer(one, part))
@@ -210,10 +210,10 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
-    """The bodies that were sent, with names in the places of parts, in the order noted.
+    """The request bodies, with names in the places of parts, in the order noted.
 
     Raises:
-        ValueError: One refers to a body that is not there.
+        ValueError: An exchange refers to a missing body.
     """
     found: list[bytes] = []
     for one in exchanges:
@@ -230,14 +230,14 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
 
 
 def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
-    """A body with the names of parts in the places of its long strings; itself if it has none.
+    """A body with names of parts in the places of its long strings, if it has any.
 
     Args:
-        body: JSON, as a rule.
-        keep: Keeps a part and returns its name.
+        body: The body, which is usually JSON.
+        keep: Stores a part and returns its name.
 
     Returns:
-        None where it has to be a part as a whole: it is no text, or holds what stands for a part.
+        None if the body must be a part as a whole: it is not text, or contains a part's prefix.
     """
     if not body.isascii():
         try:
@@ -262,8 +262,8 @@ def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
     """A body with its parts in their places.
 
     Args:
-        body: From `skeletons`, or of an answer.
-        part: Gives the content of a part by its name.
+        body: A body from `skeletons`, or the body of an answer.
+        part: Returns the content of a part by its name.
     """
     if _PART not in body:
         return body
@@ -276,18 +276,18 @@ def unheard(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """What a request says that the one before it in its conversation did not.
+    """The messages of a request that the request before it in the conversation did not have.
 
     Args:
-        asked: All that it says.
-        before: All that the one before it said; nothing is a repetition where that was another
-            conversation.
-        noted: What was said so far, answers included.
-        shaped: Makes a message of what is asked.
+        asked: All messages of the request.
+        before: All messages of the request before. If that belongs to another conversation, all
+            messages are new.
+        noted: The messages so far, answers included.
+        shaped: Makes a `TurnMessage` from a message.
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
     new = [shaped(one) for one in asked[known:]]
-    # Callers append the last answer to their own list; it was noted when it came.
+    # Callers append the last answer to their own list; it was noted when it arrived.
     is_heard = known and new and noted
     if is_heard and (new[0].role, new[0].content) == ("assistant", noted[-1].content):
         del new[0]
@@ -309,25 +309,25 @@ def _answer(one: Exchange, part: Callable[[str], bytes]) -> bytes:
 
 
 def matters(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those of a request's headers that change what is answered.
+    """The headers of a request that change the answer.
 
     Args:
-        headers: Names in lower case.
+        headers: All headers, with names in lower case.
     """
     return {name: value for name, value in headers.items() if _CHANGES_ANSWER.fullmatch(name)}
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """A body without the lane's name for the model, where it stands in front as we write it."""
+    """A body without the lane's name for the model, if it is first, where the product writes it."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """What two requests have in common that ask the same, whatever lane they were sent on.
+    """The part of a body that is equal for two equal requests, on any lane.
 
-    JSON without `model`, `stream` and `stream_options`, its keys in order; of what is no JSON, the
-    body itself. Long strings may stand in it or be parts, but for both alike.
+    For JSON: the body without `model`, `stream` and `stream_options`, its keys in order. Otherwise:
+    the body itself. Long strings may be in the body or be parts, but the same in both requests.
     """
     try:
         asked = msgspec.json.decode(body)
@@ -344,7 +344,8 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
     """How many bytes of `body` are the first and the last of `base`.
 
-    Cut beside a quote or a blank: so no character is cut in two, nor a secret that would be found.
+    Cut only next to a quote or a blank. So no character is cut in two, and no secret either, which
+    would then not be found.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
     at = len(body) - n_last(base, body, min(len(base), len(body)) - first)
@@ -353,7 +354,7 @@ def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
 
 
 def n_first(one: bytes, other: bytes) -> int:
-    """How many bytes two bodies have in common at the beginning."""
+    """The number of equal bytes at the beginning of two bodies."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -365,7 +366,7 @@ def n_first(one: bytes, other: bytes) -> int:
 
 
 def n_last(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes, `most` at most, two bodies have in common at the end."""
+    """The number of equal bytes, at most `most`, at the end of two bodies."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, marks, hooks, fixtures; the rest is registered with a pool only."""
+"""The pytest plugin: options, marks, hooks, fixtures. With a pool it registers the other parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _planned_workers_key = pytest.StashKey[int]()
-"""Of the run that is planned; a plan itself has none."""
+"""The workers of the planned run; a plan itself starts no workers."""
 
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
@@ -40,11 +40,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Load the rest of this package plainly; called when the command line has been read."""
+    """Load the rest of this package without pytest's rewriting, after the command line is read."""
     loading.load_plainly(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
-        # A conftest may freeze the clock: what holds times takes the type of the real one before.
+        # A conftest may freeze the clock: these modules take the type of the real clock before
+        # that.
         from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
@@ -52,13 +53,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Refuse `-f`: `xdist.looponfail` loops in this very hook, before plugins are configured."""
+    """Refuse `-f`: `xdist.looponfail` loops in this hook, before plugins are configured."""
     if not options.is_active(config):
         return
     if config.getoption("looponfail", default=False):
         raise pytest.UsageError(
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
-            "requests of failed cases again at every change of a file"
+            "requests of failed cases again after every change of a file"
         )
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
@@ -84,15 +85,15 @@ def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what this process needs; without a pool next to nothing."""
+    """Register the plugins that this process needs; without a pool, only a few."""
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): models that a test runs on (patterns), the names by which tables "
-        "are laid out, the suite whose cases are not asked again where they are the same, the "
+        "expect=..., meta=...): models that a test runs on (patterns), the names that tables are "
+        "grouped by, the suite from which equal cases take their answers, the "
         "parameter whose first values --ultrapar-repeats NxM takes, the parameters whose common "
         "values make cases of a repetition depend on each other, the turns and tokens of an "
-        "episode that --ultrapar-plan supposes where no earlier run tells, and what to say of cases"
+        "episode that --ultrapar-plan assumes without an earlier run, and the metadata of cases"
         " in columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
@@ -124,10 +125,10 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 
 def _coordinate(config: pytest.Config) -> None:
-    """Check what can be checked before anything starts; then register the plan, listing or run."""
+    """Check all input before anything starts; then register the plan, listing or run."""
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
-    # Before the imports below: they make enough containers for many collections.
+    # Before the imports below, which allocate enough containers for many collections.
     garbage.collect_seldom(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
@@ -140,7 +141,7 @@ def _coordinate(config: pytest.Config) -> None:
     _cut(config)
     config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
-        from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - seldom
+        from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - rare
 
         refuse_options(settled)
     run_config.models(config)
@@ -177,7 +178,7 @@ def _coordinate(config: pytest.Config) -> None:
 
 
 def _cut(config: pytest.Config) -> None:
-    """Make only tests of the shard, if the run is one."""
+    """Keep only the tests of the shard, if the run is one."""
     from pytest_ultrapar.session import run_config  # noqa: PLC0415 - needed with a pool only
 
     shard = run_config.settings(config)[0].shard
@@ -228,14 +229,14 @@ def _n_workers(config: pytest.Config) -> int:
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    # As xdist decides whether there is a `DSession` (`xdist.plugin._is_distribution_mode`).
+    # The condition under which xdist has a `DSession` (`xdist.plugin._is_distribution_mode`).
     dist, tx = config.getoption("dist", "no"), config.getoption("tx", None)
     return bool(dist != "no" and tx) and config.pluginmanager.hasplugin("xdist")
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Few workers for `-n auto`: seats, not processes, say what is in flight.
+    """Return few workers for `-n auto`: seats limit the requests in flight, not processes.
 
     Called before pytest_configure.
     """
@@ -249,7 +250,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Parametrise cases over the selected models, outermost, and over repetitions, innermost."""
+    """Parametrize cases over the selected models, outermost, and over repetitions, innermost."""
     if not options.is_active(metafunc.config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
@@ -265,7 +266,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options leave out or other suites have, after all other plugins."""
+    """Deselect cases that options exclude or other suites have, after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415
@@ -280,7 +281,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ultrapar_policies(mode: str) -> Sequence[str]:
-    """The names of the shipped policies, before all others."""
+    """The names of the shipped policies, which come first."""
     from pytest_ultrapar.coordinator import policies  # noqa: PLC0415 - needed with a pool only
 
     return policies.shipped(mode)
@@ -295,7 +296,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
     policy: str,
     mode: str,
 ) -> Assignment:
-    """The shipped policies, after all others."""
+    """Apply a shipped policy, after all other implementations."""
     from pytest_ultrapar.coordinator.policies import find_policy  # noqa: PLC0415
 
     return find_policy(policy, mode)(pool, workers, lanes, cases)

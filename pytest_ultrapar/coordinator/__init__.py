@@ -1,9 +1,9 @@
-"""A run from its start to its end, in the process that holds it together.
+"""A run from its start to its end, in its coordinating process.
 
-`coordinator.py` says what happens when; `run.py` is the run. `controller.py` is that process
-under xdist, `local.py` without: there it also runs the cases. `dispatch.py` (pure) decides who gets
-a case, `crashes.py` what becomes of those of a dead worker. `services.py` starts broker, simulator
-and compactor; `finish.py` ends the run. `claims/` holds what a run takes
-on this host before it sends: keys, and units of the day. `check/` asks each lane once; `gateway/`
-is a run whose cases are other programs' requests.
+`coordinator.py` contains the order of events, `run.py` the run itself. `controller.py` is that
+process under xdist; `local.py` without xdist, where it also runs the cases. `dispatch.py` (pure)
+decides which worker gets a case, `crashes.py` about the cases of a dead worker. `services.py`
+starts broker, simulator and compactor; `finish.py` ends the run. `claims/` takes API keys and daily
+units on this machine before a run sends. `check/` sends one request to each lane; `gateway/` is a
+run whose cases are requests of other programs.
 """

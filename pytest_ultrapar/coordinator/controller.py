@@ -1,4 +1,4 @@
-"""The plugin of the controller of xdist, and its scheduler there; `dispatch`, `crashes` decide."""
+"""The plugin and scheduler in xdist's controller. `dispatch` and `crashes` make the decisions."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.coordinator import Coordinator
 
 _MOST_IN_A_ROW = 5
-"""More are no accident: a process that cannot even start would be started for ever."""
+"""More failures are not random: a process that cannot start would be started forever."""
 _KEPT_TO_THE_END = 1
-"""A worker starts an item only when it holds another or was told to shut down
+"""A worker starts an item only when it holds another one or was told to shut down
 (`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:
     """The plugin of xdist's controller, and its scheduler for runs on a pool.
 
-    All of it is called on the main thread, between two messages of workers; methods named in
-    parentheses are those of `DSession` that call.
+    All methods are called on the main thread, between two messages of workers. A method of
+    `DSession` in parentheses is the caller.
 
     Attributes:
-        config: As schedulers of xdist have it; pytest-rerunfailures reads it where a worker died.
+        config: As in xdist's schedulers; pytest-rerunfailures reads it when a worker died.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -73,18 +73,18 @@ class ControllerSession:
         self._collections: dict[str, list[str]] = {}
         self._collection: list[str] = []
         self._case_ids: dict[int, str] = {}
-        # Made when all have collected.
+        # Made when all workers have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        # By process: its id, and clock, CPU and waiting for it when cases began.
+        # By process: its id, and its clock, CPU time and wait for CPU when cases began.
         self._before: dict[str, tuple[int, float, float, float]] = {}
-        # Workers that were started to run one episode at a time.
+        # Workers that run one episode at a time.
         self._alone: set[str] = set()
         self._vacant: list[HomeShare] = []
         self._homes: dict[str, HomeShare] = {}
         self._unclaimed: dict[int, DispatchItem] = {}
         self._claims = self._is_broken = False
-        # Workers that have reported something since they were last given anything.
+        # Workers that have reported an item since they last got one.
         self._hungry: set[str] = set()
         self._reported: set[int] = set()
 
@@ -92,18 +92,18 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """See to workers that die as they start, and to what they send packed.
+        """Restart workers that die at their start, and unpack their packed messages.
 
         Called once, at the session's start.
         """
         dsession = config.pluginmanager.getplugin("dsession")
         handle_packed(dsession)
-        # `NodeManager.setup_nodes` lets through what goes wrong with one of them: a worker that is
-        # killed as it starts would be an internal error of the session.
+        # `NodeManager.setup_nodes` does not catch their errors: a worker that is killed at its
+        # start would be an internal error of the session.
         start_again(dsession.nodemanager)
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
-        """Tell a worker where everything is, before it starts. Called for replacements too."""
+        """Send a worker its settings before it starts. Called for replacements, too."""
         run, worker = self._coordinator.run, node.gateway.id
         receive_packed(node)
         alone = self._dispatch is not None and self._dispatch.wants_alone_worker
@@ -127,31 +127,31 @@ class ControllerSession:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config) -> ControllerSession:
-        """Be the scheduler. Called once."""
-        # As `LoadScheduling.__init__` of xdist: `nodes` may hold a replacement while one of the
-        # first has not come up.
+        """Return this object as the scheduler. Called once."""
+        # As in `LoadScheduling.__init__` of xdist: `nodes` may contain a replacement while one of
+        # the first workers is not up yet.
         self._n_workers = n_workers(config)
         return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """End with exit code 4 when a worker found the suite unusable."""
-        # `DSession.worker_collectionfinish` calls it before the worker counts as collected: of the
-        # first workers nothing is dispatched yet. A replacement may complain of other cases than
-        # those that stand in the run's directory; whether others go on, `add_node_collection` says.
+        """End with exit code 4 if a worker found a fault in the suite."""
+        # `DSession.worker_collectionfinish` calls this before the worker counts as collected, so
+        # the first workers have no items yet. A replacement may report a fault in cases that are
+        # not the cases of the run; `add_node_collection` decides whether the run continues.
         if self._is_other_than_dispatched(ids):
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note whose last report has come, and how far its worker is."""
+        """Note that an item's last report has arrived, and how far its worker is."""
         # xdist adds position and worker (`WorkerController.process_from_remote`,
-        # `DSession.worker_testreport`); reports of lost cases are ours and have neither.
+        # `DSession.worker_testreport`); the plugin's own reports of lost cases have neither.
         dispatch = self._dispatch
         if dispatch is None or not hasattr(report, "item_index"):
             return
         index = report.item_index
         if outcome_of(report) == TAKEN:
-            # Another host has it; it may be claimed here once more.
+            # Another host has the case; this host may claim it again.
             self._unclaimed[index] = dispatch.item(index)
         if report.when == "teardown":
             self._reported.add(index)
@@ -160,26 +160,26 @@ class ControllerSession:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_internalerror(self) -> None:
-        """Note it: xdist shows that of a worker, and would end as if all was well."""
+        """Note an internal error: xdist shows a worker's error, but would end with exit code 0."""
         self._is_broken = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Ask the broker for its last words while it still runs, and note how busy it was."""
+        """Read the broker's last status while the broker runs, and note how busy it was."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
         remove_notes(self._coordinator.run.directory.path)
         if self._crashes is None:
             return
-        # That some of it is not known is no reason to fail.
+        # These are only figures: missing ones must not fail the run.
         with contextlib.suppress(OSError, ResultsError):
             for name, (pid, *before) in self._before.items():
                 wall_s, cpu_s, waited_s = map(sub, (boot_s(), *cpu_use(pid)), before)
                 self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the broker, and leave no fault of a late worker behind."""
+        """Close the connection to the broker, and remove the fault of a late worker."""
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
@@ -188,7 +188,7 @@ class ControllerSession:
                 self._crashes.close()
 
     def status(self) -> BrokerStatus | None:
-        """The broker's words now, from any thread; None when it does not answer."""
+        """The broker's present status, from any thread; None if it does not answer."""
         if self._client is None:
             return None
         try:
@@ -205,16 +205,16 @@ class ControllerSession:
 
     @property
     def collection_is_completed(self) -> bool:
-        """Whether all first workers have said what they collected."""
+        """Whether all first workers have reported their collection."""
         return bool(self._collection) or len(self._collections) >= self._n_workers
 
     @property
     def tests_finished(self) -> bool:
-        """Whether workers can be told to shut down, which makes them run the item that they keep.
+        """Whether workers can be told to shut down, so that they run their last item.
 
-        Called after every message (`loop_once`), of which one may report many items: their workers
-        are given others now. True when nothing is left to dispatch, and no worker has more than
-        that one item.
+        Called after every message (`loop_once`). One message may report many items; their workers
+        get new ones here. True when nothing is left to dispatch and no worker has more than that
+        last item.
         """
         if not self.collection_is_completed:
             return False
@@ -232,7 +232,7 @@ class ControllerSession:
 
     @property
     def has_pending(self) -> bool:
-        """Whether any item is not yet reported."""
+        """Whether an item is not reported yet."""
         dispatch = self._dispatch
         if dispatch is None:
             return False
@@ -241,15 +241,15 @@ class ControllerSession:
         )
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """A worker is up (`worker_workerready`); it will say what it collected."""
+        """Note that a worker is up (`worker_workerready`); its collection follows."""
         self._nodes[node.gateway.id] = node
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
-        """A worker has collected (`worker_collectionfinish`).
+        """Note that a worker has collected (`worker_collectionfinish`).
 
-        A replacement gets the home of one that died. One that collected something else gets no
-        case: it stays up, idle, until the run's end, which comes now where nobody else could run
-        what is left.
+        A replacement gets the home of a worker that died. A replacement with another collection
+        gets no case and stays idle until the run ends. The run ends now if no other worker can run
+        the remaining items.
         """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -260,9 +260,8 @@ class ControllerSession:
             may_come = self._nodes.keys() - self._collections.keys()
             if alone or not (self._dispatch.workers or may_come):
                 self._stop(
-                    f"{worker} replaces a worker that died and collected other tests than that "
-                    "one: nobody is there to run what is left; the ids of tests must be the same "
-                    "in every process"
+                    f"{worker} replaces a worker that died, but collected other tests: no worker "
+                    "can run the remaining ones; make the ids of tests the same in every process"
                 )
             return
         home = self._vacant.pop() if self._vacant else None
@@ -271,7 +270,7 @@ class ControllerSession:
             self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Begin when all have collected, dispatch to each replacement that has.
+        """Begin when all workers have collected; dispatch items to each replacement.
 
         Called after `add_node_collection` (`worker_collectionfinish`).
         """
@@ -282,7 +281,7 @@ class ControllerSession:
             self._coordinator.prepare_end()
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:  # noqa: ANN401
-        """A worker has reported an item (`worker_runtest_protocol_complete`)."""
+        """Note that a worker has reported an item (`worker_runtest_protocol_complete`)."""
         assert self._dispatch is not None
         self._dispatch.reported(node.gateway.id, item_index)
         self._hungry.add(node.gateway.id)
@@ -294,15 +293,15 @@ class ControllerSession:
         self.schedule()
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
-        """Not used: nothing is ever stolen from a worker."""
+        """Not used: no item is ever taken from a worker."""
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
-        """A worker is gone: it ended (`worker_workerfinished`) or crashed (`worker_errordown`).
+        """Remove a worker that ended (`worker_workerfinished`) or crashed (`worker_errordown`).
 
         Returns:
-            The test that it was running, for xdist to report as failed; None where that was a case,
-            of which we say ourselves what becomes of it.
+            The test that it was running, which xdist reports as failed; None for a case, which
+            the plugin reports.
         """
         worker = node.gateway.id
         del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
@@ -311,14 +310,14 @@ class ControllerSession:
             return None
         alone = self._dispatch.is_alone(worker)
         pending = self._dispatch.remove_worker(worker)
-        # It ended by itself (`WorkerController.process_from_remote`): nothing is to run again, and
-        # `worker_workerfinished` asserts that nothing is named.
+        # It ended normally (`WorkerController.process_from_remote`): no item runs again, and
+        # `worker_workerfinished` asserts that this returns None.
         if hasattr(node, "workeroutput"):
             return None
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
-        # Its teardown report came, so the item is done; only xdist's own "complete" message was
+        # The teardown report arrived, so the item is done; only xdist's own "complete" message was
         # lost.
         pending = [index for index in pending if index not in self._reported]
         running = {noted_at(note_of(self._coordinator.run.directory.path, worker))}
@@ -334,22 +333,22 @@ class ControllerSession:
             self._send(other, self._dispatch.hand_out(other))
         return self._collection[crash.plain] if crash.plain is not None else None
 
-    # -- what it does for them ---------------------------------------------------------------------
+    # -- helpers of the protocol -------------------------------------------------------------------
 
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
-        """Whether tests are being dispatched, and this collection is not theirs."""
+        """Whether tests are being dispatched, and this collection is a different one."""
         return self._dispatch is not None and list(collection) != self._collection
 
     def _stop(self, why: str) -> None:
-        """End as `DSession._handlefailures` does for `-x`: workers end in order, exit code 2."""
+        """End as `DSession._handlefailures` does for `-x`: stop all workers, exit code 2."""
         dsession = self.config.pluginmanager.getplugin("dsession")
         dsession.shouldstop = f"pytest-ultrapar: {why}"
 
     def _begun(self) -> Dispatch | None:
-        """What there is to dispatch, once all have collected; None for nothing."""
+        """Make the dispatch once all workers have collected; None if there is nothing."""
         collection, *others = self._collections.values()
         for other in others:
-            # xdist's own schedulers would report a test that failed.
+            # xdist's own schedulers would report this as a failed test.
             if said := tests_differ(collection, other):
                 raise pytest.UsageError(said)
         self._collection = collection
@@ -358,8 +357,8 @@ class ControllerSession:
             return None
         session = self.config.pluginmanager.getplugin("session")
         if run_config.stops_at_collection(session):
-            # As `_pytest.main.pytest_runtestloop` does without workers; xdist would run the other
-            # tests, and requests of a run that fails anyway would be paid for.
+            # `_pytest.main.pytest_runtestloop` also stops here. xdist would run the other tests and
+            # pay for requests of a run that fails anyway.
             raise session.Interrupted(f"{counted(session.testsfailed, 'error')} during collection")
         items = self._items()
         garbage.spare_items(self.config)
@@ -378,23 +377,23 @@ class ControllerSession:
         pids = {"controller": os.getpid()}
         if run.services.broker is not None:
             pids["broker"] = run.services.broker.pid
-        # Only a figure, as at the end.
+        # These are only figures, as at the end.
         with contextlib.suppress(OSError):
             self._before = {name: (pid, boot_s(), *cpu_use(pid)) for name, pid in pids.items()}
         for worker in self._nodes:
-            # The replacement of one that died may be up without having collected.
+            # The replacement of a dead worker may be up before it has collected.
             if worker in self._collections:
                 dispatch.add_worker(worker)
         return dispatch
 
     def _items(self) -> list[DispatchItem]:
-        """Make the assignment, have the keys and the broker, say what there is to dispatch."""
+        """Make the assignment, take the keys, start the broker; return the items to dispatch."""
         run = self._coordinator.run
-        # Only workers collect; those that found cases have written them there.
+        # Only workers collect. Those that found cases have written these files.
         if not any((run.directory.path / name).exists() for name in PLAN_NAMES):
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(self._collection))]
-        # gw2 before gw10.
+        # gw2 comes before gw10.
         workers = sorted(self._nodes, key=lambda worker: (len(worker), worker))
         with usage_errors():
             of_nodeid = {case.nodeid: case for case in read_collected(run.directory.path)}
@@ -419,7 +418,8 @@ class ControllerSession:
             else:
                 self._case_ids[index] = case.case_id
                 rank, group = place.get(case.case_id, (-1, ""))
-                # What a case waits for is dispatched before it, or workers hold nothing else.
+                # Dispatch a case after the cases that it needs, or workers would hold only waiting
+                # cases.
                 rank += case.stage * (1 + len(place))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
@@ -432,35 +432,35 @@ class ControllerSession:
         node = self._nodes[worker]
         if not indices:
             return
-        # Told to shut down, it may end before it reads what is sent now.
+        # A worker that was told to shut down may end before it reads new items.
         if node.shutting_down:
             assert self._dispatch is not None
             for index in indices:
                 self._dispatch.reported(worker, index)
             self._dispatch.give_back(indices)
             return
-        # A worker that is dead but not yet reported as such has closed its end. What it was given
-        # comes back through `remove_node`, like all that it had not reported.
+        # A dead worker that is not reported as dead yet has closed its end. `remove_node` returns
+        # its items.
         with contextlib.suppress(OSError):
             node.send_runtest_some(indices)
 
     def _forget(self, nodeids: Iterable[str]) -> None:
-        """Take back what a dead worker said of items that run again, or they would count twice.
+        """Remove a dead worker's reports of items that run again, or they would count twice.
 
-        It may have died between the report of a call and that of its teardown.
+        The worker may have died between the report of a call and the report of its teardown.
         """
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
-        # Of these lists (`TerminalReporter.stats`) pytest makes its last line and `-rA`. Warnings
-        # stay: they were given, whatever became of the item.
+        # pytest makes its last line and `-rA` from these lists (`TerminalReporter.stats`). Warnings
+        # stay: they were raised, however the item ended.
         again = set(nodeids)
         for category, reports in reporter.stats.items():
             if category != "warnings":
                 reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
 
     def _report_lost(self, index: int, worker: str) -> None:
-        """Report a case that kills every worker which runs it."""
+        """Report a case that kills every worker that runs it."""
         assert self._dispatch is not None
         assert self._crashes is not None
         item, case_id = self._dispatch.item(index), self._case_ids[index]
@@ -475,9 +475,9 @@ class ControllerSession:
     # -- cases that several hosts share ------------------------------------------------------------
 
     def _claim(self) -> bool:
-        """Have cases come one by one, where several hosts share them; whether it is so.
+        """Start to claim cases if several hosts share them; return whether they do.
 
-        What is told on another thread comes to the main thread as events of xdist's queue.
+        Messages of another thread reach the main thread as events of xdist's queue.
         """
         cluster = self._coordinator.run.cluster
         if cluster is None or not self._case_ids:
@@ -494,34 +494,34 @@ class ControllerSession:
         return True
 
     def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Tell the broker of the claims, from any thread; one that is gone grants nothing."""
+        """Report the claims to the broker, from any thread. A stopped broker grants nothing."""
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.hold_claims(until_s, taken, again)
 
     def _claimed(self, indices: Sequence[int]) -> None:
-        """This host has to run these cases."""
+        """Line up the claimed cases for this host."""
         assert self._dispatch is not None
-        # One that comes again is here already: the server forgot to whom it had given it.
+        # A case that is claimed twice is here already: the server forgot its first claim.
         found = [self._unclaimed.pop(index, None) for index in indices]
-        # Not of when it was given up.
+        # Forget reports from before it was given up.
         self._reported.difference_update(indices)
         self._dispatch.line_up(item for item in found if item is not None)
         self._send_to_all(self._dispatch)
 
     def _claims_over(self) -> None:
-        """No host has anything left to begin: workers may end, and run the item that they keep."""
+        """No host can begin another case: let workers end and run their last item."""
         self._claims = False
 
     def _claims_lost(self, why: str) -> None:
-        """The server was silent for too long: end in order, with exit code 2."""
+        """The server was silent for too long: stop all workers, with exit code 2."""
         self._claims = False
         self._stop(why)
 
 
 @contextlib.contextmanager
 def _stopping_on_lost_journal() -> Generator[None]:
-    """End the session where the journal cannot be read or written: nothing can be kept."""
+    """End the session if the journal cannot be read or written: no result would be stored."""
     try:
         yield
     except ResultsError as error:
@@ -529,10 +529,10 @@ def _stopping_on_lost_journal() -> Generator[None]:
 
 
 def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Have a node manager start workers again that die while they start.
+    """Make a node manager restart workers that die while they start.
 
     Args:
-        node_manager: xdist's, before it starts any.
+        node_manager: xdist's node manager, before it starts a worker.
     """
     setup_node = node_manager.setup_node
 
@@ -543,7 +543,7 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
             except (OSError, EOFError) as error:
                 said = error
                 # A gateway that came up before its process died keeps the name, and execnet gives
-                # none a second time (`Group._register`).
+                # no name twice (`Group._register`).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         raise pytest.UsageError(

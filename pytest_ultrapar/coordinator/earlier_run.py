@@ -1,4 +1,4 @@
-"""Earlier runs: which one a plan stands on, and whose answers a run takes over."""
+"""Earlier runs: choose the run for a plan, and find answers to reuse or cases to repeat."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
-"""Newest runs that are looked at: 20 of 560 cases take 0.05 s."""
+"""Number of newest runs that are read: 20 of 560 cases take 0.05 s."""
 _ENOUGH = 0.9
-"""Share of the cases of the best run from which a newer one is preferred to it."""
+"""A newer run is preferred if it covers this share of the cases of the best run."""
 
 
 class History(NamedTuple):
-    """An earlier run as far as it tells of this one.
+    """The part of an earlier run that applies to this run.
 
     Attributes:
-        run: Its episodes; none where there is no such run.
-        notes: What to say of it.
+        run: Its episodes; empty if there is no such run.
+        notes: Sentences about it.
     """
 
     run: EarlierRun
@@ -52,17 +52,17 @@ class History(NamedTuple):
 def find_history(
     given: str | None, pool: Pool, data: Mapping[str, str], cases: Sequence[Case] = ()
 ) -> History:
-    """The earlier run that a plan stands on.
+    """The earlier run that a plan uses.
 
     Args:
-        given: What the option says: a run as `resolve_run` takes it, `none`, or None for the
-            newest one that covers most of the cases, or else the latest.
-        pool: Whose models are going to be asked.
-        data: What the suites say of their data.
-        cases: Those to be planned.
+        given: The option's value: a run as `resolve_run` takes it, `none`, or None for the
+            newest run that covers most of the cases, or else the latest.
+        pool: The pool whose models are used.
+        data: The suites' statements about their data.
+        cases: The cases to plan.
 
     Raises:
-        ConfigError: The run that was named does not exist, has no results or does not fit.
+        ConfigError: The named run does not exist, has no results or does not fit.
     """
     if given == _NONE:
         return History(_NOTHING, ())
@@ -82,7 +82,7 @@ def find_history(
         why = "; ".join(found.notes)
         if given is None:
             return History(_NOTHING, (f"not from {directory}: {why}",))
-        refuse(f"{_OPTION}: {directory} says nothing about this run: {why}")
+        refuse(f"{_OPTION}: {directory} has no measurement for this run: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -98,18 +98,18 @@ def find_history(
 
 
 def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
-    """The newest run in the default place that covers most of the cases; None where none does any.
+    """The newest run in the default place that covers most of the cases; None if no run does.
 
-    A run covers a case by the same case or one of the same test function and model, and counts
-    with the share of its cases that were graded: one that was interrupted says little. Only
-    manifests, planned cases and summaries are read.
+    A run covers a case if it has the same case, or a case of the same test function and model. Its
+    cover is weighted by the share of its cases that were graded: an interrupted run has little to
+    use. This reads only manifests, planned cases and summaries.
 
     Args:
-        cases: Those to be planned.
-        pool: Whose models are going to be asked.
+        cases: The cases to plan.
+        pool: The pool whose models are used.
 
     Returns:
-        Its directory, absolute, and among how many runs it was chosen.
+        Its directory, absolute, and the number of runs compared.
     """
     covered: dict[Path, float] = {}
     newest = _newest()
@@ -134,7 +134,7 @@ def newest_estimates(pool: Pool) -> Manifest | None:
 
 
 def _newest() -> list[Path]:
-    """Directories of runs, each once, the newest first; `latest` may point elsewhere."""
+    """The directories of runs without duplicates, newest first; `latest` may point elsewhere."""
     began: dict[Path, float] = {}
     for place in (LATEST, "*", "*/*"):
         for manifest in DEFAULT_PARENT.glob(f"{place}/{MANIFEST}"):
@@ -156,7 +156,7 @@ def _covered(directory: Path, cases: Sequence[Case], pool: Pool) -> float:
     n_same = sum(case.case_id in ids for case in cases)
     n_alike = sum((case.test, case.model) in tests for case in cases)
     share = summary.statistics.n_graded / summary.statistics.n_planned
-    # The same case tells more than one that is like it.
+    # The same case is better evidence than a similar one.
     return share * (n_same + n_alike) / 2
 
 
@@ -171,7 +171,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
     slower = _other_latency(manifest, pool) - others
     if slower:
         named = ", ".join(model for model in pool.models if model in slower)
-        notes.append(f"{named} had another simulated latency")
+        notes.append(f"{named} had a different simulated latency")
     others |= slower
     run = earlier_in_subprocess(directory)
     then = roles_of(manifest.effective)
@@ -191,21 +191,21 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
 
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
-    """Models of which a run says nothing here; None where it says nothing of any."""
+    """Models for which a run has no usable measurement; None if that is the case for all."""
     if manifest.replayed is not None or manifest.simulated != pool.is_simulated:
         return None
     return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models that somebody else answers for now."""
+    """Models that a different server or simulator answers now."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }
 
 
 def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
-    """Simulated models whose latency was not what it is now."""
+    """Simulated models whose latency has changed."""
 
     def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
         return {one.name: one.value for one in values if " latency " in one.name}
@@ -221,20 +221,20 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
     }
 
 
-# -- answers that a run takes over -----------------------------------------------------------------
+# -- answers of an earlier run ---------------------------------------------------------------------
 
 
 def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> dict[Question, str]:
-    """The questions that an earlier run answered and graded, and the ids of the cases that did.
+    """The questions that an earlier run answered and graded, with the ids of their cases.
 
     Args:
         name: The run, as `resolve_run` takes it.
         seed: Seed of this run.
-        data: What the suites of this run say of their data (`pytest_ultrapar_data`).
-        pool: What this run asks.
+        data: This run's suites' statements about their data (`pytest_ultrapar_data`).
+        pool: The pool of this run.
 
     Raises:
-        ConfigError: There is no such run, it has no results, or it asked something else.
+        ConfigError: There is no such run, it has no results, or its questions were different.
     """
     directory = resolve_run(name)
     with unusable("--ultrapar-reuse: "):
@@ -251,7 +251,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """What makes an earlier run's answers ones to other questions; empty when nothing does."""
+    """Differences because of which an earlier run answered other questions; empty if none."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))
@@ -269,16 +269,16 @@ _ENDS = ("unsolved", "partial", "infra", "error", "failed")
 
 
 def again(options: Options) -> Again:
-    """The cases that `--ultrapar-only` selects; of a run that is resumed those that it has.
+    """The cases that `--ultrapar-only` selects. A resumed run keeps its selection.
 
     Raises:
-        ConfigError: A word is none of the allowed ones, or there is no such run.
+        ConfigError: A word is not allowed, or there is no such run.
     """
     option = Options.only.option
     words = {word.strip() for word in str(options.only).split(",")}
     if not words <= {*_ENDS}:
         refuse(
-            f"{option} takes some of {', '.join(_ENDS)}, with commas between them "
+            f"{option} takes a list of {', '.join(_ENDS)}, separated by commas "
             f"(got {options.only!r})"
         )
     earlier = options.resume or options.only_of or options.regrade or options.replay or LATEST
@@ -286,7 +286,7 @@ def again(options: Options) -> Again:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the run that is resumed was begun without it; leave out one of the two")
+        refuse(f"{option}: the resumed run began without this option; leave out one of the two")
     ids = (
         one.case.case_id
         for one in run.cases

@@ -1,8 +1,8 @@
-"""The last host of a run merges it, where it finds the directories of all hosts on its own disk.
+"""Merge a cluster run on its last host, if the directories of all hosts are on this machine.
 
-Nobody is asked where the others write: a path means something else on another machine. What lies
-beside this host's directory, or where runs stand by default, says by its manifest whose it is, and
-the server says which hosts there were.
+Hosts do not exchange their paths, because a path means something else on another machine. Manifests
+next to this host's directory, or in the default directory of runs, name the host. The server knows
+which hosts there were.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 WAIT_S = 30.0
-"""For hosts that still make their tables."""
+"""The longest wait for hosts that still write their tables."""
 _LOOK_S = 0.25
 _BEFORE = timedelta(minutes=30)
-"""A host that was killed may have begun to collect so long before it joined."""
+"""A killed host may have begun to collect this long before it joined."""
 
 
 def merge_hosts(
     address: ClusterAddress, run: str, own: Path, beside: Iterable[Path], say: Callable[[str], None]
 ) -> None:
-    """Merge all hosts of a run, if they are here; raises nothing, since this host's run is over.
+    """Merge all hosts of a run, if they are here. Raise nothing: this host's run has ended.
 
     Args:
-        address: Of the server.
-        run: The run's name.
+        address: Address of the server.
+        run: Name of the run.
         own: This host's directory; its lock is free.
-        beside: Directories of runs that may be of other hosts.
-        say: Is told what came of it; nothing where hosts are elsewhere.
+        beside: Directories of runs that may belong to other hosts.
+        say: Called with the result; not called if hosts are elsewhere.
     """
     try:
         hosts, began_at = _hosts_of(address, run)
@@ -58,25 +58,26 @@ def merge_hosts(
         late = _wait(directories)
         if late:
             names = ", ".join(str(path) for path in late)
-            say(f"run {run} is not merged yet: after {WAIT_S:g} s {names} is still written to")
+            say(f"run {run} is not merged yet: {names} is still in use after {WAIT_S:g} s")
             return
         say(f"run {run}: merging {len(directories)} directories of its hosts")
         say(_merge(directories, whole, run))
     except KeyboardInterrupt:
-        say(f"run {run} is not merged: interrupted; ultrapar merge does it")
+        say(f"run {run} is not merged: interrupted; merge it with ultrapar merge")
     except (UltraparError, OSError) as error:
-        say(f"run {run} is not merged: {error}; ultrapar merge does it")
+        say(f"run {run} is not merged: {error}; merge it with ultrapar merge")
 
 
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """The hosts of a run that are here, each with its directory; pure.
+    """The hosts of a run that are on this machine, each with its directory; pure.
 
     Args:
-        own: Manifest of one of them.
-        beside: Those of all directories that may be of others.
-        began_at: When the run began: what ended before is of an earlier one of its name.
+        own: Manifest of one host.
+        beside: Manifests of all directories that may belong to other hosts.
+        began_at: When the run began. A directory that ended before belongs to an earlier run
+            with the same name.
     """
     found = []
     for path, other in sorted(beside.items()):
@@ -96,7 +97,7 @@ def directories_of(
 
 
 def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], datetime]:
-    """The hosts that finished cases, and when the run began by this machine's clock."""
+    """The hosts that finished cases, and the begin of the run by this machine's clock."""
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
     server = ClusterServer(address)
@@ -111,7 +112,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
 
 
 def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:
-    """The manifest of each directory, which has one name only: `latest` leads to one of them."""
+    """The manifest of each directory, without duplicates: `latest` is a link to one of them."""
     return {path: _manifest(path) for path in {each.resolve() for each in beside}}
 
 
@@ -123,7 +124,7 @@ def _manifest(directory: Path) -> Manifest | None:
 
 
 def _wait(directories: Sequence[Path]) -> list[Path]:
-    """Wait until nobody writes into them any more; those of which that is not so."""
+    """Wait until no process writes into the directories; return those that are still in use."""
     until_s = boot_s() + WAIT_S
     while (late := [path for path in directories if in_use(path)]) and boot_s() < until_s:
         sleep(_LOOK_S)
@@ -131,9 +132,9 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a process of its own, which takes its memory with it; a sentence."""
+    """Merge in a new process, so that its memory is freed; return a sentence."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
-    done = subprocess.run(  # noqa: S603 - our own command
+    done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],
         stdin=subprocess.DEVNULL,
         capture_output=True,

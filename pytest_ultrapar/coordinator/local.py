@@ -39,9 +39,10 @@ class LocalSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases, have the keys; a suite that cannot run ends here with exit code 4.
+        """Find the cases and take the keys; a faulty suite ends here with exit code 4.
 
-        After pytest has written how much it collected: until then a terminal's line is not ended.
+        Called after pytest has printed how much it collected: before, a terminal's line is not
+        ended.
         """
         config = session.config
         if run_config.stops_at_collection(session):
@@ -53,7 +54,7 @@ class LocalSession:
             self._coordinator.plan_nothing()
             return
         with usage_errors():
-            # The HTTP client, 0.1 s: loaded while the run's own simulated provider starts.
+            # The HTTP client takes 0.1 s: load it while the run's simulated provider starts.
             from pytest_ultrapar.session.prefetcher import make_prefetcher  # noqa: PLC0415
 
             base_urls = run.services.base_urls
@@ -74,7 +75,7 @@ class LocalSession:
 
     async def _connect(self) -> BrokerPort:
         """Make the broker. Called once on the engine's loop."""
-        import asyncio  # noqa: PLC0415 - as the next, loaded with the engine
+        import asyncio  # noqa: PLC0415 - loaded with the engine, like the next import
 
         from pytest_ultrapar.broker.local import LocalBroker  # noqa: PLC0415
 
@@ -86,14 +87,14 @@ class LocalSession:
         return self._port
 
     def status(self) -> BrokerStatus | None:
-        """The broker's words now, from any thread; None while it does not run yet."""
+        """The broker's present status, from any thread; None before it runs."""
         return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run items as their episodes end, one look ahead as pytest's teardown needs it."""
+        """Run items as their episodes end, one item ahead as pytest's teardown needs it."""
         if self._prefetcher is None:
-            return None  # pytest's own loop knows what to do
+            return None  # pytest's own loop runs then
         try:
             self._run_all(session, self._prefetcher)
         finally:
@@ -104,9 +105,9 @@ class LocalSession:
         return True
 
     def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        # The loop of `_pytest.main.pytest_runtestloop`, with items in the order in which episodes
-        # end. pytest tears down what the next item does not share, so that one is taken before this
-        # one runs.
+        # As `_pytest.main.pytest_runtestloop`, but items run as their episodes end.
+        # pytest tears down fixtures that the next item does not share, so take the next item
+        # before this one runs.
         items = session.items
         cluster = self._coordinator.run.cluster
         if cluster is None:
@@ -127,11 +128,11 @@ class LocalSession:
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
         if session.shouldstop and cluster is not None:
-            # Perhaps before the first case.
+            # This may be before the first case.
             raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        """Have cases come one by one, as several hosts share them."""
+        """Run cases as they are claimed, because several hosts share them."""
 
         def lost(why: str) -> None:
             session.shouldstop = f"pytest-ultrapar: {why}"
@@ -141,7 +142,7 @@ class LocalSession:
         prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
         with usage_errors():
             self._coordinator.join_cluster(self._cases)
-        # Cases are claimed when the broker says that they could be sent.
+        # The broker says when cases can be claimed.
         prefetcher.start()
         put, close, warn = prefetcher.put, prefetcher.close, self._coordinator.warn
         cluster.claiming.start(put, close, lost, warn, self._hold)
@@ -152,6 +153,6 @@ class LocalSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Leave nothing open when the loop never ran, or its end was interrupted."""
+        """Stop the engine if the loop never ran or its end was interrupted."""
         if self._prefetcher is not None:
             self._prefetcher.stop()

@@ -1,4 +1,4 @@
-"""The plugin of `--ultrapar-plan`: says what a run would be, and starts nothing."""
+"""The plugin of `--ultrapar-plan`: forecasts a run and starts nothing."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 _ALONE = "main"
 _MANY = 4_000
-"""A plan of more cases takes some seconds, and says early that it plans."""
+"""A plan of more cases takes some seconds, so a line says first that it begins."""
 
 
 class Planning(collection.CollectOnly):
-    """Collects as a run would, and ends with the plan where that would begin."""
+    """Collects as a run does, and ends with the plan at the point where a run begins."""
 
     def __init__(self, config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
         """Take the place of a run.
 
         Args:
             config: pytest's.
-            n_workers: That the run would have; 0 for pytest's own process alone.
-            gate: By which the run would be judged.
+            n_workers: Workers of the run; 0 if it only has pytest's own process.
+            gate: The gate of the run.
 
         Raises:
             ConfigError: An option is for runs only.
@@ -67,7 +67,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Check the suite and make the plan; what is inconsistent ends here with exit code 4."""
+        """Check the suite and make the plan; an inconsistent suite ends with exit code 4."""
         with usage_errors():
             collected = collection.collect(session.config, session.items)
         if run_config.stops_at_collection(session):
@@ -81,7 +81,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run nothing; errors of collection are pytest's own to report."""
+        """Run nothing; pytest reports errors of collection."""
         return None if run_config.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -103,7 +103,7 @@ class Planning(collection.CollectOnly):
             self._gate.check_cases(collected)
         cases = [case for case in collected if case.skipped is None]
         if not cases:
-            return ["nothing to plan: no selected test asks a model"]
+            return ["nothing to plan: no selected test sends a request"]
         given = self._options.plan_from
         history = find_history(given, pool, run_config.data(config), cases)
         hints = header.pool_hints(pool)
@@ -158,13 +158,13 @@ class Planning(collection.CollectOnly):
     def _days(
         self, lanes: Sequence[Lane], expected: Sequence[Expected]
     ) -> tuple[list[str], list[str]]:
-        """What limits per day have left, and where the cases need more."""
+        """Lines about the rest of daily limits, and about cases that need more."""
         try:
             simulator, shard = self._options.simulator, str(self._options.divided_by or "")
             counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
-            # A plan needs no keys, but the memory of a day goes by them.
-            return [], [f"cannot tell what is left of the daily limits: {error}"]
+            # A plan needs no keys, but counts of the day are stored by key.
+            return [], [f"cannot read the rest of the daily limits: {error}"]
         left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class Planning(collection.CollectOnly):
         return [*day_left.day_lines(left), *day_left.begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
-        """What a mode would make of the cases; the mode in force may not fail."""
+        """A mode's plan for the cases; only the mode in force must succeed."""
         policy = ""
         try:
             policy = self._policy(mode)
@@ -203,10 +203,9 @@ class Planning(collection.CollectOnly):
         return Way(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
-        """Whether a mode concerns the cases.
+        """Whether a mode applies to the cases.
 
-        Phases do where somebody says what they are, and then they are those of the suites that have
-        processes.
+        Mode phase applies if the suites define phases, and then to suites that have processes.
         """
         if mode != PHASE or mode == self._options.mode:
             return True
@@ -218,7 +217,7 @@ class Planning(collection.CollectOnly):
     def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
-        # What conftests offer for mode ultra is never its default.
+        # A policy of a conftest for mode ultra is never its default.
         offered = self._phase_policies() if mode == PHASE else []
         return settle_policy(None, mode=mode, offered=offered)
 
@@ -227,24 +226,24 @@ class Planning(collection.CollectOnly):
         return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
-        """What a run would be started with, as far as the tables do not say it."""
+        """Settings of the run that the tables do not show."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
             yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
 
     def _shard(self, n_cases: int) -> Iterator[str]:
-        """Which part of a run is planned."""
+        """The part of a run that is planned."""
         generated = self._config.stash.get(selection.generated_key, None)
         yield from header.part_size(self._options, n_cases, generated)
         yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
-        """What would end a run at its start, and does not matter to a plan."""
+        """Faults that end a run at its start, but do not matter to a plan."""
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would end at once: {error}"
+            yield f"a run would end at its start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
@@ -264,7 +263,7 @@ class Planning(collection.CollectOnly):
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
-                f"the longest episode would take {duration(forecast.longest_s)}, waiting included, "
+                f"the longest episode would take {duration(forecast.longest_s)} including waits "
                 f"and end at --ultrapar-episode-timeout {timeout_s:g}; raise it"
             )
         if forecast.refused:
@@ -281,7 +280,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
-    """The hint with what the mark `ultrapar(expect=...)` of a test says of its episodes."""
+    """The hint, changed by the mark `ultrapar(expect=...)` of the test."""
     said = collection.marked(item, "expect")
     if said is None:
         return hint
@@ -294,11 +293,11 @@ def said_of(item: pytest.Item, hint: Hint) -> Hint:
 
 
 def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple[str, ...]:
-    """What is supposed of cases that stand on hints.
+    """Sentences about the assumptions for cases that are planned from hints.
 
     Args:
         expected: All planned episodes.
-        hints: What was supposed of each case, by its id.
+        hints: The hint for each case, by its id.
     """
     in_roles = {one.role: one.model for one in expected if one.role and one.basis == "hint"}
     supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
@@ -309,13 +308,13 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
         for n, named in suites.items()
     ]
     notes += [
-        f"one request to role {role} ({model}) is assumed of each case where no earlier run tells"
+        f"for each case without an earlier run, one request to role {role} ({model}) is assumed"
         for role, model in in_roles.items()
     ]
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{header.ASSUMED_S:g} s a request is assumed, as the pool has no latency_hint_s, for "
+            f"{header.ASSUMED_S:g} s per request assumed, as the pool has no latency_hint_s, for "
             + ", ".join(silent)
         )
     return tuple(notes)

@@ -1,8 +1,8 @@
-"""Policies: where workers are at home, and which models run together.
+"""Policies: the homes of workers, and the models that run together.
 
-A policy is a pure function of pool, workers, lanes and cases. Those of the first part give workers
-a home and leave the order of cases free; those of the second put cases into groups that wait for
-each other. A new one is a function and a line of `POLICIES`.
+A policy is a pure function of pool, workers, lanes and cases. The policies of the first part give
+workers a home and leave the order of cases free. The others put cases into groups
+that wait for each other. To add a policy, add a function and a line of `POLICIES`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _DEFAULT_LATENCY_S = 1.0
 
 
 def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> Policy:
-    """Workers to the lanes of one name, in proportion to the work (cases x latency) on them.
+    """Distribute workers over lanes in proportion to the work (cases x latency) on them.
 
     Args:
-        name_of: Lanes of one name belong together.
-        capped: Whether they get no more workers than they have seats.
+        name_of: Lanes with the same name belong together.
+        capped: Whether they get at most as many workers as they have seats.
     """
 
     def policy(
@@ -53,7 +53,7 @@ def _by_work(name_of: Callable[[Pool, Lane], str], *, capped: bool = False) -> P
 def round_robin(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """Lanes to workers in turn, whatever the work: every worker gets every n-th lane."""
+    """Deal lanes to workers in turn, independent of the work: each worker gets every n-th lane."""
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for position in range(max(len(lanes), len(workers))):
         lane = lanes[position % len(lanes)].lane_id
@@ -65,8 +65,8 @@ class Unit(NamedTuple):
     """Lanes that belong together.
 
     Attributes:
-        seats: Requests in flight at once over all of them; a large number when unlimited.
-        work_s: Expected seconds of requests that fall on them.
+        seats: Requests in flight over all of them; a large number if unlimited.
+        work_s: Expected seconds of requests on them.
     """
 
     name: str
@@ -103,7 +103,7 @@ def _units(
 
 def _tightest_limit(pool: Pool, lane: Lane) -> str:
     bounded = [pool.limits[name] for name in lane.limits if pool.limits[name].workers is not None]
-    # Of equally tight limits the outermost counts: it binds more lanes together.
+    # If limits are equally tight, use the outermost: it joins more lanes.
     inner = [limit for limit in bounded if limit.level not in {"pool", "provider"}] or bounded
     if not inner:
         return lane.key_name
@@ -113,7 +113,7 @@ def _tightest_limit(pool: Pool, lane: Lane) -> str:
 def _deal(
     units: Sequence[Unit], workers: Sequence[str], *, capped: bool
 ) -> dict[str, tuple[LaneId, ...]]:
-    """Deal workers to units, or, where there are fewer workers, units to workers."""
+    """Deal workers to units or, if there are fewer workers, units to workers."""
     if len(workers) < len(units):
         return _share(units, workers)
     count = [1] * len(units)
@@ -121,7 +121,7 @@ def _deal(
         open_units = [
             at for at, unit in enumerate(units) if not capped or count[at] < unit.seats
         ] or list(range(len(units)))
-        # The unit with the most work per worker gets the next one; ties in the order of the file.
+        # The unit with the most work per worker gets the next one; ties keep the order of the file.
         busiest = max(open_units, key=lambda at: (units[at].work_s / count[at], -at))
         count[busiest] += 1
     homes = [unit.lanes for unit, own in zip(units, count, strict=True) for _ in range(own)]
@@ -129,7 +129,7 @@ def _deal(
 
 
 def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[LaneId, ...]]:
-    """Longest work first onto the least loaded worker."""
+    """Deal units to the least loaded worker, those with the most work first."""
     load_s = dict.fromkeys(workers, 0.0)
     home: dict[str, list[LaneId]] = {worker: [] for worker in workers}
     for unit in sorted(units, key=lambda unit: -unit.work_s):
@@ -145,15 +145,16 @@ def _share(units: Sequence[Unit], workers: Sequence[str]) -> dict[str, tuple[Lan
 def exclusive(
     pool: Pool, workers: Sequence[str], lanes: Sequence[Lane], cases: Sequence[Case]
 ) -> Assignment:
-    """A key serves one model at a time and is handed on to the next one (fix C).
+    """Let a key serve one model after another (fix C).
 
-    The cases of each model are dealt to its keys by seats, so that all keys end together; on each
-    key models follow one another in the pool's order. A key goes on without waiting for the others.
-    Their seeds draw the order of dealing: in that of collection a key could get one difficulty.
+    The cases of each model are dealt to its keys by seats, so that all keys end together. On each
+    key, models follow one another in the pool's order. A key continues without the others. Cases
+    are dealt in the random order of their seeds: in the order of collection, one key could get all
+    cases of one difficulty.
     """
     by_model = _cases_by_model(pool, sorted(cases, key=lambda case: case.seed))
     own = by_key(((lane.model, lane.key_name), lane) for lane in lanes)
-    # A model has the key to itself while it is its turn, so seats of other models do not count.
+    # A model has the key alone during its turn, so seats of other models do not count.
     seats = {place: pool.seats(tuple(found)) or _UNLIMITED for place, found in own.items()}
     shares = _deal_cases(by_model, _keys_by_model(lanes), seats, _latencies_s(pool))
     return Assignment(
@@ -177,7 +178,7 @@ def _deal_cases(
     seats: Mapping[tuple[str, str], int],
     latency_s: Mapping[str, float],
 ) -> dict[tuple[str, str], list[str]]:
-    """Each case to the key that has least to do; models with few keys to choose from go first."""
+    """Deal each case to the key with the least work; models with few keys come first."""
     load_s = {key: 0.0 for _, key in seats}
     shares: dict[tuple[str, str], list[str]] = {}
     for model in sorted(by_model, key=lambda name: len(keys_of[name])):
@@ -196,17 +197,17 @@ def batch(
     *,
     n_models: int = 1,
 ) -> Assignment:
-    """Batches of `n_models` models in the pool's order, each after the one before (fixes A and B).
+    """Run batches of `n_models` models in the pool's order, one after another (fixes A and B).
 
-    The keys of a provider are dealt out among the models of a batch, so that with enough keys each
-    model has its own.
+    The keys of a provider are dealt to the models of a batch, so that with enough keys each model
+    has its own.
 
     Args:
-        pool: For the order of models.
+        pool: The pool, for the order of models.
         workers: Not used.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        n_models: Models at once at most, >= 1.
+        n_models: Models of a batch, >= 1.
     """
     by_model = _cases_by_model(pool, cases)
     models = list(by_model)
@@ -227,7 +228,7 @@ def batch(
 
 
 def _deal_keys(models: Sequence[str], lanes: Sequence[Lane]) -> dict[str, list[str]]:
-    """Each key to the model that has fewest; a model left without one shares the least shared."""
+    """Deal each key to the model with the fewest; a model without one shares the least shared."""
     keys_of = {model: keys for model, keys in _keys_by_model(lanes).items() if model in models}
     dealt: dict[str, list[str]] = {model: [] for model in models}
     for key in dict.fromkeys(key for keys in keys_of.values() for key in keys):
@@ -256,9 +257,9 @@ def _latencies_s(pool: Pool) -> dict[str, float]:
 
 
 def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool) -> Group:
-    """All cases of modes `serial` (a model's first lane) and `rotate` (all lanes in turn).
+    """All cases in modes `serial` (a model's first lane) and `rotate` (all lanes in turn).
 
-    With one episode at a time the broker's choice of the least recently used lane is the rotation.
+    With one episode at a time, the broker rotates because it takes the least recently used lane.
     """
     first: dict[str, Lane] = {}
     for lane in lanes:
@@ -271,7 +272,7 @@ def one_at_a_time(lanes: Sequence[Lane], cases: Sequence[Case], *, rotates: bool
 
 _BATCH = "batch:N"
 POLICIES: dict[str, Policy] = {
-    # To keys and instances; none is left out.
+    # Each key and instance gets a worker, if there are enough.
     "even": _by_work(_tightest_limit, capped=True),
     "by-key": _by_work(lambda _, lane: lane.key_name),
     "by-model": _by_work(lambda _, lane: lane.model),
@@ -283,16 +284,16 @@ POLICIES: dict[str, Policy] = {
 
 
 def shipped(mode: str) -> Sequence[str]:
-    """The words that a mode knows without any conftest; the rules of phases are the suites' own."""
+    """The policies that a mode has without a conftest; suites define the policies of mode phase."""
     return () if mode == PHASE else tuple(POLICIES)
 
 
 def find_policy(word: str, mode: str) -> Policy:
-    """The shipped policy of that name, for when nobody else gave an assignment.
+    """The shipped policy of that name, for a run without another assignment.
 
     Raises:
-        ConfigError: None is shipped under that name, its argument is not allowed, or the mode's
-            rules are not the plugin's.
+        ConfigError: No shipped policy has that name, its argument is not allowed, or the policies
+            of the mode are not the plugin's.
     """
     name = next((one for one in shipped(mode) if is_called(word, one)), None)
     if name is None:
@@ -307,12 +308,12 @@ def batch_size(word: str) -> int:
     """The N of `batch:N`.
 
     Raises:
-        ConfigError: It is no number of models, >= 1.
+        ConfigError: It is not a number of models, >= 1.
     """
     text = word.partition(":")[2]
     if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) >= 1):  # noqa: PLR2004 - a million models
         refuse(
-            f"--ultrapar-policy {word!r}: batch:N needs how many models run at once, 1 to 999999"
+            f"--ultrapar-policy {word!r}: batch:N needs the number of models at once, 1 to 999999"
         )
     return int(text)
 
@@ -329,18 +330,18 @@ def make_assignment(
     policy: str,
     mode: str,
 ) -> Assignment:
-    """What a mode and a policy make of the cases.
+    """The assignment that a mode and a policy make for the cases.
 
     Args:
         config: pytest's, for the pool and the hook.
         workers: Ids of all workers.
         lanes: All lanes of the run.
-        cases: All cases that are going to run.
-        policy: As settled for that mode.
-        mode: Any; not necessarily the one in force.
+        cases: All cases that are about to run.
+        policy: The policy in force for that mode.
+        mode: Any mode, not only the mode in force.
 
     Raises:
-        ConfigError: The hook gave something that cannot be carried out.
+        ConfigError: The hook returned an invalid assignment.
     """
     if mode in ONE_AT_A_TIME:
         return Assignment(groups=(one_at_a_time(lanes, cases, rotates=mode == "rotate"),))
@@ -359,7 +360,7 @@ def make_assignment(
     waiting = next((case for case in cases if case.stage), None)
     if waiting is not None and any(group.after or group.exclusive for group in assignment.groups):
         refuse(
-            f"{waiting.nodeid} waits for answers of other cases, which {whose} may put behind it; "
+            f"{waiting.nodeid} waits for answers of other cases, which {whose} may run later; "
             "use a policy whose groups do not wait for each other (even, by-key, by-model, "
             "round-robin)"
         )
@@ -367,23 +368,22 @@ def make_assignment(
 
 
 def _refuse_order_of_shards(config: pytest.Config, assignment: Assignment, whose: str) -> None:
-    """Refuse rules over cases of which a shard has only some: each would keep them for itself."""
+    """Refuse groups of which a shard has only some cases: each shard would follow them alone."""
     shard = run_config.settings(config)[0].shard
     for group in assignment.groups if shard is not None else ():
         if group.after or group.exclusive or group.at_once or group.start_after_s:
             refuse(
-                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}), "
-                f"and shard {shard} knows nothing of the cases of other shards; use a policy "
-                "without such groups (even, by-key, by-model, round-robin), or leave out "
-                "--ultrapar-shard"
+                f"{whose} makes groups of cases that wait for each other (such as {group.name!r}). "
+                f"Shard {shard} does not know the cases of other shards; use policy "
+                "even, by-key, by-model or round-robin, or leave out --ultrapar-shard"
             )
 
 
 def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case]) -> Assignment:
-    """What the hook gave, if it can be carried out.
+    """The hook's result, if it is valid.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It is not.
     """
     if not isinstance(assignment, Assignment):
         refuse(
@@ -398,7 +398,7 @@ def checked(assignment: object, *, lanes: Sequence[Lane], cases: Sequence[Case])
 
 
 def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iterator[str]:
-    """What it names that is not there, or names twice."""
+    """A message for each name that is unknown or used twice."""
     for worker, home in assignment.home.items():
         for lane in home:
             if lane not in lanes:

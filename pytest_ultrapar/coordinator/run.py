@@ -1,4 +1,4 @@
-"""A run as its coordinating process sees it: its directory, services, manifest, plan and end."""
+"""A run in its coordinating process: directory, services, manifest, plan and end."""
 
 from __future__ import annotations
 
@@ -74,32 +74,32 @@ _DEFAULT_SUMMARY = ("model",)
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all tests ask for; where they differ none of them fits the others."""
+    """The layout that all tests request; the default if they differ."""
     asked = set(tables)
     return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
-    """Everything about a run that is not one process's own.
+    """The state of a run that is not specific to one process.
 
     Attributes:
-        planned: Cases that are going to run; 0 until they are collected.
-        recovered: Cases whose finished episodes an earlier, interrupted session left behind, or the
-            run that is graded anew.
-        n_lost: Cases that had finished then, and whose episodes cannot be read any more.
-        cut_off: How many cases a session before did not bring to their ends; None without one.
-        source: Where answers come from.
-        resumed: Manifest of the session before, where there was one.
-        regraded: Manifest of the run whose episodes are graded anew, if any.
-        replayed: Manifest of the run whose answers are given again, if any.
-        notes: What did not work and harms no result, or what of an earlier run is left out; a
+        planned: Number of cases that this run plans; 0 until they are collected.
+        recovered: Cases whose finished episodes come from an earlier, interrupted session or from
+            the regraded run.
+        n_lost: Cases that had finished then, but whose episodes are no longer readable.
+        cut_off: The cases that an earlier session did not finish; None without such a session.
+        source: The source of answers.
+        resumed: Manifest of the earlier session, if there was one.
+        regraded: Manifest of the regraded run, if any.
+        replayed: Manifest of the replayed run, if any.
+        notes: Problems that harm no result, and parts of an earlier run that are left out; one
             sentence each.
         collecting_since_s: Monotonic seconds at which pytest began to collect.
-        assignment: In force; empty until it is made.
-        keys: The API keys, ours alone on this host; None until they are.
-        last_status: The broker's last words.
+        assignment: The assignment in force; empty until it is made.
+        keys: The API keys that this run holds on this machine; None until it has them.
+        last_status: The broker's last status.
         may_have_sent: Whether requests may have been sent with the keys.
-        days: What limits per day have left at the start.
+        days: The rest of each daily limit at the start.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -133,10 +133,10 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """The run's own directory, with all that it takes of earlier runs.
+        """Open the run's directory, and copy into it what the run uses of earlier runs.
 
         Raises:
-            ConfigError: An earlier run is in use, was another one, or has nothing for this one.
+            ConfigError: An earlier run is in use, is a different one, or has nothing for this one.
         """
         options, source = self.options, self.source
         with ExitStack() as held_run:
@@ -146,7 +146,7 @@ class Run:
             if options.resume is not None:
                 directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
-                # A host that joins again goes on in a directory of its own.
+                # A host that joins again uses a new directory.
                 alone = options.cluster_run is None
                 directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
@@ -166,15 +166,15 @@ class Run:
                     directory.discard()
                 directory.close()
                 raise
-            # A replay holds it to the end: a worker that takes another one's place reads it, too.
+            # A replay holds it to the end: a worker that replaces another one reads it, too.
             self._held_run = held_run.pop_all()
         return directory
 
     def _resume(self, directory: Path) -> None:
-        """Find what the run that is to be finished has.
+        """Read the state of the run to resume.
 
         Raises:
-            ConfigError: It was another part of a whole; said before all its cases differ.
+            ConfigError: It was a different shard. This is reported before all cases differ.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
         if (directory / FILE_NAME).exists():
@@ -186,33 +186,33 @@ class Run:
                 )
             if self.resumed.drawn_from and self.options.sample is None:
                 was = f"the run was a sample of {self.resumed.drawn_from:,} cases"
-                self.notes.append(f"{was}; without --ultrapar-sample all of them are asked now")
+                self.notes.append(f"{was}; without --ultrapar-sample all of them are sent now")
         cases_file.settle_cases(directory)
         finished, lost, damaged, self.cut_off = recover(directory)
         self._note_unreadable(directory, damaged)
         self.recovered, self.n_lost = frozenset(finished), len(lost)
 
     def _note_unreadable(self, run: Path, damaged: Sequence[Damage]) -> None:
-        """Say that some of an earlier run is left out."""
+        """Add a note about unreadable parts of an earlier run."""
         if not damaged:
             return
         first = damaged[0]
         self.notes.append(
-            f"the journal of {run} has {counted(len(damaged), 'gap')}; what stood there is left "
-            f"out, the first in {first.segment} at byte {first.offset}: {first.reason}"
+            f"the journal of {run} has {counted(len(damaged), 'gap')}, which this run skips; the "
+            f"first is in {first.segment} at byte {first.offset}: {first.reason}"
         )
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """Lanes that serve one of the selected models or have a role."""
+        """The lanes that serve a selected model or a role."""
         return run_config.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment of the run; `assignment` is what this host has to do for it.
+        """Make the assignment of the run; `assignment` is this host's part of it.
 
         Raises:
-            ConfigError: The hook gave something that cannot be carried out, or the run is to finish
-                another one that had other cases.
+            ConfigError: The hook returned an invalid assignment, or the run that is resumed or
+                regraded had other cases.
         """
         self._compare_cases(cases)
         lanes = run_config.case_lanes(self.config)
@@ -226,20 +226,20 @@ class Run:
         )
         if self.regraded is not None and self.recovered.isdisjoint(case.case_id for case in cases):
             refuse(
-                f"--ultrapar-regrade: run {self.regraded.run_id} has none of these "
-                f"{len(cases)} cases: name the suite, the selection and the models that it had"
+                f"--ultrapar-regrade: run {self.regraded.run_id} has no episode of these "
+                f"{len(cases)} cases: select the same suite, tests and models as that run"
             )
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
-            # Stored answers come in no order and at no rate: which episodes run together says
-            # nothing, and one that waits for others could keep those from running.
+            # Stored answers come in no order and at no rate. Groups of episodes mean nothing then,
+            # and an episode that waits for others could block them.
             assignment = Assignment(assignment.home)
         self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
         elif self.resumed is not None:
-            # What was not finished then runs among all others, and is no sample any more.
+            # Cases that were not finished then run among all others and leave the sample.
             sample = self.resumed.serial_sample
             self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment
@@ -253,11 +253,11 @@ class Run:
         return assignment
 
     def _compare_cases(self, cases: Sequence[Case]) -> None:
-        """Compare the cases with those of the run that is to be finished or graded anew.
+        """Compare the cases with the cases of the run that is resumed or regraded.
 
         Raises:
-            ConfigError: Some are missing now, or their data changed and no option said that their
-                answers shall be kept.
+            ConfigError: Cases are missing, or their data changed and no option allows to keep the
+                answers.
         """
         if self.regraded is None and self.resumed is None:
             return
@@ -276,28 +276,28 @@ class Run:
             refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
-        """Say where the data of a case changed, as a request may have that is looked for.
+        """Note changed data of cases: requests made from them may have changed, too.
 
         Raises:
-            ConfigError: That run has none of these cases.
+            ConfigError: The replayed run has no answer for any of these cases.
         """
         found = read_replayed(self.directory.path)
         assert found is not None
         origins = Origins(found.origins)
         if cases and all(isinstance(origins.find(case), str) for case in cases):
             refuse(
-                f"--ultrapar-replay: run {replayed.run_id} has none of these {len(cases)} cases: "
-                "name the suite, the selection and the models that it had"
+                f"--ultrapar-replay: run {replayed.run_id} has no episode of these {len(cases)} "
+                "cases: select the same suite, tests and models as that run"
             )
         answered = [one.case for one in found.origins if one.position is not None]
         if changed := cases_file.changed_message(answered, cases):
             self.notes.append(
-                f"{changed}; the answers to the earlier data are replayed, and a request that is "
-                "another now is a miss"
+                f"{changed}; the answers to the earlier data are replayed, and a changed request "
+                "is a miss"
             )
 
     def write_plan(self, cases: Sequence[Case]) -> None:
-        """Leave manifest and assignment where workers and readers find them: the run begins.
+        """Write manifest and assignment for workers and readers: the run begins.
 
         Raises:
             ResultsError: They cannot be written.
@@ -327,10 +327,10 @@ class Run:
         self.may_have_sent = True
 
     def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
-        """The manifest as it stands before the first request.
+        """The manifest before the first request.
 
         Raises:
-            ConfigError: The run is to finish another one that ran something else.
+            ConfigError: The run that is resumed ran something else.
         """
         options, pool, lanes = self.options, self.pool, self.lanes
         on_path = {name for lane in lanes for name in lane.limits}
@@ -338,7 +338,7 @@ class Run:
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
         if self.resumed is not None:
-            # A server that has nothing to answer now was not asked what it has.
+            # A server that gets no request now was not asked for the name of its model.
             then = self.resumed.answered_by
             answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
@@ -388,7 +388,7 @@ class Run:
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-        # It stands until this session has measured something, if it is about the same limits.
+        # Keep the bound until this session has measured its own, if the limits are the same.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,
             lanes,
@@ -402,16 +402,16 @@ class Run:
         )
 
     def _host(self) -> str | None:
-        """This host's name, where several share the run."""
+        """This host's name, if several hosts share the run."""
         if self.options.divided_by is not None:
             return self.options.divided_by.host
         return None if self.cluster is None else self.cluster.host
 
     def collected_before(self) -> tuple[float, int] | None:
-        """Seconds that collecting took in the run before, or in this one's earlier session.
+        """The time that collection took in the last run, or in this run's earlier session.
 
         Returns:
-            The seconds and how many cases were found; None where nobody knows.
+            Seconds, and the number of cases found; None if unknown.
         """
         try:
             earlier = self.resumed or read_manifest(resolve_run(LATEST))
@@ -420,7 +420,7 @@ class Run:
         return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
-        """What this session has to ask of the planned cases; after `assign`."""
+        """The work of this session: the planned cases without a stored answer; after `assign`."""
         unanswered = self._unanswered(cases)
         n_wanted = sum(case.skipped is None for case in cases)
         return ToAsk(
@@ -437,17 +437,17 @@ class Run:
         ]
 
     def broker_settings(self) -> BrokerSettings:
-        """What the run's broker starts with."""
+        """The settings with which the run's broker starts."""
         options = self.options
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """Whether the lanes answer that cases need, if that shall be known; lines for people.
+        """Check the lanes that cases need, if the user wants it; yield lines for people.
 
-        After `assign` and `keep_keys`.
+        Call it after `assign` and `keep_keys`.
 
         Raises:
-            ConfigError: One does not, and the run shall not go on without it.
+            ConfigError: A lane failed, and the run must not continue without it.
         """
         if self.options.check is None:
             return
@@ -467,14 +467,13 @@ class Run:
         )
 
     def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
-        """Have the keys that cases may use for the run on this host; may wait for another run.
+        """Take the keys that cases may use, for this run on this machine; may wait for another run.
 
-        What limits per day have left is known then.
+        It also reads the rest of each daily limit.
 
         Raises:
-            ConfigError: What the ways to the servers need is not there, another run has a key and
-                waiting is not wanted, or they cannot be locked, or the memory of a day cannot be
-                used.
+            ConfigError: Settings to reach the servers are missing, another run holds a key and
+                waiting is off, keys cannot be locked, or the file of a daily limit cannot be used.
         """
         options = self.options
         if not self.source.sends:
@@ -497,7 +496,7 @@ class Run:
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:
-        """With whom a shard may have its keys at once: the others of the same cases and limits."""
+        """The group with which a shard shares its keys: the shards of the same cases and limits."""
         shard = self.options.shard
         if self.cluster is not None:
             return self.cluster.key_group()
@@ -514,26 +513,27 @@ class Run:
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
-        """How to finish the run when it was stopped, perhaps at a failure."""
+        """The command that resumes an interrupted run; `at_failure`: after `-x` or `--maxfail`."""
         # A test that failed fails again on its stored answer, and would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
         if self.cluster is not None:
             return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):
-            # It begins anew, since it costs nothing.
+            # It starts again, because it costs nothing.
             return same
         if self.options.out is not None:
-            # A directory elsewhere is found by no id, and the option that named it must go.
+            # A run elsewhere is not found by its id, and the option that named its directory must
+            # go.
             return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"
         if self.options.resume is not None:
             return same
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
     def how_to_ask_again(self) -> str:
-        """How to have cases asked again that ended without an answer."""
+        """The command that runs cases without an answer again."""
         if self.cluster is None:
             return self.how_to_resume()
-        # For the server they are done.
+        # The server regards them as done.
         name = self.options.cluster_run
         return (
             f"ultrapar cluster reopen {name} DIR, where DIR is the merged run, and then "
@@ -542,16 +542,16 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a host that has joined the others, or the only one.
+        """Whether this run is alone, or is a host that has joined the others.
 
-        What a host leaves that never joined is no part of that run, and a merge of all that lies
-        there would fail.
+        Files of a host that never joined do not belong to the cluster run. A merge of all
+        directories would fail on them.
         """
         alone = self.options.cluster_run is None
         return alone or (self.cluster is not None and self.cluster.whole is not None)
 
     def close(self) -> None:
-        """Leave the other hosts, end the services, let go of all that is held. Idempotent."""
+        """Leave the other hosts, stop the services, release all locks. Idempotent."""
         if self.cluster is not None:
             self.cluster.leave()
         self.services.stop()

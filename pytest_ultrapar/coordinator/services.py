@@ -1,4 +1,4 @@
-"""Processes beside pytest's own: simulated provider, compaction and, with xdist, the broker."""
+"""Further processes of a run: simulated provider, compaction and, with xdist, the broker."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 SERVER_LOG = "simulator.jsonl"
 _PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
-"""Named and not imported: this process does without pyarrow and templates."""
+"""A name and no import: this process does not load pyarrow and templates."""
 
 
 class Services:
-    """Starts what a run needs; all ends with `stop`, or with this process, however that ends.
+    """Starts a run's processes. All end with `stop` or with this process, even if it is killed.
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
-        days: What its broker counts per day.
-        known: Lanes of which its broker knows something before the first request.
-        faults: The script that its simulated provider follows; None for none.
+        days: The daily limits that its broker counts.
+        known: Facts about lanes that its broker has before the first request.
+        faults: The script of its simulated provider; None: no faults.
         shared: Rows of limits that other hosts share (`BrokerSettings`).
-        shares: Who tells the broker its part of them.
+        shares: Settings of the process that reports shares to the broker.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -70,13 +70,13 @@ class Services:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
-            running_at: URL of one that runs already; None starts one for this run.
-            faults: What goes wrong at the one that is started.
-            option: Which option gave the URL, for messages.
+            running_at: URL of a running one; None starts one for this run.
+            faults: Faults of the provider that this run starts.
+            option: Name of the option for the URL, for messages.
 
         Raises:
-            ConfigError: The URL is no loopback address, nothing listens there, or the faults cannot
-                be had.
+            ConfigError: The URL is not a loopback address, no server listens there, or the faults
+                cannot be read.
         """
         asked = {lane.provider for lane in self._pool.lanes}
         simulated = [one.name for one in self._pool.providers if one.is_simulated]
@@ -85,15 +85,15 @@ class Services:
             for name, given in ((option, running_at), ("--ultrapar-faults", faults)):
                 if given is not None:
                     refuse(
-                        f"{name} is given, but no selected model of {self._pool.path} is of a "
-                        'provider with api = "simulated"'
+                        f"{name} needs a selected model of a provider with "
+                        f'api = "simulated", but {self._pool.path} has no such model'
                     )
             return
         if running_at is not None:
             if faults is not None:
                 refuse(
-                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a server "
-                    "that runs already takes its faults from `ultrapar simulate --faults FILE`"
+                    "--ultrapar-faults cannot be used together with --ultrapar-simulator: a "
+                    "running server takes its faults from `ultrapar simulate --faults FILE`"
                 )
             self._running = running_simulator(running_at, names, option)
             return
@@ -116,7 +116,7 @@ class Services:
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """Base URL by provider of those that are simulated; waits for the one that was started.
+        """Base URLs of simulated providers, by name; waits for the server that this run started.
 
         Raises:
             ConfigError: It cannot be started.
@@ -127,11 +127,11 @@ class Services:
         return {name: server.base_url(name) for name in self._simulated}
 
     def start_compactor(self, cwd: Path, *, page: bool) -> None:
-        """Have a process that is ready to compact the run when it is over.
+        """Start the process that compacts the run at its end.
 
         Args:
-            cwd: Where the suite stands.
-            page: Whether it writes the run's page then.
+            cwd: The suite's directory.
+            page: Whether it then writes the run's page.
         """
         self._has_page = page
         afterwards = [_PAGE_MODULE] if page else []
@@ -143,12 +143,12 @@ class Services:
         meanwhile: Callable[[], None],
         said: Callable[[str], None],
     ) -> RunSummary:
-        """Make the run's tables of its journal, once.
+        """Make the run's tables from its journal, once.
 
         Args:
-            written: Called now and then with how many cases are in the tables, and of how many.
-            meanwhile: Called once, while another process makes them.
-            said: Called with a sentence when that process is gone.
+            written: Called from time to time with the number of cases in the tables and in total.
+            meanwhile: Called once, while another process makes the tables.
+            said: Called with a sentence if that process has ended.
 
         Raises:
             ResultsError: It could not be done.
@@ -157,32 +157,32 @@ class Services:
         return self.compaction.compact(written, meanwhile, said)
 
     def begin_page(self) -> None:
-        """Have the run's page written; after `compact`, when the summary is final."""
+        """Start to write the run's page; after `compact`, when the summary is final."""
         assert self.compaction is not None
         self.compaction.go_on()
 
     def wait_for_page(self, said: Callable[[str], None]) -> bool:
-        """Whether the run's page is there; after `compact`, once.
+        """Wait for the run's page and return whether it was written; after `compact`, once.
 
         Args:
-            said: Called with a sentence where it could not be written. No run fails because of it.
+            said: Called with a sentence if it could not be written. That does not fail the run.
         """
         assert self.compaction is not None
         self._is_writing_page = True
         trouble = self.compaction.rest()
         if trouble is not None:
-            said(f"the run has no report.html: {trouble}; ultrapar report makes it")
+            said(f"the run has no report.html: {trouble}; make it with ultrapar report")
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Do without the page where only that is waited for; whether it was so."""
+        """Give up the page if only that is left to wait for; return whether that was the case."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
 
     @property
     def broker_directory(self) -> BrokerDirectory:
-        """Where the broker is going to be, known before it is there; with xdist only."""
+        """The broker's directory, known before the broker starts; with xdist only."""
         from pytest_ultrapar.broker.process import BrokerDirectory  # noqa: PLC0415 - with xdist only
 
         if self._broker_directory is None:
@@ -190,12 +190,12 @@ class Services:
         return self._broker_directory
 
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
-        """Have a broker process; with xdist only.
+        """Start a broker process; with xdist only.
 
-        Only when the keys are ours: it keeps them while it lives.
+        Call it when the run holds its keys: the process holds them, too, while it lives.
 
         Args:
-            settings: As of `broker_settings`.
+            settings: The settings from `broker_settings`.
         """
         from pytest_ultrapar.broker.process import BrokerProcess  # noqa: PLC0415 - with xdist only
 
@@ -205,11 +205,11 @@ class Services:
     def broker_settings(
         self, episode_timeout_s: float, wait_for_servers_s: float
     ) -> BrokerSettings:
-        """What the run's broker starts with, in this process or in one of its own.
+        """The settings of the run's broker, in this process or in its own.
 
         Args:
-            episode_timeout_s: How long an episode may last, seconds.
-            wait_for_servers_s: How long a server may be away, seconds.
+            episode_timeout_s: The longest time of an episode, seconds.
+            wait_for_servers_s: The longest time that a server may be away, seconds.
         """
         return BrokerSettings(
             self._pool,
@@ -224,7 +224,7 @@ class Services:
         )
 
     def unused_faults(self) -> tuple[str, ...]:
-        """Faults of the script that took no request of this session; after `stop`."""
+        """Faults of the script that matched no request of this session; after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
         from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
@@ -232,7 +232,7 @@ class Services:
         return unused_faults(self.faults, self._server_log)
 
     def stop(self) -> None:
-        """End everything that was started. Idempotent."""
+        """Stop all started processes. Idempotent."""
         if self.compaction is not None:
             self.compaction.stop()
         if self.broker is not None:
@@ -245,7 +245,7 @@ class Services:
 
 
 def _simulated_part(pool: Pool) -> Pool:
-    """The lanes of simulated providers, with their limits: no fault of the others' would happen."""
+    """The lanes of simulated providers, with their limits: faults affect no other lanes."""
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
     names = {name for lane in lanes for name in lane.limits}

@@ -1,8 +1,8 @@
-"""Where pytest writes, shared with a thread that shows how far a run is.
+"""The terminal that pytest writes to, shared with a thread that shows progress.
 
-Lines of that thread stand below what pytest has written, and are gone before it writes on. The
-cursor always stays where pytest left it, so nobody has to know where on the screen that is, and a
-terminal that was resized keeps it there.
+Lines of that thread are below pytest's output and are removed before pytest writes again. The
+cursor always stays where pytest left it. The code need not know that position, and it stays right
+when the terminal is resized.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _ERASE_BELOW = "\x1b[J"
 
 
 class SharedTerminal:
-    """Takes the place of the file that pytest's writer writes to, until `close`.
+    """Replaces the file that pytest's writer writes to, until `close`.
 
-    pytest captures what a test prints by putting another file in the place of stdout, its default
-    (`--capture=fd`), where a thread that wrote to stdout would be captured as well. So ours writes
-    to the file that stood there before.
+    By default (`--capture=fd`) pytest captures the output of tests with another file in the place
+    of stdout. It would also capture a thread that writes to stdout. This class therefore writes to
+    the file that was there before.
     """
 
     def __init__(self, writer: TerminalWriter) -> None:
-        """Take over.
+        """Replace the writer's file.
 
-        To be called while nothing is captured.
+        Call it while nothing is captured.
 
         Args:
             writer: Pytest's.
@@ -57,7 +57,7 @@ class SharedTerminal:
         internals.set_file(writer, self)
 
     def write(self, text: str) -> int:
-        """What pytest writes. Main thread."""
+        """Write a text of pytest. Main thread."""
         with self._lock:
             self.clear()
             n: int = self._file.write(text)
@@ -66,7 +66,7 @@ class SharedTerminal:
             self._column = n_cells(last) + (0 if lines else self._column)
         return n
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the file has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the file
         return getattr(self._file, name)
 
     @property
@@ -76,11 +76,11 @@ class SharedTerminal:
         with contextlib.suppress(OSError):
             if self._fd is not None:
                 size = os.get_terminal_size(self._fd)
-        # Some that nobody sized say 0.
+        # Terminals without a set size report 0.
         return os.terminal_size((size.columns or self._writer.fullwidth, size.lines or 24))
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show lines below what pytest has written, in the place of those shown before.
+        """Show lines below pytest's output, instead of the lines shown before.
 
         Args:
             lines: Each narrower than the terminal, and fewer than it has.
@@ -88,7 +88,7 @@ class SharedTerminal:
         with self._lock:
             column = self._column % max(1, self.size.columns)
             if not lines or self._n_lent or (self._column and not column):
-                # On a line that is full the cursor is neither there nor on the next.
+                # The cursor of a full line is neither on that line nor on the next.
                 self.clear()
                 return
             self._below("\r\n".join(lines), len(lines))
@@ -102,7 +102,7 @@ class SharedTerminal:
                 self._below("", 1)
 
     def _below(self, text: str, n_lines: int) -> None:
-        """Write lines in the place of all that stands below the cursor, and return there."""
+        """Write lines instead of everything below the cursor, and return the cursor."""
         column = self._column % max(1, self.size.columns)
         n_up = n_lines - (0 if column else 1)
         back = (f"\x1b[{n_up}A" if n_up else "") + "\r"
@@ -112,7 +112,7 @@ class SharedTerminal:
 
     @contextlib.contextmanager
     def lent(self) -> Generator[None]:
-        """While others write to the terminal nothing of ours is there; then a line begins."""
+        """Remove the lines while other programs write to the terminal; then begin a new line."""
         with self._lock:
             self.clear()
             self._n_lent += 1
@@ -121,14 +121,14 @@ class SharedTerminal:
         finally:
             with self._lock:
                 self._n_lent -= 1
-                # Nobody knows where they left the cursor. As many blanks as a line has end on the
-                # line where they began if that was empty, and else on the next.
+                # The cursor's position is unknown. As many blanks as a line has end on the line
+                # where they began if it was empty, otherwise on the next line.
                 self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
                 self._column = 0
                 internals.begin_line(self._writer)
 
     def line(self, text: str) -> None:
-        """Write a line that stays, below one that pytest may have begun."""
+        """Write a permanent line, below a line that pytest may have begun."""
         with self._lock:
             begun = "\n" if self._column else ""
             self._out(f"{begun}{text}\n")
@@ -151,7 +151,7 @@ class SharedTerminal:
             self._file.flush()
             return
         data = text.encode(self._file.encoding or "utf-8", "backslashreplace")
-        # A terminal that is gone shows nothing.
+        # A closed terminal shows nothing.
         with contextlib.suppress(OSError):
             while data:
                 data = data[Disk.write(self._fd, data) :]

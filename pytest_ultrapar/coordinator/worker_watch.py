@@ -1,4 +1,4 @@
-"""In xdist's controller: ends workers that were stopped, so that others take their cases over."""
+"""In xdist's controller: end workers that hang, so that other workers take their cases."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""On top of the episode's deadline: no loaded machine keeps a thread from running for so long."""
+"""Added to the episode's deadline: no loaded machine keeps a thread from running this long."""
 LOOK_S = 1.0
 
 
 class WorkerWatch:
-    """Kills workers that gave no sign for the episode's deadline and a grace.
+    """Kills workers that were silent for the episode's deadline and the grace.
 
-    Hooks run on the main thread, the looks on one of its own: nothing wakes the controller while
-    workers are silent.
+    Hooks run on the main thread, checks on a thread of their own, because the controller does not
+    wake up while workers are silent.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -38,8 +38,8 @@ class WorkerWatch:
         self._most_s = 0.0
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """Watch a worker from its start on; called for replacements, too."""
-        # execnet's `Popen2IOMaster`, which alone knows the process.
+        """Watch a worker from its start; called for replacements, too."""
+        # execnet's `Popen2IOMaster`, the only object that knows the process.
         self._processes[node.gateway.id] = node.gateway._io
         if self._thread is None:
             self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S
@@ -48,12 +48,12 @@ class WorkerWatch:
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401
-        """Watch a worker no longer, and say why it is gone."""
+        """Stop watching a worker, and print why it was killed."""
         worker = node.gateway.id
         self._processes.pop(worker, None)
         if worker in self._killed:
             self._coordinator.warn(
-                f"{worker} was killed: it gave no sign for {self._most_s:g} s "
+                f"{worker} was killed: it was silent for {self._most_s:g} s "
                 f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
             )
 
@@ -71,7 +71,7 @@ class WorkerWatch:
                 broker = self._coordinator.run.services.broker
                 if client is None and broker is not None:
                     client = BlockingBrokerClient(broker.path, broker.token, name="watch")
-                # The main thread adds and removes meanwhile.
+                # The main thread changes the dictionary meanwhile.
                 processes = dict(self._processes)
                 heard_s = {} if client is None else client.signs()
                 now_s = boot_s()
@@ -84,25 +84,24 @@ class WorkerWatch:
                     self._killed.add(worker)
                     processes[worker].kill()
         except ConnectionError:
-            return  # without a broker all workers end by themselves
+            return  # without a broker all workers end on their own
         if client is not None:
             client.close()
 
 
 class Silence:
-    """Counts for how long each worker has given no sign, looked at every now and then.
+    """Measures how long each worker has been silent, in checks at intervals.
 
-    A look counts for twice the usual distance between two at most: where the watcher itself stood
-    still (Ctrl-Z, a closed lid, a machine that swaps), so may the workers have, through no fault of
-    theirs.
+    A check counts at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
+    closed lid, a machine that swaps), the workers may have been stopped, too.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:
-        """Begin with no worker.
+        """Begin without workers.
 
         Args:
-            most_s: For how long a worker may be silent, > 0 seconds.
-            look_s: The usual time between two looks, > 0 seconds.
+            most_s: How long a worker may be silent, > 0 seconds.
+            look_s: The usual interval between two checks, > 0 seconds.
         """
         self._most_s = most_s
         self._look_s = look_s
@@ -111,10 +110,10 @@ class Silence:
         self._silent_s: dict[str, float] = {}
 
     def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
-        """The workers that have been silent for longer than they may, in order of their names.
+        """The workers that have been silent for too long, sorted by name.
 
         Args:
-            signs: By worker, when it gave its last sign, on any clock; None for no sign at all.
+            signs: The time of each worker's last sign, on any clock; None: no sign.
                 Workers that are not named are forgotten.
             now_s: Monotonic seconds.
         """
@@ -135,7 +134,7 @@ class Silence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """The sign of a worker that has no connection: now, unless its process is stopped."""
+    """The sign of a worker without a connection: now, unless its process is stopped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

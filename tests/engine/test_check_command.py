@@ -165,11 +165,11 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
         (
             "lab/gone/key0",
             "failed",
-            f"instance lab/gone was not found (404), or does not serve gone (asked {url} ",
+            f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
         ),
         ("slow/slow/none", "unsure", "there was no whole answer in time: no answer within 0.5 s"),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
-        ("lab/broken/key0", "failed", "the answer cannot be read (asked "),
+        ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
     ]:
         found = said_of(lines, lane)
@@ -361,7 +361,7 @@ def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
             "ultrapar check: error: key lab/key0 is in use by the run with process id 4321 "
             "(results in /runs/other, since 2026-01-02 03:04:05 UTC); "
         )
-        assert "or drop --key-lock fail to make this one wait" in lines[0]
+        assert "or leave out --key-lock fail to make this one wait" in lines[0]
         assert log(tmp_path).requests == ()
         assert check("--key-lock", "fail")[0] == 0
 
@@ -396,7 +396,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
         assert process.wait(60) == 2
     assert all(line.startswith("ok ") for line in lines[2:])
     assert "ultrapar check: interrupted\n299 of 300 lanes ok (median " in rest
-    assert "nothing is known about lab/m000/key0\n" in rest
+    assert "no result for lab/m000/key0\n" in rest
     assert len(rest.splitlines()) < 8
     assert "Traceback" not in rest
     assert CANARY not in "".join(lines) + rest
@@ -414,7 +414,7 @@ def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=60)[0]
         assert process.returncode == 2
-    assert said.endswith("ultrapar check: interrupted; nothing is known about any lane\n")
+    assert said.endswith("ultrapar check: interrupted; no lane has a result\n")
     assert "Traceback" not in said
 
 
@@ -449,7 +449,7 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
-    assert "no selected model of pool.toml is of a provider with api = " in lines[0]
+    assert "needs a selected model of a provider with api = " in lines[0]
 
 
 @pytest.mark.parametrize(

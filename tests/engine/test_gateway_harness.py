@@ -137,7 +137,7 @@ def test_command_that_a_signal_ends_has_a_shells_code_and_silence_is_said(tmp_pa
     write_pool(tmp_path)
     done = run(tmp_path, "sh", "-c", script)
     assert done.returncode == code
-    assert "no request came to the gateway: sh and what it started do not read" in done.stderr
+    assert "no request came to the gateway: sh and its processes do not read" in done.stderr
     assert (tmp_path / ".ultrapar" / "latest" / "results.parquet").exists()
 
 
@@ -267,7 +267,7 @@ def test_requests_of_what_the_command_left_behind_are_counted(tmp_path, end):
     tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
     done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
     assert done.returncode == 3
-    said = "sh had ended, and 2 requests that waited or came then got 503: have it wait"
+    said = "sh had ended, and 2 requests that waited or came then got 503: let it wait"
     assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
     answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
     assert sorted(map(int, done.stdout.split())) == answers
@@ -299,7 +299,7 @@ def test_ctrl_c_lets_what_was_sent_end_and_sends_away_what_waits(tmp_path):
     assert [one.status_code for one in answers] == [200, 503, 503], [one.text for one in answers]
     assert answers[1].headers["retry-after"] == "5"
     assert answers[1].json()["error"]["message"] == "the gateway is ending"
-    assert "what was sent is answered first; Ctrl-C again ends it" in said
+    assert "waiting for answers to requests in flight; press Ctrl-C again to end now" in said
     assert served.process.returncode == 0
     assert "1 solved" in said
 

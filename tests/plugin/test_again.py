@@ -99,7 +99,7 @@ def test_whole_run_is_not_resumed_as_one_of_some_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the run that is resumed was begun without it; leave out one of" in said
+    assert "--ultrapar-only: the resumed run began without this option; leave out one of" in said
 
 
 def test_cases_that_were_chosen_by_their_end_are_said_beside_other_runs(project, capsys):
@@ -129,8 +129,8 @@ def test_run_of_last_failed_cases_is_said_beside_other_runs(project, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--ultrapar-only=wrong"], "--ultrapar-only takes some of unsolved, partial, infra, "
-         "error, failed, with commas between them (got 'wrong')"),
+        (["--ultrapar-only=wrong"], "--ultrapar-only takes a list of unsolved, partial, infra, "
+         "error, failed, separated by commas (got 'wrong')"),
         (["--ultrapar-only=infra"], "--ultrapar-only: no run found at .ultrapar/latest"),
         (["--ultrapar-only-of=latest"], "--ultrapar-only-of latest needs --ultrapar-only"),
     ],

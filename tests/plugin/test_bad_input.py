@@ -64,7 +64,7 @@ OPTIONS = {
     ),
     "simulator": (
         ["--ultrapar-simulator=http://127.0.0.1:1"],
-        "--ultrapar-simulator is given, but no selected model of pool.toml is of a provider with",
+        "--ultrapar-simulator needs a selected model of a provider with api = ",
     ),
     "dist": (
         ["-n2", "--dist=loadscope"],

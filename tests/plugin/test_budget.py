@@ -67,7 +67,10 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
         spent / UNITS
     )
     first.stdout.fnmatch_lines(
-        ["budget of pool: * of * USD spent*", "*ended without money: raise the budget and go on*"]
+        [
+            "budget of pool: * of * USD spent*",
+            "*ended without money: raise the budget and continue*",
+        ]
     )
     more = round(1.5 * whole, 6)
     second = project.run("-n0", "--ultrapar-budget", str(more), "--ultrapar-resume", "latest")
@@ -197,7 +200,7 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
     resume = ("-n0", "-q", "--ultrapar-resume=latest", f"--ultrapar-budget={spent / UNITS:.12f}")
     run_id = project.directory.resolve().name
     for content, said in (
-        (None, "spending.log is missing: what the run has spent of its budget cannot be known"),
+        (None, "spending.log is missing, so the spending of this run is unknown"),
         (whole.replace(run_id, "other", 1), "spending.log is damaged: what the run has spent"),
         ("", "spending.log is damaged: what the run has spent of its budget cannot be known"),
     ):
@@ -226,7 +229,7 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
     again = project.run("-n0", "--ultrapar-budget", budget, "--ultrapar-resume", "latest")
     assert again.ret == 1
     again.stdout.fnmatch_lines(
-        ["*the run had sessions without a budget*1 request whose cost is not*"]
+        ["*the run had sessions without a budget*1 request of unknown cost*"]
     )
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
@@ -379,7 +382,7 @@ def test_blocks_of_the_documentation_run_as_they_stand(project):
     stopped.stdout.fnmatch_lines(
         [
             "budget of pool: 0.00* USD of 0.00300 USD spent (requests without an answer count*)",
-            "* cases ended without money: raise the budget and go on with the same command*",
+            "* cases ended without money: raise the budget and continue with the same command*",
         ]
     )
     said = ("--ultrapar-budget", "0.01", "--ultrapar-resume", "latest")

@@ -68,7 +68,7 @@ def test_joining_a_run_later_finishes_what_is_left(project, hosts):
     assert len(first.rows()) == N
     output = hosts("two", "-n0").end()
     assert f"{N} of {N} cases done" in output
-    assert f"run night: all {N} cases are done, none of them by this host" in output
+    assert f"run night: all {N} cases are done, 0 of them by this host" in output
     assert f"host two ran none of the {N} cases of run night" in output
     assert "coverage" not in output
     assert len(project.server.prompts) == N
@@ -135,10 +135,10 @@ def refusal(project, *args):
     ("args", "said"),
     [
         (["--ultrapar-resume=latest"], "--ultrapar-resume cannot be used together with"),
-        (["--ultrapar-check"], "it sends outside the limits that hosts share"),
+        (["--ultrapar-check"], "it sends requests outside the shared limits"),
         (["--ultrapar-baseline=3"], "--ultrapar-baseline cannot be used together with"),
-        (["--ultrapar-gate=coverage>=0.5"], "gate what ultrapar merge makes of all hosts"),
-        (["--ultrapar-mode=serial"], "makes no sense in mode serial"),
+        (["--ultrapar-gate=coverage>=0.5"], "gate the run that ultrapar merge makes"),
+        (["--ultrapar-mode=serial"], "does not work with mode serial"),
         (["--ultrapar-cluster=nowhere"], "must begin with redis://"),
         (["--ultrapar-cluster-host=a b"], "--ultrapar-cluster-host must be 1 to 100 letters"),
     ],
@@ -301,7 +301,7 @@ def test_host_that_is_drained_ends_with_its_own_cases(project, hosts, kv, lab, m
     output = host.end()
     assert len(host.rows()) < 100
     assert output.count("ultrapar: this host is being drained: it finishes what it has begun") == 1
-    assert "of 100 cases are done; join it again to go on" in output
+    assert "of 100 cases are done; join it again to continue" in output
     assert f"{len(host.rows())} of 100 cases on host one: " in output
 
 

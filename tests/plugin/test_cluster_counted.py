@@ -43,7 +43,7 @@ def test_a_day_over_two_hosts_is_used_up_and_never_passed(lab, project, start):
     said = "".join(host.directory.joinpath("report.md").read_text("utf-8") for host in hosts)
     assert "daily" in said
     assert "used up" in str([row for row in rows if row["outcome"] == "infra"])
-    said = "go on with ultrapar cluster reopen night DIR, where DIR is the "
+    said = "continue with ultrapar cluster reopen night DIR, where DIR is the "
     joined = " ".join("".join(outputs).split())
     assert f"{said}merged run, and then the same command and a new --ultrapar-out" in joined
     assert "--ultrapar-resume" not in joined

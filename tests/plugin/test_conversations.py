@@ -258,8 +258,8 @@ def test_run_that_keeps_no_answers_begins_its_conversations_anew_and_says_so(tal
     talks.kill_at(30, "-n0", f"--ultrapar-record={record}")
     n_open = talks.n_open()
     said = talks.resume("-n0", f"--ultrapar-record={record}")
-    assert f"{n_open} cases that broke off: all of it is asked anew" in said
-    assert f"--ultrapar-record {record} keeps no answers" in said
+    assert f"{n_open} cases that broke off start again, because" in said
+    assert f"--ultrapar-record {record} stores no answers" in said
     assert talks.twice() > SEATS
     assert {row["outcome"] for row in talks.project.rows()} == {"solved"}
 

@@ -42,8 +42,8 @@ def test_what_is_dead_is_left_out_and_the_rest_runs(project):
     assert output.count(model_n) >= 1
     assert CANARY not in output
     assert (
-        "\n40 cases ended without an answer (infra): go on with the same command and "
-        f"--ultrapar-resume {project.directory.resolve().name}, once the cause is mended\n"
+        "\n40 cases ended without an answer (infra): continue with the same command and "
+        f"--ultrapar-resume {project.directory.resolve().name}, once the cause is fixed\n"
     ) in result.stdout.str()
 
 

@@ -81,7 +81,7 @@ def test_faults_are_refused_for_a_pool_without_a_simulated_provider(project):
     project.pytester.path.joinpath("faults.toml").write_text(FAULTS)
     project.suite(SUITE)
     said = project.refusal(project.run("-n0", "--ultrapar-faults", "faults.toml"))
-    assert "--ultrapar-faults is given, but no selected model of pool.toml is of a provider" in said
+    assert "--ultrapar-faults needs a selected model of a provider with api = " in said
 
 
 def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeypatch):

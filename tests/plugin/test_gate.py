@@ -218,7 +218,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     said = refusal(project, baseline, "--ultrapar-gate=score.rihgt>=-0.1")
     assert "the baseline" in said
     assert "did you mean right?" in said
-    assert "is the run that is resumed" in refusal(project, baseline, "--ultrapar-resume=first")
+    assert "is the resumed run" in refusal(project, baseline, "--ultrapar-resume=first")
 
     manifest = project.pytester.path / "first" / "manifest.json"
     text = manifest.read_text()

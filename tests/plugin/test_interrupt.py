@@ -72,7 +72,7 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert len(graded) >= n_reported
     begun = {record.case_id for record in [*finished, *interrupted]}
     n_open = len(begun - {record.case_id for record in finished})
-    assert f"; {n_open} interrupted and will be asked again; go on with" in output
+    assert f"; {n_open} interrupted and will be sent again; continue with" in output
     assert ("finished and will be graded on resume" in output) == (len(graded) < len(finished))
     solved = [row for row in project.rows() if row["outcome"] == "solved"]
     assert {row["case_id"] for row in solved} == graded
@@ -87,10 +87,10 @@ def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(projec
     same = "the same command without -x or --maxfail"
     stopped = project.run("-n0", "-x", "--ultrapar-out", "runs/cut")
     stopped.stdout.fnmatch_lines(
-        [f"*go on with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
+        [f"*continue with {same} and --ultrapar-resume runs/cut instead of --ultrapar-out"]
     )
     again = project.run("-n0", "-x", "--ultrapar-resume", "runs/cut")
-    again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; go on with {same}"])
+    again.stdout.fnmatch_lines(["ultrapar: resuming *", f"*; continue with {same}"])
     ended = project.run("-n0", "--ultrapar-resume", "runs/cut")
     ended.assert_outcomes(failed=20)
     ended.stdout.no_fnmatch_line("*stopped early*")
@@ -152,7 +152,7 @@ def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
     conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
     later = "from pytest_ultrapar.session import ctrl_c\n\nctrl_c.SAME_WISH_S = 0.0\n"
     output = interrupt_again(project, start, workers, conftest + later)
-    assert "ended before all was written; no finished episode is lost" in output
+    assert "ended before all results were written; no finished episode is lost" in output
 
 
 AT_THE_END = """
@@ -180,7 +180,7 @@ def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project
     code, output = running.wait()
     assert code == 2, output
     assert "Traceback" not in output, output
-    assert "go on with the same command and --ultrapar-resume" in output
+    assert "continue with the same command and --ultrapar-resume" in output
     assert running.left_behind() == []
     project.pytester.path.joinpath("conftest.py").unlink()
     assert project.run("-n0", "--ultrapar-resume", "latest").ret == 0

@@ -43,7 +43,7 @@ def test_dead_key_ends_the_run_before_any_case(project):
         "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or words that "
         "reject the key): HTTP 401: "
     ) in said
-    assert "--ultrapar-check=warn goes on without" in said
+    assert "--ultrapar-check=warn continues without them" in said
     assert sorted(project.server.prompts) == [QUESTION] * 3
     assert runs(project) == []
 
@@ -59,7 +59,7 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
             "ultrapar: check: 1 of 2 lanes ok: 1 forbidden",
             "ultrapar: check: failed: p/m/key1: key p/key1 (environment TEST_KEY_1) may not use "
             "the model m, or there is no such model: HTTP 403: *wrong key*",
-            "ultrapar: check: the run goes on without p/m/key1",
+            "ultrapar: check: the run continues without p/m/key1",
         ]
     )
     project.report.fnmatch_lines(
@@ -86,7 +86,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: check: 1 of 2 lanes ok: 1 rate",
-            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (come back in "
+            "ultrapar: check: limited: p/m/key1: the rate limit is reached: (retry after "
             "10 min 00 s) HTTP 429: *wrong key*",
             "ultrapar: check: limited and unsure lanes may recover; they do not stop the run",
         ]

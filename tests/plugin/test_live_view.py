@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_the_terminal_to_the_shell(terminal):
     assert shown.process.returncode == 2
     assert not heads(last.splitlines())
     assert "stopped early" in last
-    assert "go on with" in last
+    assert "continue with" in last
 
 
 def test_file_holds_lines_alone(project):

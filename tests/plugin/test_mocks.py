@@ -177,7 +177,7 @@ def test_mock_that_cannot_answer_is_refused_before_the_first_request(mocks, way)
     assert "docs/how-to/mocks.md" in said
 
 
-SAID = "requests went past that mock, to the pool's servers; if it was to answer an episode"
+SAID = "did not use that mock but went to the pool's servers; if it should answer an episode"
 TOOLS = """
 @pytest.fixture(scope="session")
 def tools():
@@ -244,7 +244,7 @@ def test_mock_of_a_test_beside_an_episode_neither_answers_nor_fails_it(mocks):
     mocks.suite(IMPORTS + BESIDE)
     said = said_by(mocks.run_here("-n0"), 0)
     assert said.count(SAID) == 1
-    assert "ultrapar: httpx.AsyncClient.send is one of test_suite: requests went past" in said
+    assert "ultrapar: httpx.AsyncClient.send is one of test_suite: requests did not use" in said
     assert mocks.outcomes() == {"test_it[m-r0]": "solved"}
 
 

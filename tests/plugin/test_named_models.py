@@ -33,7 +33,7 @@ def test_model_of_a_vendor_is_asked_with_its_key(here, workers):
     assert models_asked(here) == ["gpt-5-mini"]
     assert [row["model"] for row in here.rows()] == ["openai/gpt-5-mini"]
     assert "ultrapar: pool --ultrapar-model, mode ultra, policy even, adaptive limits" in said
-    assert "ultrapar: when a case is asked, openai sends OPENAI_API_KEY to 127.0.0.1" in said
+    assert "ultrapar: when a case runs, openai sends OPENAI_API_KEY to 127.0.0.1" in said
     for path in (here.pytester.path / ".ultrapar").rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
 
@@ -77,7 +77,7 @@ def test_server_says_what_its_model_is_called(here, workers):
     said = said_by(run(here, workers, f"--ultrapar-model={url}"), 0)
     assert set(models_asked(here)) == {"Org/Model-1B"}
     assert [row["model"] for row in here.rows()] == [place]
-    assert f"ultrapar: {place} is Org/Model-1B at {place} (openai), as its server says" in said
+    assert f"ultrapar: {place} is Org/Model-1B at {place} (openai), as its server reports" in said
     here.server.reset()
     said_by(run(here, workers, f"--ultrapar-model={url}#own/name"), 0)
     assert [row["model"] for row in here.rows()] == [f"{place}/own/name"]
@@ -167,7 +167,7 @@ def test_role_that_nobody_has_is_one_sentence_with_the_lines_to_write(here):
 def test_no_folder_stays_where_nothing_was_asked(here, workers):
     here.pytester.path.joinpath("test_unit.py").write_text("def test_adds(): assert 1 + 1 == 2\n")
     said = said_by(run(here, workers, GPT, "test_unit.py"), 0)
-    assert "ultrapar: when a case is asked, openai sends OPENAI_API_KEY to 127.0.0.1" in said
+    assert "ultrapar: when a case runs, openai sends OPENAI_API_KEY to 127.0.0.1" in said
     said_by(run(here, "-n0", GPT), 0)
     said_by(run(here, "-n0", GPT, "test_unit.py"), 0)
     assert len(here.rows()) == 1

@@ -49,7 +49,7 @@ def test_page_that_cannot_be_written_fails_nothing(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
-            " ultrapar report makes it",
+            " make it with ultrapar report",
             "results in *: report.md tells more, ultrapar report shows it",
         ]
     )

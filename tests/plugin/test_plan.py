@@ -72,7 +72,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert set(rows(said)) == {"serial", "rotate", "ultra"}
     assert "mode phase" not in said
     assert "ultra <-" in said
-    assert ("15 workers for 4 requests in flight at most; -n 1 would be" in said) == (
+    assert ("15 workers for 4 requests in flight at most; -n 1 is as fast" in said) == (
         workers == "-n15"
     )
     assert not (project.pytester.path / ".ultrapar").exists()
@@ -191,7 +191,10 @@ def test_key_that_is_not_set_is_no_hindrance_but_said(project, planned, monkeypa
     project.suite(SUITE_OF_20)
     monkeypatch.delenv("TEST_KEY_0")
     said = planned("-n0")
-    assert "WARNING: a run would end at once: pool.toml: provider[0].keys[0].env names the" in said
+    assert (
+        "WARNING: a run would end at its start: pool.toml: provider[0].keys[0].env names the"
+        in said
+    )
 
 
 def test_skipped_cases_are_left_out_and_counted(project, planned):
@@ -212,7 +215,7 @@ async def plain(llm) -> str:
 
 def test_nothing_to_plan_is_said(project, planned):
     project.suite("def test_plain(): assert False\n")
-    assert "nothing to plan: no selected test asks a model" in planned("-n0")
+    assert "nothing to plan: no selected test sends a request" in planned("-n0")
     project.suite(SUITE_OF_20)
     planned("-n0", "-k", "nothing", expected=5)
 

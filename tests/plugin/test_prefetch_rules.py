@@ -374,7 +374,7 @@ def test_model(model): pass
     )
     result = project.run_here()
     result.assert_outcomes(failed=1, errors=1)
-    words = "*must name a prefetched fixture, not ask for one with request.getfixturevalue()*"
+    words = "*name a prefetched fixture in the test or its fixtures instead of request.*"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
 

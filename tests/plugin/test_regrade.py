@@ -65,7 +65,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
     no_keys()
     done = regrade(project, run)
     assert "INTERNALERROR" not in done.stdout.str()
-    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} anew: nothing is sent*"])
+    done.stdout.fnmatch_lines([f"*grading 6 episodes of run {run.name} again: nothing is sent*"])
     assert project.directory.resolve() != run
     now = {table: project.rows(table) for table in before}
     assert without_run(now["attempts"]) == without_run(before["attempts"])
@@ -130,7 +130,7 @@ def test_value_that_no_longer_fits_is_an_error(project):
         ),
         (("--ultrapar-baseline=5",), "leave one of them out"),
         (("--ultrapar-check",), "leave out --ultrapar-check"),
-        (("--ultrapar-gate=throughput>=1",), "cannot be judged by grading it anew"),
+        (("--ultrapar-gate=throughput>=1",), "regrading it (--ultrapar-regrade) measures no speed"),
         (("-k", "nothing_at_all"), None),
     ],
 )
@@ -149,7 +149,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
     write(project, '!= "b"')
     run = first_run(project)
     (project.pytester.path / "test_suite.py").rename(project.pytester.path / "test_other.py")
-    assert f"run {run.name} has none of these 7 cases" in refused(regrade(project, run))
+    assert f"run {run.name} has no episode of these 7 cases" in refused(regrade(project, run))
     with (run / "run.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert f"{run} is in use" in refused(regrade(project, run))
@@ -169,7 +169,7 @@ def test_records_that_cannot_be_read_are_said(project):
     segment.write_bytes(b"".join(lines))
     done = regrade(project, run)
     done.stdout.fnmatch_lines(
-        [f"*the journal of {run} has 1 gap; what stood there is left out, the first in *"]
+        [f"*the journal of {run} has 1 gap, which this run skips; the first is in *"]
     )
     assert project.outcomes()["test_it[m-say a-r0]"] == "infra"
 
@@ -196,4 +196,4 @@ def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, "-x")
-    done.stdout.fnmatch_lines(["*go on with the same command without -x or --maxfail"])
+    done.stdout.fnmatch_lines(["*continue with the same command without -x or --maxfail"])

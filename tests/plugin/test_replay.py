@@ -234,7 +234,7 @@ NO_SENSE = {
     "--ultrapar-baseline=5": "leave one of them out",
     "--ultrapar-check": "leave out --ultrapar-check",
     "--ultrapar-plan": "leave out --ultrapar-plan",
-    "--ultrapar-gate=throughput>=1": "cannot be judged by replaying it",
+    "--ultrapar-gate=throughput>=1": "replaying it (--ultrapar-replay) measures no speed",
     "--ultrapar-seed=8": "says 8",
     "--ultrapar-out={run}": "name the same run",
 }
@@ -273,7 +273,7 @@ def test_run_that_cannot_be_replayed_is_refused(project, misses):
         assert f"{run} is in use" in project.refusal(replay(project, run, how))
     project.suite(BODY.replace("test_it", "test_other"))
     said = project.refusal(replay(project, run, how))
-    assert f"run {run.name} has none of these 5 cases" in said
+    assert f"run {run.name} has no episode of these 5 cases" in said
     shutil.rmtree(run / "journal")
     project.refusal(replay(project, run, how))
 

@@ -236,7 +236,7 @@ def test_plan_counts_what_cases_ask_of_roles(project):
     plan = project.run("-n0", "--ultrapar-plan").stdout
     plan.fnmatch_lines(
         [
-            "*one request to role judge (j) is assumed of each case where no earlier run tells*",
+            "*for each case without an earlier run, one request to role judge (j) is assumed*",
             "m * 4 * 4 *",
             "j (judge) * 4 * 4 *",
             "all * 4 * 8 *",

@@ -65,7 +65,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
     said = "\n".join(first_lines(result))
     assert first_lines(result)[0].startswith("ultrapar: the environment changes this run: ")
     assert "(environment MAX_WORKERS)" in first_lines(result)[0]
-    assert first_lines(result)[0].endswith("; ULTRAPAR_... goes before")
+    assert first_lines(result)[0].endswith("; ULTRAPAR_... overrides it")
     # The pool itself names this one.
     assert "VLLM_PORTS" not in first_lines(result)[0]
     for part in (
@@ -77,7 +77,7 @@ def test_every_variable_acts_and_says_so(project, monkeypatch):
         "mode = rotate (environment USE_CONCURRENT)",
         f"p/m ports = {project.server.port} (environment VLLM_PORTS, first port only by "
         "environment USE_MULTI_VLLM)",
-        "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
+        "ultrapar: when a case runs, p sends TEST_KEY_0 to 127.0.0.1",
         "3 seats, 2 repetitions",
     ):
         assert part in said
@@ -127,7 +127,7 @@ def test_listing_shows_on_what_and_announces_no_run(project):
             "ultrapar: pool pool.toml, mode ultra, policy even, fixed limits, seed 0",
             "ultrapar: 1 model, 1 lane, 4 seats, 2 repetitions",
             "ultrapar: repeats = 2 (command line --ultrapar-repeats)",
-            "ultrapar: when a case is asked, p sends TEST_KEY_0 to 127.0.0.1",
+            "ultrapar: when a case runs, p sends TEST_KEY_0 to 127.0.0.1",
         ]
     quiet = project.run_here("--collect-only", "-q")
     assert "ultrapar: " not in quiet.stdout.str()

@@ -48,7 +48,7 @@ def test_first_values_of_the_named_parameter_run_and_others_are_deselected(proje
     assert result.parseoutcomes() == {"solved": 10, "passed": 1, "deselected": 6}
     assert result.ret == 0
     said = result.stdout.str()
-    assert "2 repetitions of the first 2 values of the parameter that a suite counts" in said
+    assert "2 repetitions of the first 2 values of the parameter that the suite names" in said
     assert "repeats = 2x2 (command line --ultrapar-repeats)" in said
     assert '"repeats": 2,' in (project.directory / "manifest.json").read_text()
 

@@ -385,8 +385,8 @@ def test_replay_says_that_data_changed_and_goes_on(project, suite, became, worke
     said = said_by(project.run(*replay), 1)
     assert said.count(CHANGED) == 1
     assert (
-        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a request that is "
-        "another now is a miss" in said
+        f"{CHANGED} 'item'; the answers to the earlier data are replayed, and a changed "
+        "request is a miss" in said
     )
     found = {
         row["nodeid"].split("[m-")[1][:2]: (row["outcome"], row["kind"]) for row in project.rows()

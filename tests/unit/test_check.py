@@ -92,7 +92,7 @@ def test_lane_that_answers_is_ok(load, said):
 
 KEY = "key lab/key0 (environment LAB_KEY_0)"
 SLOW_DOWN = answered(429, "slow down", [("retry-after", "20")])
-ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the name may be wrong)"
+ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?) and the name)"
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ ASKED = f"(asked {OPENAI} for the model a: base_url (does it end in /v1?) or the
             "failed",
             f"instance lab/a was not found (404), or does not serve m {ASKED}: HTTP",
         ),
-        (SLOW_DOWN, "limited", "the rate limit is reached: (come back in 20.0 s) HTTP 429: slow"),
+        (SLOW_DOWN, "limited", "the rate limit is reached: (retry after 20.0 s) HTTP 429: slow"),
         (answered(502, "Bad\nGateway"), "unsure", "the server failed or is overloaded: HTTP"),
         (
             answered(400, "'max_tokens'"),
             "failed",
-            "instance lab/a refuses even the shortest request for m (`parameters`",
+            "instance lab/a refuses even the shortest request for m (check in `parameters`",
         ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),
@@ -123,7 +123,7 @@ def test_lane_that_does_not_answer_says_what_failed_and_why(load, said, word, wh
 
 def test_azure_deployment_that_is_not_there_may_have_another_version(load):
     answer = answer_of(load().lanes[0], answered(404, NOT_FOUND), url=AZURE)
-    assert "for the deployment a: base_url, api_version or the name may be wrong)" in answer.cause
+    assert "for the deployment a: check base_url, api_version and the name)" in answer.cause
 
 
 @pytest.mark.parametrize("outcome", [*CLASSES])
@@ -188,7 +188,7 @@ def test_summary_names_what_is_not_known_and_models_without_a_lane(load):
     ]
     assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead))
     lines = list(summary_lines(pool, fine + dead[:2]))
-    assert "nothing is known about lab/b/key0, lab/b/key1" in lines
+    assert "no result for lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]
 
 

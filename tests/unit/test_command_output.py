@@ -120,7 +120,7 @@ def test_fault_of_ours_is_no_failed_rule_and_no_traceback(failing):
     code, said = failing(ZeroDivisionError("float division\x1b[2J by zero"))
     assert code == 4
     (line,) = said.err.splitlines()
-    assert "fault of pytest-ultrapar" in line
+    assert "internal error of pytest-ultrapar" in line
     assert "ZeroDivisionError: float division" in line
     assert f"({__file__}, line " in line
     assert "\x1b" not in line

@@ -22,4 +22,4 @@ from pytest_ultrapar.coordinator.header import idle_workers, most_in_flight
 )
 def test_workers_are_too_many_where_some_will_have_nothing_to_do(n_workers, seats, n_cases, said):
     found = list(idle_workers(n_workers, most_in_flight(seats, n_cases)))
-    assert found == ([] if said is None else [f"{said} would be as fast and start sooner"])
+    assert found == ([] if said is None else [f"{said} is as fast and starts sooner"])

@@ -113,7 +113,10 @@ def test_file_system_without_locks_is_named(directory, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with pytest.raises(ConfigError, match="Function not implemented; name a directory on a local"):
+    with pytest.raises(
+        ConfigError,
+        match="Function not implemented; set ULTRAPAR_LOCK_DIR to a directory on a local",
+    ):
         take_all(directory, ["a"], ME)
 
 

@@ -68,7 +68,7 @@ def test_models_with_another_latency_or_answerer_are_left_out(sim, tmp_path):
     run = finished(tmp_path, sim())
     slower = find_history(str(run), sim(LATENCY.replace("0.25", "0.5")), {})
     assert {one.model for one in slower.run.episodes} == {"m2"}
-    assert slower.notes[1:] == ("m1 had another simulated latency",)
+    assert slower.notes[1:] == ("m1 had a different simulated latency",)
     skilled = find_history(str(run), sim(f"{LATENCY}\nskill = 0.5"), {})
     assert {one.model for one in skilled.run.episodes} == {"m2"}
     assert skilled.notes[1].startswith("m1 was answered by simulated echo of skill 1, ")
@@ -130,7 +130,8 @@ def test_newest_run_that_covers_most_of_the_cases_is_taken(sim, tmp_path):
     strange = [msgspec.structs.replace(case(99), nodeid="s/test_y.py::test[1]")]
     assert str(tmp_path / "elsewhere") in find_history(None, sim(), {}, strange).notes[0]
     slower = find_history(None, sim(LATENCY.replace("0.25", "0.5")), {}, cases)
-    assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: m1 had another simulated latency",)
+    why = "m1 had a different simulated latency"
+    assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: {why}",)
 
 
 def test_service_of_a_model_is_what_was_seen_else_what_the_pool_says(pool):
@@ -147,7 +148,7 @@ def test_what_is_supposed_is_said(pool):
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
         "turns of an episode are assumed to be 1 (suite s)",
-        "1 s a request is assumed, as the pool has no latency_hint_s, for m",
+        "1 s per request assumed, as the pool has no latency_hint_s, for m",
     )
 
 

@@ -72,7 +72,7 @@ def test_unknown_policy_is_refused_with_all_names(word):
     "word", ["batch:0", "batch:x", "batch:", "batch:-1", "batch:3.0", "batch:٣"]
 )
 def test_batch_needs_a_number_of_models(word):
-    with pytest.raises(ConfigError, match=r"batch:N needs how many models run at once, 1 to"):
+    with pytest.raises(ConfigError, match=r"batch:N needs the number of models at once, 1 to"):
         find_policy(word, "ultra")
 
 

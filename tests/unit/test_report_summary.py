@@ -186,7 +186,7 @@ def test_summary_says_which_cases_without_a_grade_were_answered():
     assert "never ran" not in text
     assert stopped_early(stopped) == (
         "stopped early: 25 of 30 cases have a result; 1 episode finished and will be graded on"
-        " resume; 1 interrupted and will be asked again"
+        " resume; 1 interrupted and will be sent again"
     )
     assert stopped_early(SUMMARY) == "stopped early: 25 of 30 cases have a result"
 

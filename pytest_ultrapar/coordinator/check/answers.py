@@ -1,4 +1,4 @@
-"""What is said of each lane that was asked, for people: whether it answers, and if not why."""
+"""Texts about each lane that was checked: whether it answers, and if not, why."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class LaneAnswer:
-    """What became of one lane.
+    """The result for one lane.
 
     Attributes:
-        word: `ok`; `limited`: rate-limited right now (429, or 503 that says when to come back), or
-            a limit per day of the pool is used up;
-            `unsure`: a failure that may pass, after which a run would ask again; `failed`.
-        latency_s: Seconds from sending to the end, making the connection included; None where
-            nothing was sent.
+        word: `ok`; `limited`: rate-limited now (429, or 503 with `Retry-After`), or a daily
+            limit of the pool is used up; `unsure`: a failure that may be temporary, which a run
+            would retry; `failed`.
+        latency_s: Seconds from sending to the end, including the connection; None if nothing was
+            sent.
         label: The outcome by its word in `CLASSES`, or `not asked`; empty for `ok`.
-        cause: What failed, in the words of that table: the same for all lanes with the same fault;
+        cause: The failure, in the words of that table: equal for all lanes with the same fault;
             empty for `ok`.
-        said: What the server or the network said of it, without secrets; perhaps empty.
-        known: What a run should know of the lane from its start; None for nothing.
-        allowance: What its headers say of the provider's own limits.
+        said: Message of the server or network, without secrets; may be empty.
+        known: Facts about the lane that a run should start with; None: no fact is known.
+        allowance: The provider's own limits, from the headers.
     """
 
     lane: Lane
@@ -58,25 +58,25 @@ class LaneAnswer:
 
     @property
     def why(self) -> str:
-        """The cause with what was said."""
+        """The cause, with the message if there is one."""
         return f"{self.cause}: {self.said}" if self.said else self.cause
 
 
 def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str]) -> LaneAnswer:
-    """What is said of a lane.
+    """The text about one lane.
 
     Args:
-        seen: What came of asking it.
-        endpoint: Where it was asked.
-        redact: Takes secrets out of what the server said.
+        seen: The result of its request.
+        endpoint: The endpoint of the request.
+        redact: Removes secrets from the server's message.
     """
     lane, failure = seen.lane, seen.failure
     if seen.unsent is not None:
         cause = redact(str(seen.unsent))
         if seen.unsent.kind == DAILY_QUOTA:
-            # By our own count, as a run's broker has it: nothing is wrong with the lane.
+            # By the pool's own count, as in a run's broker: nothing is wrong with the lane.
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
-        return LaneAnswer(lane, "failed", None, "not asked", f"nothing could be sent: {cause}")
+        return LaneAnswer(lane, "failed", None, "not asked", f"could not send a request: {cause}")
     if failure is None:
         return LaneAnswer(lane, "ok", seen.latency_s, allowance=seen.allowance)
     word, outcome = _word(failure), failure.outcome
@@ -85,7 +85,7 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
     cause = redact(why + _what_to_do(failure, endpoint))
     said = failure.message
     if failure.retry_after_s is not None:
-        said = f"(come back in {duration(failure.retry_after_s)}) {said}"
+        said = f"(retry after {duration(failure.retry_after_s)}) {said}"
     said = in_short(redact(said))
     known = None
     if word == "limited":
@@ -96,12 +96,12 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
 
 
 def in_short(redacted: str) -> str:
-    """What a server said, in a line; redacted before, as a secret may hold what becomes a blank."""
+    """The server's message in one line. Redact it first: a secret may contain white space."""
     return shortened(" ".join(redacted.split()), _SHOWN_CHARACTERS)
 
 
 def _word(failure: Failure) -> Word:
-    """A run's own rules say what may pass; one that makes no connection gives the lane up soon."""
+    """The word for a failure. A run soon gives up a lane that makes no connection."""
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
         return "limited"
@@ -111,16 +111,16 @@ def _word(failure: Failure) -> Word:
 
 
 def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
-    """What in the pool may be wrong, where a run has no better word for it."""
+    """The settings of the pool that may be wrong, if the failure class does not name them."""
     if failure.outcome in {"not_found", "malformed", "transport"}:
         parts = urlsplit(endpoint.url)
         asked = f"{parts.scheme}://{parts.netloc}{parts.path}"
         fields = f"base_url{endpoint.api.base_url_hint}"
         fields += ", api_version" if endpoint.api.version_example else ""
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
-        return f" (asked {asked} for {what}: {fields} or the name may be wrong)"
+        return f" (sent to {asked} for {what}: check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
-        return " (`parameters` in the pool say under which name max_tokens is sent)"
+        return " (check in `parameters` of the pool under which name max_tokens is sent)"
     return ""
 
 
@@ -128,7 +128,7 @@ _WIDEST = 60
 
 
 def first_line(pool: Pool) -> str:
-    """What is going to be sent."""
+    """The requests that the check is about to send."""
     models = {lane.model for lane in pool.lanes}
     simulated = " SIMULATED," if pool.is_simulated else ""
     return (
@@ -138,11 +138,11 @@ def first_line(pool: Pool) -> str:
 
 
 def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
-    """One lane: whether it answers, how fast, and if not, why.
+    """The line of one lane: whether it answers, how fast, and if not, why.
 
     Args:
-        answer: Of the lane.
-        lanes: All that are asked, for the width of the column.
+        answer: The result for the lane.
+        lanes: All checked lanes, for the width of the column.
     """
     width = min(_WIDEST, max(len(lane.lane_id) for lane in lanes))
     took = "" if answer.latency_s is None else duration(answer.latency_s)
@@ -151,11 +151,11 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
 
 
 def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """What the lanes' own lines do not show: how many, and what they share.
+    """Facts about several lanes: how many answer, and common failures and limits.
 
     Args:
-        pool: Its lanes were asked.
-        answers: What is known of them, in any order; those missing are named.
+        pool: The pool whose lanes were checked.
+        answers: The results so far, in any order; lanes without one are named.
     """
     known = {one.lane.lane_id for one in answers}
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
@@ -163,14 +163,14 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
     yield from failures(answers, least=2)
     yield from _stated_limits(pool, answers)
     if unknown:
-        yield f"nothing is known about {listed(unknown)}"
+        yield f"no result for {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
         yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """What headers say of limits beside what the pool declares, which is its user's to change."""
+    """Limits in headers that differ from the declared limits. The user decides about the pool."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -180,7 +180,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """What a run with the same models found that providers bear, likewise."""
+    """Limits that a run with the same models estimated, compared with the declared limits."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
@@ -194,7 +194,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """Limits that the lane's own do not say, and how the pool would; empty where there are none."""
+    """Found limits that the lane does not declare, with their setting; empty if none differ."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
@@ -205,7 +205,7 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
-    """How many of a pool's lanes are ok, how fast they are, and what the others are, in a line."""
+    """A line: how many lanes of a pool are ok, how fast they are, and the results of the others."""
     took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
     text = "SIMULATED: " if pool.is_simulated else ""
     text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
@@ -213,14 +213,14 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
         text += f" (median {duration(median(took_s))}, slowest {duration(max(took_s))})"
     others = Counter(one.label for one in answers if one.word != "ok")
     if others:
-        # Not in the order of answers: two checks of the same pool say the same.
+        # Sorted, because answers come in any order: two checks of the same pool print the same.
         most_first = sorted(others.items(), key=lambda item: (-item[1], item[0]))
         text += ": " + ", ".join(f"{n:,} {label}" for label, n in most_first)
     return text
 
 
 def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
-    """A line for each kind of failure of so many lanes: some of them, and why the first failed."""
+    """A line for each failure of at least `least` lanes: some lanes, and the first cause."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key(((one.word, one.label), one) for one in in_order if one.word != "ok")
     for (word, label), own in sorted(found.items()):
@@ -237,7 +237,7 @@ def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
 
 
 def _models_without_lane(pool: Pool, answers: Sequence[LaneAnswer]) -> list[str]:
-    """Models of which all lanes are known and none is ok, where others have one that is."""
+    """Models without a lane that is ok, if other models have one."""
     not_ok = {one.lane.lane_id for one in answers if one.word != "ok"}
     alive = {lane.model for lane in pool.lanes if lane.lane_id not in not_ok}
     if not alive:

@@ -1,4 +1,4 @@
-"""What each lane of a pool is asked, once, all together as far as the pool's limits allow."""
+"""Send one request to each lane of a pool, in parallel as far as the pool's limits allow."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
-"""More than enough: all lanes are asked at once, and a server that sends without end would else
-take 5 GB with 300 of them."""
+"""More than enough. All lanes are checked together, and servers that send without end could
+otherwise take 5 GB for 300 lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of the question to one lane.
+    """The result of the request to one lane.
 
     Attributes:
-        failure: What is wrong; None when the lane answers.
-        latency_s: Seconds from sending to the end; None where nothing was sent.
-        at_s: When that was known, monotonic seconds.
-        unsent: Why nothing was sent; None when something was.
-        allowance: What the answer's headers say of the provider's own limits.
+        failure: The fault; None if the lane answers.
+        latency_s: Seconds from sending to the end; None if nothing was sent.
+        at_s: The time of the result, monotonic seconds.
+        unsent: Why nothing was sent; None if a request was sent.
+        allowance: The provider's own limits, from the answer's headers.
     """
 
     lane: Lane
@@ -60,17 +60,17 @@ class Seen:
 
 @dataclass(eq=False, repr=False)
 class Asking:
-    """Asks on a thread of its own while a `with` block lasts, whose end takes back what is left.
+    """Sends requests on its own thread; the end of its `with` block cancels the rest.
 
-    Ctrl-C raises on the main thread. In the loop it could cut off any step, such as the closing of
-    a connection.
+    Ctrl-C raises on the main thread. In the loop it could interrupt any step, such as the closing
+    of a connection.
 
     Attributes:
-        pool: Its lanes are asked, under its limits.
-        endpoints: Where each lane's request goes.
-        days: What counts per day.
-        wait_s: How long servers are waited for that are not there.
-        away: By lane, what was wrong last with a server that is waited for.
+        pool: The pool whose lanes get a request, under its limits.
+        endpoints: The endpoint of each lane.
+        days: The daily limits.
+        wait_s: How long to wait for servers that are away.
+        away: By lane, the last error of a server that is waited for.
     """
 
     pool: Pool
@@ -100,13 +100,13 @@ class Asking:
         self._loop.close()
 
     def next(self, timeout_s: float) -> Seen | None:
-        """The next lane of which something is known, in the order of answers.
+        """The next result, in the order of answers.
 
         Args:
-            timeout_s: None is returned when nothing has come for so long.
+            timeout_s: Return None if no result arrives in this time.
         """
         if not self._tasks:
-            # Not sooner: an interrupt just before the block is one that nothing would end.
+            # Not sooner: after an interrupt just before the block, no code would end the requests.
             self._run(self._begin())
         try:
             return self._ended.get(timeout=timeout_s).result()
@@ -150,7 +150,7 @@ class Asking:
             tokens = self._estimates.of_request(lane.lane_id, asked)
         until_s = self._clock.now_s() + self.wait_s
         seen: Seen | None = None
-        # Its broker has a server that is away tried every second or two.
+        # The broker tries a server that is away every second or two.
         while seen is None or (
             seen.failure and seen.failure.outcome in AWAITED and seen.at_s < until_s
         ):
@@ -182,14 +182,14 @@ class Asking:
 def _each_lane_alone(pool: Pool) -> Pool:
     """The pool with each lane on its own, under the same limits.
 
-    What one lane's failure does to others in a run, such as removing its key, it must not do
-    here: else what is said of a lane would depend on which answered first. And no request may move
-    to another lane. Limits are shared by name, so they hold for all lanes together.
+    In a run, one lane's failure affects others: for example, it removes their key. It must not do
+    so here, or a result would depend on the order of answers. No request may move to another lane
+    either. Limits are shared by name, so they hold for all lanes together.
     """
     lanes = tuple(
         replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)
         for lane in pool.lanes
     )
-    # Without models nobody asks servers how busy they are.
+    # Without models, servers are not asked how busy they are.
     providers = tuple(replace(provider, models=()) for provider in pool.providers)
     return replace(pool, lanes=lanes, providers=providers)

@@ -1,4 +1,4 @@
-"""A check of a pool: its keys are taken, its lanes asked, and lines printed."""
+"""Check a pool: take its keys, send a request to each lane, and print the results."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def lane_answers(
     timeout_s: float = math.inf,
     option: str = "--wait-for-servers",
 ) -> Generator[LaneAnswer]:
-    """The answers of all lanes of a pool, as they are known.
+    """The results of all lanes of a pool, in the order of answers.
 
-    Close the iterator to take back what was not answered.
+    Close the iterator to cancel the remaining requests.
 
     Args:
-        pool: Its lanes are asked, each once.
-        base_urls: Base URL by provider of those that are simulated.
-        line: Tells people who is waited for.
-        days: What counts per day.
-        wait_s: How long servers are waited for that are not there.
-        timeout_s: Deadline of one request, where the pool's own is longer.
-        option: That which says `wait_s`.
+        pool: The pool; each lane gets one request.
+        base_urls: Base URLs of simulated providers, by name.
+        line: Shows the reason for a wait.
+        days: The daily limits.
+        wait_s: How long to wait for servers that are away.
+        timeout_s: Deadline of one request, if the pool's own is longer.
+        option: Name of the option for `wait_s`, for messages.
 
     Raises:
         ConfigError: The environment variable of a key, or of a proxy, is not set.
@@ -127,11 +127,11 @@ class _Stdout:
 
 
 def check_pool(arguments: argparse.Namespace) -> bool:
-    """Check the pool that the command line names; False if a lane failed or none is ok.
+    """Check the pool of the command line; return False if a lane failed or none is ok.
 
     Raises:
-        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
-        KeyboardInterrupt: After what was known by then has been printed.
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
+        KeyboardInterrupt: After the results so far have been printed.
     """
     if arguments.pool is None:
         pool = named_pool("--model", arguments.model, os.environ, Overrides())
@@ -159,7 +159,7 @@ def check_pool(arguments: argparse.Namespace) -> bool:
 def _check_alone(
     pool: Pool, base_urls: Mapping[str, str], arguments: argparse.Namespace, line: WaitingLine
 ) -> bool:
-    """Check while no other run of the host has one of the keys."""
+    """Check while no other run on this machine holds one of the keys."""
     clock = MonotonicClock()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []
@@ -185,8 +185,8 @@ def _check_alone(
                 write_line(lane_line(answer, pool.lanes))
     except KeyboardInterrupt:
         line.end()
-        # The terminal has written ^C.
-        known = "" if found else "; nothing is known about any lane"
+        # The terminal has printed ^C.
+        known = "" if found else "; no lane has a result"
         write_line(f"\nultrapar check: interrupted{known}")
         raise
     finally:

@@ -1,4 +1,4 @@
-"""`--ultrapar-check`: before a run, whether the lanes answer that its cases need."""
+"""`--ultrapar-check`: check the lanes that the cases need, before a run."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def needed_lanes(
     cases: Sequence[Case],
     in_roles: Collection[str] = (),
 ) -> tuple[Lane, ...]:
-    """Lanes on which at least one of the cases, or somebody in a role for it, may be asked.
+    """The lanes that at least one of the cases, or a role of it, may use.
 
-    All of a model's lanes are needed, also where others could take the place of a dead one: a key
-    that is dead all along would only make the run slower, and nobody would know.
+    All lanes of a model are needed, even if others can replace a dead one: a dead key makes the run
+    slower without a message.
 
     Args:
-        lanes: Those of the run.
-        assignment: May bind cases to some lanes of their model.
-        cases: Those that are going to be asked.
-        in_roles: Models that have a role; nothing binds them.
+        lanes: The lanes of the run.
+        assignment: The assignment, which may bind cases to some lanes of their model.
+        cases: The cases that send requests.
+        in_roles: Models that have a role; no rule binds them.
     """
     bound_to = {
         case_id: group.lanes
@@ -65,21 +65,24 @@ def check_lanes(
     go_on: bool,
     wait_s: float,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
-    """Ask the lanes that cases need; lines for people, when all is known or at an interrupt.
+    """Check the lanes that cases need; yield lines for people at the end or at an interrupt.
 
-    Returns which lanes the run does without or begins with as paused, once the check's own requests
-    do not count against the limits any more, as the run's broker does not count them.
+    It ends when the check's own requests no longer count against the limits, because the run's
+    broker does not count them.
 
     Args:
-        pool: With the needed lanes alone (`needed_lanes`); their keys are the run's.
-        base_urls: Where the simulated providers among them are.
-        line: Tells people who is waited for.
-        days: What counts per day, the check's requests as well.
-        go_on: Whether the run does without lanes that failed.
-        wait_s: How long servers are waited for that are not there.
+        pool: The pool with only the needed lanes (`needed_lanes`); the run holds their keys.
+        base_urls: Base URLs of the simulated providers among them.
+        line: Shows the reason for a wait.
+        days: The daily limits, which also count the check's requests.
+        go_on: Whether the run continues without lanes that failed.
+        wait_s: How long to wait for servers that are away.
+
+    Returns:
+        Facts about lanes for the run's broker: removed and paused lanes.
 
     Raises:
-        ConfigError: A lane failed, and the run shall not go on without it.
+        ConfigError: A lane failed, and the run must not continue without it.
     """
     if not pool.lanes:
         return ()
@@ -102,15 +105,15 @@ def check_lanes(
         refuse(
             f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
             f"cases need failed, and no case was sent:\n{said}\n"
-            "fix that, select other models (--ultrapar-model), or drop what is dead in the pool; "
-            "--ultrapar-check=warn goes on without"
+            "fix that, choose other models (--ultrapar-model), or remove dead lanes from the pool; "
+            "--ultrapar-check=warn continues without them"
         )
     yield f"check: {counts(pool, found)}"
     yield from (f"check: {text}" for text in failures(found))
     known = tuple(one.known for one in found if one.known is not None)
     removed = [one.lane_id for one in known if one.removed]
     if removed:
-        yield f"check: the run goes on without {listed(removed)}"
+        yield f"check: the run continues without {listed(removed)}"
     if any(one.word in {"limited", "unsure"} for one in found):
         yield "check: limited and unsure lanes may recover; they do not stop the run"
     limits = {name: pool.limits[name] for lane in pool.lanes for name in lane.limits}

@@ -1,1 +1,1 @@
-"""What a run or a check claims on this host before it sends: API keys, and units of the day."""
+"""The claims of a run or a check on this machine before it sends: API keys and daily units."""

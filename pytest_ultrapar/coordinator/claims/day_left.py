@@ -1,4 +1,4 @@
-"""Limits per day over runs: where they are remembered, and whether a run has enough left."""
+"""Daily limits over several runs: where they are stored, and whether a run has enough left."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class DayLeft(NamedTuple):
-    """What a day has left.
+    """The rest of a daily limit.
 
     Attributes:
-        counted: Of what.
+        counted: The daily limit.
         amount: Units per day.
-        left: Those that may still be sent now.
-        more_at: When there are more, for people; empty where nothing was sent.
-        begins_here: The directory, where nothing is remembered in it and the day begins at zero.
+        left: Units that may still be used now.
+        more_at: The time of more units, for people; empty if nothing was sent.
+        begins_here: The directory, if it has no stored count and the day begins at zero.
     """
 
     counted: DailyLimit
@@ -44,18 +44,18 @@ def run_days(
     simulator: str | None,
     label: str = "",
 ) -> tuple[DailyLimit, ...]:
-    """What counts days on these lanes; nothing where no limit does.
+    """The daily limits on these lanes.
 
     Args:
         pool: The pool.
-        lanes: Those that may be used.
+        lanes: The lanes that may be used.
         environ: The environment's variables, which hold the keys.
-        simulator: URL of a simulated provider that already runs.
-        label: What is counted apart: the part of the limits that the pool has (`2/4`), or what the
-            server of a cluster knows; empty: all that is counted without.
+        simulator: URL of a running simulated provider.
+        label: Label of a separate count: the part of the limits that the pool has (`2/4`), or
+            the server of a cluster; empty: the count of all runs without one.
 
     Raises:
-        ConfigError: A key is not set, or there is no place for the memory.
+        ConfigError: A key is not set, or there is no place to store counts.
     """
     names = {name for lane in lanes for name in lane.limits}
     if not any(kind.is_daily for name in names for kind, _ in pool.limits[name].rows):
@@ -63,7 +63,7 @@ def run_days(
     from pytest_ultrapar.broker.day_file import state_directory  # noqa: PLC0415 - few pools count days
 
     identities = key_identities(pool, lanes, environ, simulator)
-    # A run on nothing but its own simulated provider needs no place.
+    # A run that only uses its own simulated provider needs no place.
     directory = state_directory(environ) if identities else Path()
     return counted_days(pool, lanes, identities, directory, label)
 
@@ -71,16 +71,16 @@ def run_days(
 def days_left(
     pool: Pool, counted: Iterable[DailyLimit], clock: Clock, *, claim: bool
 ) -> tuple[DayLeft, ...]:
-    """What each day has left.
+    """The rest of each daily limit.
 
     Args:
-        pool: For its limits.
-        counted: Of what.
-        clock: Of the host.
-        claim: Whether a run is going to send, for which the memory must be writable.
+        pool: The pool, for its limits.
+        counted: The daily limits.
+        clock: The machine's clock.
+        claim: Whether a run is about to send, for which the stored count must be writable.
 
     Raises:
-        ConfigError: The memory cannot be read, trusted or, if that matters, written.
+        ConfigError: A stored count cannot be read, trusted or, with `claim`, written.
     """
     found = []
     day_clock, now_s = HostDayClock(), clock.now_s()
@@ -97,7 +97,7 @@ def days_left(
 
 
 def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
-    """What is left of each limit per day."""
+    """A line for each daily limit: the units that are left."""
     for one in _fewest(days):
         simulated = "" if one.counted.name else " (simulated: counted for this run only)"
         more = f"; {one.more_at}" if one.more_at else ""
@@ -105,7 +105,7 @@ def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
 
 
 def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
-    """A sentence for each place without a memory of the days: perhaps it was lost."""
+    """A sentence for each directory without a stored count, which may have been lost."""
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
@@ -117,12 +117,12 @@ def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
 def day_end_lines(
     days: Sequence[DayLeft], audits: Iterable[LimitAudit], session: str
 ) -> Iterator[str]:
-    """What each limit per day has left after a run, and how much of it was the run's.
+    """A line for each daily limit after a run: the rest, and the part that the run used.
 
     Args:
-        days: What is left now; of a simulated provider that the run started, what it began with.
-        audits: What fell on each limit.
-        session: What the audits are of: `run`, `session`, `earlier session`.
+        days: The rest now; for a simulated provider that the run started, the rest at its start.
+        audits: The audited use of each limit.
+        session: The period of the audits: `run`, `session`, `earlier session`.
     """
     fell = {one.limit: one for one in audits}
     for one in _fewest(days):
@@ -141,9 +141,9 @@ def day_end_lines(
 
 
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
-    """For each counted thing that with the least left.
+    """For each counted key the daily limit with the least left.
 
-    A key on several servers has a count for each of them, and all must allow a send.
+    A key on several servers has a count for each of them, and all must allow a request.
     """
     fewest: dict[str, DayLeft] = {}
     for one in days:
@@ -161,15 +161,15 @@ def too_few(
     how: str,
     again: str = "--ultrapar-resume",
 ) -> Iterator[str]:
-    """A sentence for each counted thing of which the days have less left than a run needs.
+    """A sentence for each model, or the run, that needs more units than daily limits have left.
 
     Args:
-        pool: For its limits.
-        lanes: Those of the run.
-        days: What is left.
-        needed: By what is counted (`requests`, `tokens`), by model, how many are needed.
-        how: How sure the numbers are: `about`, `at least`.
-        again: What asks cases again that found no quota.
+        pool: The pool, for its limits.
+        lanes: The lanes of the run.
+        days: The rest of each daily limit.
+        needed: The units needed, by `requests` or `tokens` and by model.
+        how: How certain the numbers are: `about`, `at least`.
+        again: The command or option that runs cases without quota again.
     """
     for counts, by_model in needed.items():
         left: dict[str, float] = {}
@@ -190,5 +190,5 @@ def too_few(
             yield (
                 f"{who} needs {how} {n:,.0f} {counts}, but limits per day leave only {most:,.0f} "
                 "now: the other cases will end as infra (daily_quota); finish them with "
-                f"{again} when units are free again"
+                f"{again} when more units are available"
             )

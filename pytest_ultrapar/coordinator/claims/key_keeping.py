@@ -1,4 +1,4 @@
-"""Keeps the run's API keys to itself on this host, and waits for those that another run has."""
+"""Take the run's API keys on this machine, and wait for keys that another run holds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _EARLIER = "an earlier run's requests"
 _STILL_COUNT = "with the same keys they still count against the limits"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
-"""For `fail`: two runs that begin at once may meet for an instant, and a run that was just killed
-takes some 50 ms to end its broker."""
+"""For `fail`: two runs that begin together may collide for an instant, and a killed run takes some
+50 ms to end its broker."""
 
 
 def _pause(seconds: float) -> None:
@@ -43,7 +43,7 @@ def _pause(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockedKey:
-    """A key as people know it, and the limits on which requests with it fall."""
+    """A key's name for people, and the limits that requests with it count against."""
 
     shown: str
     limits: tuple[Limit, ...]
@@ -52,16 +52,16 @@ class LockedKey:
 def locked_keys(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
 ) -> dict[str, LockedKey]:
-    """The keys that a run must have for itself, by the names of their files.
+    """The keys that a run must hold alone, by the names of their files.
 
-    A server that needs no key is locked itself. A simulated provider that the run starts is nobody
-    else's; one that runs already is locked by its URL, provider and key.
+    A server without a key is locked itself. A simulated provider that the run starts needs no lock;
+    a running one is locked by its URL, provider and key.
 
     Args:
         pool: The pool.
-        lanes: Those that the run may use.
+        lanes: The lanes that the run may use.
         environ: The environment's variables, which hold the secrets.
-        simulator: URL of a simulated provider that already runs.
+        simulator: URL of a running simulated provider.
     """
     identities = key_identities(pool, lanes, environ, simulator)
     shown: dict[str, str] = {}
@@ -80,7 +80,7 @@ def key_identities(
 ) -> dict[LaneId, str]:
     """The identity of each lane's key, as for `locked_keys`.
 
-    Lanes of a simulated provider that the run starts have none.
+    Lanes of a simulated provider that the run starts are left out.
     """
     secrets = read_secrets(pool, environ, {lane.model for lane in lanes})
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
@@ -100,8 +100,9 @@ class KeptKeys:
     """The run's keys, from `keep_keys` to `give_back`.
 
     Attributes:
-        fds: What a process that grants leases inherits, so that the keys stay kept while it lives.
-        waited_s: Seconds until they were ours and free; `waited_for` says for whom.
+        fds: File descriptors that a process which grants leases inherits: the keys stay locked
+            while it lives.
+        waited_s: Seconds until the keys were held and free; `waited_for` names the other run.
     """
 
     def __init__(
@@ -114,12 +115,12 @@ class KeptKeys:
         self.waited_for = waited_for
 
     def give_back(self, clock: Clock) -> None:
-        """Let other runs have them, when no lease is out any more. Idempotent."""
+        """Let other runs have the keys; call it when no lease is open. Idempotent."""
         now_s = clock.now_s()
         self._locks.give_back({name: free_s(key.limits, now_s) for name, key in self._keys.items()})
 
     def give_back_unused(self) -> None:
-        """Let other runs have them; nothing was sent. Idempotent."""
+        """Let other runs have the keys if nothing was sent. Idempotent."""
         self._locks.give_back({})
 
 
@@ -134,23 +135,23 @@ def keep_keys(
     option: str = "--ultrapar-key-lock",
     group: KeyGroup | None = None,
 ) -> KeptKeys:
-    """Take all keys for this run, and wait until what earlier runs sent does not count any more.
+    """Take all keys, and wait until requests of earlier runs no longer count against the limits.
 
-    An interrupt ends the waiting at once and takes nothing.
+    Ctrl-C ends the wait immediately and takes no key.
 
     Args:
-        keys: By the names of their files.
-        run: The run's directory, which others are told; None for a check, which has none.
-        how: Whether to wait for a run that has one of them.
-        line: Tells people who is waited for.
-        clock: Of the host.
-        pause: Lets so many seconds pass.
-        option: Which option gave `how`, for messages.
-        group: With whom this run may have the keys at the same time, as they keep the limits
-            together: each has its part of them.
+        keys: The keys, by the names of their files.
+        run: The run's directory, which other runs read; None for a check.
+        how: Whether to wait for a run that holds a key.
+        line: Shows the run that this one waits for.
+        clock: The machine's clock.
+        pause: Waits for this many seconds.
+        option: Name of the option for `how`, for messages.
+        group: The group that may hold the keys at the same time, because each member has its
+            part of the limits.
 
     Raises:
-        ConfigError: Another run has one and `how` is `fail`, or keys cannot be locked here.
+        ConfigError: Another run holds a key and `how` is `fail`, or keys cannot be locked here.
     """
     with line:
         directory = lock_directory(os.environ)
@@ -166,8 +167,8 @@ def keep_keys(
             key = f"key {keys[locks.name].shown}"
             if how == "fail" and waited_s >= _PATIENCE_S:
                 refuse(
-                    f"{key} is in use by {_who(locks)}; two runs would send "
-                    "twice as much as it allows: wait for the end of that run, or drop "
+                    f"{key} is in use by {_who(locks)}; two runs would exceed "
+                    "its limits: wait until that run has ended, or leave out "
                     f"{option} fail to make this one wait"
                 )
             if how == "wait":
@@ -192,15 +193,15 @@ def wait_until_free(
     clock: Clock,
     pause: Callable[[float], object] = _pause,
 ) -> None:
-    """Wait until requests that were sent before do not count against the limits any more.
+    """Wait until earlier requests no longer count against the limits.
 
     Args:
-        free_at_s: When that is, by the clock.
-        whose: Whose requests they are, for people.
-        line: Tells people, where it takes longer than a second.
-        since_s: When the waiting began.
-        clock: Of the host.
-        pause: Lets so many seconds pass.
+        free_at_s: The end of the wait, by the clock.
+        whose: The owner of the requests, for people.
+        line: Shows the wait, if it takes longer than a second.
+        since_s: The beginning of the wait.
+        clock: The machine's clock.
+        pause: Waits for this many seconds.
     """
     total_s = free_at_s - clock.now_s()
     while (left_s := free_at_s - clock.now_s()) > 0:
@@ -216,8 +217,8 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=is_same)
     before_s = locks.before_s.get(name, 0.0)
     if before_s != 0.0:
-        # Members send without knowing of each other, so their first sends may fall together, those
-        # of a whole window at once. So all that was sent before has to be out of every window.
+        # Members do not know of each other, so their first requests may coincide and fill a whole
+        # window. All requests from before must therefore have left every window.
         latest_s = _latest_s(key, clock)
         last_s = latest_s if before_s is None else min(before_s, latest_s)
         free_at_s = max(free_at_s, last_s + _windows_s(key))
@@ -225,20 +226,20 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
 
 
 def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
-    """From when on what an earlier holder sent keeps a run waiting no more.
+    """The time from which an earlier holder's requests make a run wait no longer.
 
     Args:
-        key: With the limits of the run.
-        earlier: Who had it.
-        clock: Of the host.
-        is_same: Whether it had these limits, too. A member of a group had a part of them, and its
-            sends were further apart.
+        key: The key with the run's limits.
+        earlier: The earlier holder.
+        clock: The machine's clock.
+        is_same: Whether the earlier holder had the same limits. A member of a group had a part
+            of them, and its requests were further apart.
     """
     latest_s = _latest_s(key, clock)
     if earlier.group and not is_same:
         latest_s += _windows_s(key)
-    # A run that was killed may have sent until now. A time later than any that could have been
-    # written now is of an earlier boot of the host; a smaller one from there is past on both.
+    # A killed run may have sent until now. A time later than any that could be written now is from
+    # an earlier boot of the machine; a smaller time from there is past in both clocks.
     return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
 
 
@@ -247,7 +248,7 @@ def _latest_s(key: LockedKey, clock: Clock) -> float:
 
 
 def _windows_s(key: LockedKey) -> float:
-    """The longest window in which sends are spaced."""
+    """The longest window in which requests are spaced."""
     return max(
         (
             kind.window_s + longest_spare_s(kind.window_s)

@@ -1,16 +1,17 @@
-"""One file per API key of the host, locked by the run that sends with that key.
+"""One file per API key and machine, locked by the run that sends with that key.
 
-`flock` and not a file that says "in use": the kernel ends the lock with the last process that has
-the file open, however those end. Those are a run's coordinator and its broker, so that
-nobody else begins while leases may still be granted. `fcntl.lockf` would not do: such a lock cannot
-be shared with the broker, and ends when any library opens and closes the same file.
+The lock is `flock`, not a file with the text "in use". The kernel releases it when the last process
+that has the file open ends, even if that is killed. These processes are the run's coordinator and
+its broker, so no other run begins while leases may still be granted. `fcntl.lockf` does not fit:
+such a lock cannot be shared with the broker, and it ends when any library opens and closes the same
+file.
 
-**Groups.** Runs that keep a key's limits together without asking each other, such as the shards of
-one run, hold its lock jointly (`KeyGroup`). Each member has a file of its own, locked by it alone,
-and a shared lock on the key's. What stands in the key's file is written under an exclusive lock
-only. So whoever has a shared lock and finds the own group there is in it: nobody can write another
-one as long as that lock lives. Whoever gets the exclusive lock is alone, and takes over what the
-files of members that are gone say.
+**Groups.** Some runs share a key's limits without talking to each other, such as the shards of one
+run. They hold the key's lock jointly (`KeyGroup`). Each member has a file of its own with an
+exclusive lock, and a shared lock on the key's file. The key's file is written only under an
+exclusive lock. A run that has a shared lock and reads its own group there is therefore a member: no
+run can write another group while that lock exists. A run that gets the exclusive lock is the only
+one, and takes over the content of the files of members that ended.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _open_fds: set[int] = set()
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What stands in a key's file: who has it, or had it last.
+    """The content of a key's file: the run that holds the key, or held it last.
 
     Attributes:
-        pid: The run's coordinator.
-        run: The run's directory; empty for a check of lanes, which has none.
+        pid: Process id of the run's coordinator.
+        run: The run's directory; empty for a check of lanes.
         since: When it took the key; for people.
-        free_s: From when on its sends keep nobody waiting, in seconds of the host's monotonic
-            clock; None while it runs, and for ever when it was killed. In the file of a key that a
-            group has: those of whoever had it before the group.
-        group: Of whom it is a member, if of any.
-        member: Which one, for people: `shard 2/4`.
+        free_s: The time from which its requests make no other run wait, in seconds of the machine's
+            monotonic clock. None while it runs, and forever if it was killed. In the key's file of
+            a group: the value of the run that held the key before the group.
+        group: The id of its group; empty: none.
+        member: The member's name, for people: `shard 2/4`.
     """
 
     pid: int
@@ -61,27 +62,28 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class KeyGroup(NamedTuple):
-    """Runs that may have keys at the same time, and which of them this is.
+    """A group of runs that may hold keys at the same time, and the member that this run is.
 
     Attributes:
-        group_id: The same for all that keep the limits together, and for nobody else.
-        member_id: Unique among them, for people: `shard 2/4`. Two of one name exclude each other.
+        group_id: Equal for all runs that share the limits, and for no other run.
+        member_id: Unique in the group, for people: `shard 2/4`. Two members with the same name
+            exclude each other.
     """
 
     group_id: str
     member_id: str
 
     def file_of(self, name: str) -> str:
-        """The name of the member's file beside a key's."""
+        """The name of the member's file next to the key's file."""
         group, member = (hashlib.sha256(one.encode()).hexdigest()[:16] for one in self)
         return f"{name}{_MEMBER}{group}.{member}"
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A key that somebody else has; `holder` is None when it does not say who it is.
+    """A key that another run holds; `holder` is None if its file does not name the run.
 
-    Of a group it is the member that took the key first, which may be over.
+    For a group it is the member that took the key first, which may have ended.
     """
 
     name: str
@@ -89,11 +91,11 @@ class Taken:
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:
-    """Where this user's files stand on this host.
+    """The directory of this user's lock files on this machine.
 
-    Not below `TMPDIR` or `XDG_RUNTIME_DIR`: those differ between a login, a cron job and a
-    container's shell, and the latter goes away when the user logs out. Runs that look in different
-    places would not see each other.
+    It is not below `TMPDIR` or `XDG_RUNTIME_DIR`: they differ between a login, a cron job and a
+    container's shell, and the latter is removed when the user logs out. Runs with different
+    directories would not see each other's locks.
     """
     named = environ.get(DIRECTORY_VARIABLE)
     if named:
@@ -104,15 +106,15 @@ def lock_directory(environ: Mapping[str, str]) -> Path:
 
 
 class KeyLocks:
-    """Some keys, all of them ours until `give_back` or the end of the processes that have `fds`.
+    """Some keys, held by this run until `give_back` or the end of the processes that have `fds`.
 
     Attributes:
-        fds: Descriptors of the files; a process that inherits them holds the keys, too. A process
-            that is merely forked closes them, and one that is started does not get them.
-        group: With whom we may have the keys, if with anybody.
-        earlier: Who had each key last, by the file's name; keys that nobody had are left out. Of a
-            group the same member. It stands there again where a key is given back unused.
-        before_s: Of a group: the `Holder.free_s` of whoever had the key before it; 0: nobody.
+        fds: Descriptors of the files. A process that inherits them holds the keys, too. A forked
+            process closes them, and a new process does not get them.
+        group: The group that shares the keys; None: no other run does.
+        earlier: The last holder of each key, by the name of the file. Keys without one are left
+            out. For a group it is the same member. `give_back` restores it for an unused key.
+        before_s: For a group: the `Holder.free_s` of the run that held the key before; 0: none.
     """
 
     def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
@@ -120,7 +122,7 @@ class KeyLocks:
             holder = msgspec.structs.replace(holder, group=group.group_id, member=group.member_id)
         self._holder = holder
         self.group = group
-        # Where it stands that we have the key.
+        # The file that names this run as the holder.
         self._fd_of: dict[str, int] = {}
         self._shared: list[int] = []
         self._pid = os.getpid()
@@ -133,7 +135,7 @@ class KeyLocks:
         return (*self._fd_of.values(), *self._shared)
 
     def take(self, name: str, directory: Path) -> Taken | None:
-        """Take one more key; returns who has it if it is taken."""
+        """Take another key; return its holder if another run has it."""
         if self.group is not None:
             return self._join(name, directory, self.group)
         path = directory / name
@@ -157,7 +159,7 @@ class KeyLocks:
         return None
 
     def _join(self, name: str, directory: Path, group: KeyGroup) -> Taken | None:
-        """Take a key as a member of a group; returns who has it if it is taken."""
+        """Take a key as a member of a group; return its holder if another run has it."""
         path, own_path = directory / name, directory / group.file_of(name)
         own_fd = _open(own_path)
         fd = -1
@@ -167,12 +169,13 @@ class KeyLocks:
             fd = _open(path)
             if _lock(fd, path):
                 self._begin(fd, name, directory, group)
-                # Linux drops the one lock before it takes the other: somebody may come between.
+                # Linux drops this lock before it takes the next: another run may get the key in
+                # between.
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
                 return Taken(name, said)
-            # Whoever was alone for a moment may have removed the member's file.
+            # A run that was alone for a moment may have removed the member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
                 return Taken(name, said)
@@ -191,7 +194,7 @@ class KeyLocks:
         return None
 
     def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
-        """Make a key the group's; nobody has it."""
+        """Make a key, which no run holds, the group's."""
         said = _read(fd)
         if said is not None and said.group == group.group_id:
             return
@@ -204,21 +207,21 @@ class KeyLocks:
             member.unlink(missing_ok=True)
 
     def give_back(self, free_s: Mapping[str, float]) -> None:
-        """Let others have the keys; later calls do nothing, nor do calls in a forked process.
+        """Let other runs have the keys. Later calls do nothing, nor do calls in a forked process.
 
         Args:
-            free_s: By the file's name, from when on our sends keep nobody waiting. A key that is
-                left out is given back as if it had never been taken.
+            free_s: The time from which this run's requests make no other run wait, by the name of
+                the file. A key that is left out is given back as if it had never been taken.
         """
         if os.getpid() != self._pid:
-            # A child that unwinds has closed them: the numbers may be those of a suite's own files.
+            # A forked child has closed them: the numbers may now be files of the suite.
             return
         for name, fd in self._fd_of.items():
             holder = self.earlier.get(name)
             if name in free_s:
                 holder = msgspec.structs.replace(self._holder, free_s=free_s[name])
             _write(fd, holder)
-        # The member's own file first: whoever is alone with a key reads what stands there.
+        # The member's own file first: the next run that is alone with a key reads its content.
         for fd in self.fds:
             _open_fds.discard(fd)
             # No LOCK_UN: it would end the lock for a broker that still has the file.
@@ -230,22 +233,22 @@ class KeyLocks:
 def take_all(
     directory: Path, names: Collection[str], holder: Holder, group: KeyGroup | None = None
 ) -> KeyLocks | Taken:
-    """Take all keys or none; never waits.
+    """Take all keys or none; never wait.
 
-    They are tried in one order everywhere, so of two runs that want some of the same keys one gets
-    all of them.
+    All runs try keys in the same order. If two runs want some of the same keys, one of them gets
+    all of its keys.
 
     Args:
-        directory: Of the files.
-        names: Of the keys' files.
-        holder: Who takes them.
-        group: With whom it may have them together; None: with nobody.
+        directory: Directory of the files.
+        names: Names of the keys' files.
+        holder: The run that takes them.
+        group: The group that may share them; None: no other run may.
 
     Returns:
-        The locks, or the first key that somebody else has.
+        The locks, or the first key that another run holds.
 
     Raises:
-        ConfigError: The directory is not ours alone, cannot be written, or cannot hold locks.
+        ConfigError: Other users can write to the directory, or it cannot be written or locked.
     """
     if names:
         _make_private(directory)
@@ -259,16 +262,16 @@ def take_all(
     except OSError as error:
         locks.give_back({})
         raise ConfigError(
-            f"cannot lock API keys in {directory}: {error.strerror}; name a directory on a local "
-            f"file system, yours alone, in the environment variable {DIRECTORY_VARIABLE}"
+            f"cannot lock API keys in {directory}: {error.strerror}; set {DIRECTORY_VARIABLE} to a "
+            "directory on a local file system that only you can use"
         ) from error
     return locks
 
 
 def _make_private(directory: Path) -> None:
     advice = (
-        f"; fix that, or name another directory in the environment variable {DIRECTORY_VARIABLE}, "
-        "the same for all runs of this host"
+        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs of "
+        "this machine"
     )
     with cannot(f"lock API keys in {directory}", advice, error=ConfigError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -284,8 +287,8 @@ def _lock(fd: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # Directories for temporary files are swept: who locks a file that was removed in between locks
-    # nothing. The next try makes a new one.
+    # Temporary directories are swept. A lock on a removed file locks nothing, so report a failure:
+    # the next try makes a new file.
     return _is_at(fd, path)
 
 
@@ -297,13 +300,13 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _kept(fd: int) -> int:
-    """A descriptor that stays open with its lock."""
+    """Keep a descriptor open, with its lock."""
     _open_fds.add(fd)
     return fd
 
 
 def _members(name: str, directory: Path) -> list[Path]:
-    """The files of all that had a key as members of a group, or have it."""
+    """The files of all present and past members of groups that hold or held a key."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
 
 
@@ -319,7 +322,7 @@ def _read_file(path: Path) -> Holder | None:
 
 
 def _latest(holders: Iterable[Holder | None]) -> Holder | None:
-    """Of several earlier holders the one that keeps others waiting for longest."""
+    """The earlier holder that makes other runs wait for longest."""
     found = [one for one in holders if one is not None]
     return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
 
@@ -327,7 +330,7 @@ def _latest(holders: Iterable[Holder | None]) -> Holder | None:
 def _read(fd: int) -> Holder | None:
     try:
         return msgspec.json.decode(os.pread(fd, 65_536, 0), type=Holder)
-    except NOT_THAT_JSON:  # nobody had it yet, or somebody is writing now
+    except NOT_THAT_JSON:  # no run has had it yet, or one is writing it now
         return None
 
 
@@ -343,5 +346,5 @@ def _close_inherited() -> None:
     _open_fds.clear()
 
 
-# A suite's own child, forked by multiprocessing, may outlive the run and must not keep its keys.
+# A child that the suite forks with multiprocessing may outlive the run: it must not keep the keys.
 os.register_at_fork(after_in_child=_close_inherited)

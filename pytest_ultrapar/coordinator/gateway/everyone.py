@@ -1,4 +1,4 @@
-"""Each request to the gateway as a case of its own, of an engine that knows no test."""
+"""The clients of a gateway: each request is a case of its own, in an engine without tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
 _LEFT = "its client left, or was sent away, before its answer was there"
 _MOST = 80
-"""Characters kept of what a client says of itself."""
+"""Characters stored of each text from a client."""
 
 
 class _Model(msgspec.Struct):
@@ -47,16 +47,16 @@ class _Model(msgspec.Struct):
 
 @dataclass(eq=False, repr=False)
 class Everyone:
-    """All who have the token of a gateway; a `gateway.Guest`, used on the engine's loop.
+    """All clients with the token of a gateway; a `gateway.Guest`, used on the engine's loop.
 
     Attributes:
-        endpoints: Of all lanes.
-        tokens: Says what requests may take; None where no limit counts tokens.
-        run_id: Makes the ids of cases those of this run.
-        plan: Takes each case, one per request that was let in, before it is submitted.
-        submit: Has the engine run a case.
-        shown: Makes one line, without secrets, of what clients say.
-        models: The pool's names of its models.
+        endpoints: The endpoints of all lanes.
+        tokens: Estimates the tokens of requests; None if no limit counts tokens.
+        run_id: Id of the run, a part of its cases' ids.
+        plan: Called with each case, one per accepted request, before it is submitted.
+        submit: Submits cases to the engine.
+        shown: Makes one line without secrets from a client's text.
+        models: The names of the pool's models.
     """
 
     endpoints: Sequence[Endpoint]
@@ -67,21 +67,22 @@ class Everyone:
     shown: Callable[[str], str]
 
     def __post_init__(self) -> None:
-        """Let nobody in yet."""
+        """Accept no client yet."""
         self._lanes = by_key((lane.model, lane) for lane in self.endpoints)
         self.models = tuple(self._lanes)
         self._numbers = itertools.count()
         self._coming: dict[str, asyncio.Future[Handed]] = {}
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request of the model that it names.
+        """Read a request for the model that it names.
 
         Raises:
-            BadRequestError: It names none of the pool's, or may not be sent.
+            BadRequestError: The pool does not have the model, or the request must not be sent.
         """
         path = urlsplit(url).path
         if method != "POST" or not any(resource_asked(lane, path) for lane in self.endpoints):
-            # Before anything is said of a body, which belongs to another resource or is none.
+            # Check the path before the body: the request may be for another resource or have no
+            # body.
             raise not_served(method, path, {a for one in self.endpoints for a in one.api.serves})
         model = self._model(path, body)
         request = read_request(
@@ -110,7 +111,7 @@ class Everyone:
             name = msgspec.json.decode(body, type=_Model).model or name
         except UNREADABLE as error:
             raise BadRequestError(
-                f"the gateway takes JSON objects that name a model, and this is none: {error}"
+                f"the gateway takes a JSON object that names a model (got something else: {error})"
             ) from None
         if name not in self._lanes:
             found = "no model" if name is None else f"the model {name!r}"
@@ -118,11 +119,11 @@ class Everyone:
         return name
 
     async def answer(self, asked: NativeRequest) -> Handed:
-        """What the provider answers.
+        """Send a request and return the provider's answer.
 
         Raises:
             InfraError: There is no answer.
-            NobodyWaitsError: Nobody wanted it any more; nothing was sent.
+            NobodyWaitsError: The client had left; nothing was sent.
         """
         case = self._case(asked)
         came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
@@ -132,7 +133,7 @@ class Everyone:
         return await came
 
     def end(self, told: Iterable[tuple[Work, EpisodeEnded]]) -> None:
-        """Tell who still waits for a case that has ended: it was never begun, as without a lane."""
+        """Fail requests whose cases ended before they began, such as a case without a lane."""
         for work, ended in told:
             _fail(self._coming.pop(work.case_id), InfraError(ended.kind or "", ended.detail or ""))
 
@@ -148,7 +149,7 @@ class Everyone:
 
 
 def _prompt(messages: Messages) -> str:
-    """The words of the first message that is no instruction."""
+    """The text of the first message that is not an instruction."""
     said = next((one for one in messages if one.get("role") not in {"system", "developer"}), {})
     content = said.get("content")
     parts = content if isinstance(content, list) else [content]
@@ -157,12 +158,12 @@ def _prompt(messages: Messages) -> str:
 
 
 async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
-    """The episode of one request: ask, hand the answer over, stay until it is read."""
+    """Run the episode of one request: send it, pass the answer on, wait until it is read."""
     if came.done():
-        # It is asked again, and its client was told of the interruption.
+        # The client sent it again after it got an error for the interruption.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
-    # A client that leaves ends its request, not its episode: that has to be written down.
+    # A client that leaves ends its request, but not its episode, which must be recorded.
     came.add_done_callback(lambda done: asking.cancel() if done.cancelled() else None)
     try:
         handed = await asking
@@ -194,14 +195,14 @@ async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> 
 def _fail(came: asyncio.Future[Handed], error: Exception) -> None:
     if not came.done():
         came.set_exception(error)
-        # Its client may be gone.
+        # The client may have left.
         came.exception()
 
 
 def grade_of(ended: EpisodeEnded) -> Grade | None:
-    """What a request counts as, there being no test that judges it: an answer is `solved`.
+    """The outcome of a request, which no test grades: an answer is `solved`.
 
-    None for one that the end of the gateway interrupted.
+    None if the end of the gateway interrupted it.
     """
     if ended.ending == "interrupted":
         return None

@@ -1,4 +1,4 @@
-"""The command that a gateway runs: it is told where to ask, and ends as in a shell."""
+"""The command that a gateway runs: it gets the gateway's address and ends as in a shell."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ _FAMILIES = {
         "GEMINI_API_KEY GOOGLE_API_KEY GOOGLE_GENERATIVE_AI_API_KEY",
     ),
 }
-"""What clients of a provider ask, and the variables that they read: for the address with `/v1`, for
-the one without, and for the key. Those of its own SDK come first; others are LiteLLM's, LangChain's
-(`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai's (`GOOGLE_BASE_URL`) and the AI SDK's."""
+"""The path that a provider's clients use, and the variables that they read: for the address with
+`/v1`, for the address without it, and for the key. Variables of the provider's own SDK come first.
+Others are LiteLLM's, LangChain's (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai's
+(`GOOGLE_BASE_URL`) and the AI SDK's."""
 
 
 def variables(paths: Collection[str], address: str, token: str) -> list[dict[str, str]]:
-    """Variables for the clients of each provider; the first and the last are address and key.
+    """The variables for the clients of each provider; the first is the address, the last the key.
 
     Args:
-        paths: What the pool's lanes serve. Variables for what none of them serves are left out: its
-            clients may ask their provider beside the gateway.
-        address: Of the gateway.
-        token: Of its clients.
+        paths: The paths that the pool's lanes serve. Variables for other paths are left out: their
+            clients may use their provider without the gateway.
+        address: Address of the gateway.
+        token: Token for its clients.
     """
     return [
         {
@@ -58,16 +59,16 @@ def variables(paths: Collection[str], address: str, token: str) -> list[dict[str
 
 
 def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -> dict[str, str]:
-    """The variables of a command: those of this process, with others for its clients.
+    """The variables of a command: the variables of this process, and more for its clients.
 
     Args:
-        own: Of this process.
-        told: Of the gateway, as of `variables`.
-        host: Of its address, which no proxy knows.
+        own: Variables of this process.
+        told: Variables of the gateway, from `variables`.
+        host: Host name of its address, which proxies do not know.
     """
-    # Of 88 s, which count the line; as other SDKs wait.
+    # The default of 88 s includes the wait for the limits; other SDKs wait this long.
     found = {"DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600", **own}
-    # By which promptfoo goes before it looks at an address.
+    # promptfoo prefers this variable to an address.
     found.pop("OPENAI_API_HOST", None)
     for name in ("NO_PROXY", "no_proxy"):
         found[name] = ",".join(filter(None, (own.get(name), host)))
@@ -75,10 +76,10 @@ def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -
 
 
 def look_up(name: str) -> None:
-    """Look whether a command is there, before anything is begun for it.
+    """Check that a command exists, before anything is started for it.
 
     Raises:
-        OSError: It is not, or it cannot be run.
+        OSError: It does not exist, or cannot be run.
     """
     if shutil.which(name) is None:
         kind = errno.EACCES if os.path.exists(name) else errno.ENOENT  # noqa: PTH110 - a word
@@ -86,12 +87,12 @@ def look_up(name: str) -> None:
 
 
 class Harness:
-    """A command that runs.
+    """A running command.
 
     Args:
         command: Its words.
-        variables: All of its environment.
-        ended: Called in a thread of its own, once it has.
+        variables: Its whole environment.
+        ended: Called in a separate thread when it has ended.
 
     Raises:
         OSError: It cannot be run.
@@ -109,12 +110,12 @@ class Harness:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Send it a signal that this process got, unless the terminal has sent it to both."""
+        """Send it a signal that this process received, unless the terminal sent it to both."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 
     def end(self) -> int:
-        """Its exit code as a shell has it; it is ended if it goes on."""
+        """Terminate it if it still runs, and return its exit code as a shell does."""
         if self._process.poll() is None:
             self._process.terminate()
         code = self._process.wait()

@@ -1,4 +1,4 @@
-"""A gateway from its start to its end: a run whose cases are the requests that come."""
+"""A gateway from its start to its end: a run whose cases are its clients' requests."""
 
 from __future__ import annotations
 
@@ -80,21 +80,21 @@ _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
 _SOON_S = 0.5
 _SAID_S = 3
-"""Trouble that is over sooner is not worth a line."""
+"""Seconds. Errors of the server that end sooner are not printed."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C, SIGTERM, SIGHUP or the end of the command, which gets these signals.
 
-    A second Ctrl-C ends what was sent, one while tables are made everything at once.
+    A second Ctrl-C cancels requests in flight. During the writing of tables it ends the process.
 
     Raises:
-        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent then.
+        ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
         ResultsError: The run cannot be written.
     """
     if not arguments.command:
         return _serve(arguments)
-    # Stdout is the command's.
+    # The command uses stdout.
     with redirect_stdout(sys.stderr):
         try:
             look_up(arguments.command[0])
@@ -123,7 +123,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
         )
         serving = Serving(pool, directory, listening, arguments, sharing)
-        # Ignored by `nohup`, and in what a shell starts with `&`.
+        # Signals that `nohup`, or a shell's `&`, made this process ignore stay ignored.
         before = {one: was for one in _ENDS if (was := signal.getsignal(one)) != signal.SIG_IGN}
         for one in before:
             signal.signal(one, serving.interrupted)
@@ -145,7 +145,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                # Right after a Ctrl-C, that one is left to `CtrlC`.
+                # Right after Ctrl-C, `CtrlC` handles the next one.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
     return serving.code
@@ -168,13 +168,13 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
     if not is_local(host) and not arguments.allow:
         refuse(
-            f"--host {host} is not the loopback: whoever reaches it and has the token spends with "
-            "the pool's keys; add --allow if that is meant"
+            f"--host {host} is not the loopback: all clients that reach it with the token can "
+            "spend with the pool's keys; add --allow to permit that"
         )
     try:
         return listen(host, port)
     except OSError as error:
-        # What the library adds says the address once more.
+        # The library repeats the address in its message.
         why = (error.strerror or str(error)).partition(" (while ")[0]
         other = "--port" if error.errno in _OF_THE_PORT else "--host"
         raise ConfigError(
@@ -183,10 +183,10 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
 
 
 def _port(text: str) -> int:
-    """The port.
+    """The port number.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a port number.
     """
     if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
         refuse(f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})")
@@ -211,11 +211,11 @@ class Serving:
         """Send nothing yet.
 
         Args:
-            pool: What it serves.
-            directory: The run's.
-            listening: Where clients come.
-            arguments: The command's.
-            sharing: Of the limits, at the server of a cluster; None: they are its own.
+            pool: The pool to serve.
+            directory: The run's directory.
+            listening: The socket for clients.
+            arguments: The command's arguments.
+            sharing: The shared limits at the server of a cluster; None: it has its own limits.
         """
         self._sharing = sharing
         self._pool = pool
@@ -238,7 +238,7 @@ class Serving:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
         self._harness: Harness | None = None
-        # Signals that come while the command is being started.
+        # Signals that arrive while the command starts.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
 
@@ -246,10 +246,10 @@ class Serving:
         """Take the keys and start to serve.
 
         Args:
-            token: Of its clients; empty makes one.
+            token: Token of its clients; empty: make a new one.
 
         Raises:
-            ConfigError: The keys cannot be had.
+            ConfigError: The keys are not available.
             ResultsError: The run cannot be written.
         """
         pool, services = self._pool, self._services
@@ -305,7 +305,7 @@ class Serving:
         self._directory.point_latest()
         self._engine = engine
         engine.start()
-        # Requests of clients wait in the socket until the broker is there.
+        # Clients' requests wait in the socket until the broker is ready.
         engine.submit([])
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
         self._variables = variables(paths, self._address, token)
@@ -335,12 +335,12 @@ class Serving:
             write_line(f"{name}={address}")
             if self._arguments.token_env is None:
                 write_line(f"{key}={token}")
-        write_line("Ctrl-C ends it and writes the tables")
+        write_line("press Ctrl-C to end it and write the tables")
 
     def run(self) -> None:
-        """Say where, and serve until the command ends; without one, until the engine does.
+        """Announce the address and serve until the command ends.
 
-        Which it does only if something is wrong.
+        Without a command, serve until the engine ends, which happens only after an error.
         """
         if self._lost is None:
             self._announce()
@@ -361,19 +361,19 @@ class Serving:
         self._wait()
         self.code = self._harness.end()
         if self._gateway.n_served:
-            # What dies with it has left by then.
+            # Clients that end with it have left by then.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._harness = None
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
-                f"no request came to the gateway: {command[0]} and what it started do not read "
-                f"{names}; tell its clients the address and the key in their own way"
+                f"no request came to the gateway: {command[0]} and its processes do not read "
+                f"{names}; set address and key in the configuration of its clients"
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal that ends it: the command's business while there is one."""
+        """Handle a signal to end: pass it on to the command while there is one."""
         if self._early is not None:
             self._early.append(number)
         elif self._harness is None:
@@ -383,10 +383,10 @@ class Serving:
             self._begin_to_drain()
 
     def drain(self) -> None:
-        """Send nothing more, and wait until what was sent is answered."""
+        """Send nothing more, and wait for answers to requests in flight."""
         drained = self._begin_to_drain()
         if drained is not None and not wait([drained], _SOON_S).done:
-            write_line("what was sent is answered first; Ctrl-C again ends it")
+            write_line("waiting for answers to requests in flight; press Ctrl-C again to end now")
             while self._lost is None and not wait([drained], _SOON_S).done:
                 pass
 
@@ -423,7 +423,7 @@ class Serving:
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
                 f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
-                "503: have it wait for what it starts in the background (in a shell: wait)"
+                "503: let it wait for its background processes (in a shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
@@ -445,7 +445,7 @@ class Serving:
             write_line(line)
 
     def close(self) -> None:
-        """End what was started, and give the keys back. Idempotent."""
+        """Stop everything, and give the keys back. Idempotent."""
         if self._engine is not None:
             self._engine.stop()
         self._journal.close()
@@ -477,7 +477,7 @@ class Serving:
         self._journal.sync()
 
     def _write_plan(self, cases: Sequence[Case]) -> Manifest:
-        """Write down how many cases there are, and under which conditions they are answered."""
+        """Write the number of cases, and the conditions of the run."""
         pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,

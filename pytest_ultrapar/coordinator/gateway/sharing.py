@@ -1,4 +1,4 @@
-"""A gateway at the server of a cluster: it has its part of the limits beside runs and gateways."""
+"""A gateway that shares limits with runs and other gateways through the server of a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | None:
-    """What a gateway shares by these arguments; None where it has all limits for itself.
+    """The sharing that the arguments request; None if the gateway has all limits alone.
 
     Raises:
         ConfigError: They contradict each other, no server is named, or it cannot be used.
@@ -40,21 +40,21 @@ def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | No
 
 
 class GatewaySharing:
-    """A gateway's part of the limits that are shared at a server.
+    """A gateway's share of limits at a server.
 
     Attributes:
-        address: Of the server.
-        own: What it is called where parts of limits are compared. Never as a run: between the hosts
-            of one run a small limit goes to few of them, and its clients would wait for their end.
+        address: Address of the server.
+        own: The gateway's name when shares are computed. It is never the name of a run: the hosts
+            of one run give a small limit to few hosts, and clients would wait for their end.
     """
 
     def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
-        """Look at the server.
+        """Check the server.
 
         Args:
-            url: Of the server; None: the one in the environment.
-            run: The run whose limits of pool and providers it shares; None: they are its own.
-            pool: With the limits.
+            url: URL of the server; None: the URL in the environment.
+            run: The run whose limits of pool and providers it shares; None: it has its own.
+            pool: The pool with the limits.
 
         Raises:
             ConfigError: There is no such server, or it cannot be used.
@@ -75,28 +75,28 @@ class GatewaySharing:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """What counts days, apart from what is counted without the server."""
+        """The daily limits, counted separately from the counts without the server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
-        """The rows that are shared, and who tells the broker its part of them.
+        """The shared rows, and the settings of the process that reports the shares to the broker.
 
         Args:
-            days: What counts its days.
+            days: The daily limits.
         """
         from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - likewise
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - likewise
+        from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - as above
+        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - as above
 
         lanes = self._pool.lanes
         models = tuple(dict.fromkeys(lane.model for lane in lanes))
         identities = key_identities(self._pool, lanes, os.environ, None)
         rows = shared_rows(self._pool, lanes, identities, self._run or self.own)
         config = SharingSettings(
-            # One with a password is in the environment, where the broker finds it, too.
+            # A URL with a password is in the environment, where the broker also finds it.
             url=self._url,
             run=self.own,
-            # Nobody's cases are counted for it.
+            # No run's cases are counted for it.
             claims="",
             host=f"{socket.gethostname()}-gateway",
             rows=rows,
@@ -109,5 +109,5 @@ class GatewaySharing:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """With whom it may have its keys at once on one machine: all that share limits there."""
+        """The group of all runs that share limits there: they may hold the same keys."""
         return KeyGroup(self.address.digest, self.own)
