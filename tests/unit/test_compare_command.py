@@ -79,12 +79,12 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
 def test_compare_says_what_was_not_the_same(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
-        "the task library was one and is two: the same case may ask something else",
+        "the task library was one and is two: the same case may send another prompt",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's script of faults was none and is that of a file (01234567)",
+        "the simulated provider's script of faults was none and is from a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
@@ -104,7 +104,7 @@ def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapa
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may ask something"
+        sentence = f"different: {what} file of the suite: {name}: the same case may send another"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
@@ -229,7 +229,7 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
     assert code == 1
     assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
-    assert "give both runs the same cases, repetitions and --ultrapar-baseline" in said
+    assert "Give both runs the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
 
@@ -316,8 +316,8 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
     [
         ((), "no rule is given: add --rule RULE, or --baseline RUN"),
         (("--rule", "speed>=3"), "speed is not a metric; did you mean speedup?"),
-        (("--rule", "throughput>=-10%"), "compares with a baseline, but there is none"),
-        (("--rule", "same_answers"), "compares with a baseline, but there is none"),
+        (("--rule", "throughput>=-10%"), "it needs a baseline: name one"),
+        (("--rule", "same_answers"), "it needs a baseline: name one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
         (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),

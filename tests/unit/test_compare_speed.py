@@ -58,7 +58,7 @@ def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
     assert judged.verdict == "FAIL"
     notes = gate_section(judge([parse_rule("speedup>=1")], run, None)).notes
     assert (
-        "the speed-up of the run stands on its own service times added up: it is at most that"
+        "the speed-up of the run is based on its own service times added up, so it is an upper bound"
         in (notes)
     )
 
