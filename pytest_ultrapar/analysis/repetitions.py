@@ -123,8 +123,8 @@ def clusters_of(rows: Sequence[Repetition]) -> list[str]:
     """The cluster of each row: from the suite's mark, else its cell.
 
     If the mark names clusters, each repetition draws a new task, so repetitions depend on each
-        other only as cases do. If all rows are of one cell, the repetitions are the sample:
-        independent draws of that cell.
+    other only as cases do. If all rows are of one cell, the repetitions are the sample: independent
+    draws of that cell.
     """
     found = [row.cluster or _cell(row) for row in rows]
     if len(set(found)) == 1 and rows[0].cluster is None:

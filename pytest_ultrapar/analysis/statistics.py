@@ -97,10 +97,10 @@ def speedup_interval(
     """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
 
     From 8 cases on it is a bootstrap over cases. It draws each case of a stratum together with its
-        contributions to both rates, so cases that ran both ways must be in one stratum. A sample
-        and the cases compared with it are two strata, drawn separately. Many cases are drawn as
-        blocks that were formed at random: the spread of the sum stays the same, and 12,000 cases
-        cost as much as 64.
+    contributions to both rates, so cases that ran both ways must be in one stratum. A sample and
+    the cases compared with it are two strata, drawn separately. Many cases are drawn as blocks that
+    were formed at random: the spread of the sum stays the same, and 12,000 cases cost as much as
+    64.
 
     If the times of cases vary by 30 to 90 % of their mean, the bootstrap interval should miss the
     true speed-up in 5 % of the samples. It misses in 5 to 10 % with 8 cases, 4 to 7 % with 30, 4 to
@@ -153,9 +153,8 @@ def makespan_shares(
     """Each episode's share of the makespan, in the order given.
 
     Each moment is divided among the episodes in progress. An idle time belongs to the episode that
-        begins next. Unlike the time since the last completion, a share does not depend on
-        completions that coincide: four lanes in step complete four episodes together, and then none
-        for a while.
+    begins next. Unlike the time since the last completion, a share does not depend on completions
+    that coincide: four lanes in step complete four episodes together, and then none for a while.
 
     Args:
         spans: The episodes to divide among; without `beside` the shares add up to the makespan.
@@ -375,8 +374,8 @@ class RunStatistics(msgspec.Struct, frozen=True):
             `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
             upper bound.
         sample: The serial sample if `basis` is "sampled"; else None.
-        cost: Cost of the graded episodes for which it is known, in the manifest's currency; None if no
-            cost is known.
+        cost: Cost of the graded episodes for which it is known, in the manifest's currency; None if
+            no cost is known.
     """
 
     n_planned: int

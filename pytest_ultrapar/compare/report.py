@@ -351,8 +351,8 @@ def gate_section(result: GateResult) -> Section:
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
             "undecided: the interval contains the bound, so it may be chance. n to decide: about"
-            " the number of cases that decides, if the figure stays the same. It is - if the figure is"
-            " the bound, or if a million cases are not enough"
+            " the number of cases that decides, if the figure stays the same. It is - if the figure"
+            " is the bound, or if a million cases are not enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(

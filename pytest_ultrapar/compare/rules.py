@@ -205,9 +205,9 @@ class UnitForm(NamedTuple):
     """The way a unit is written in bounds and shown in tables.
 
     Attributes:
-            factors: By the word after a number, the factor that converts the number.
-            example: An example for messages.
-            shown: Formats a number as text.
+        factors: By the word after a number, the factor that converts the number.
+        example: An example for messages.
+        shown: Formats a number as text.
     """
 
     factors: Mapping[str, float]

@@ -94,7 +94,7 @@ def test_run_is_compared_with_the_one_before(project, outcome):
     other = project.run(*options)
     assert other.ret == 1
     assert gate_rows(other.stdout.str()) == {"same_answers": "FAIL"}
-    assert f"{N} of {N} cases have other grades" in other.stdout.str()
+    assert f"{N} of {N} cases have different grades" in other.stdout.str()
 
 
 @pytest.mark.slow

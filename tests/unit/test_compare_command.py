@@ -69,7 +69,7 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
     code, said, _ = ultrapar("compare", "base", "slow", "worse", "--full")
     assert code == 0
     assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
-    assert "the answers are DIFFERENT: 28 of 80 cases have other grades" in said
+    assert "the answers are DIFFERENT: 28 of 80 cases have different grades" in said
     cells = said.split("changed cells")[2].splitlines()
     listed = [line.split()[:2] for line in cells if line.startswith(("alpha", "beta"))]
     assert listed == [["beta", "drop"], ["beta", "order"]]
@@ -268,7 +268,7 @@ def test_run_that_goes_on_is_not_told_to_be_resumed(refused, runs):
         err = refused("compare", "base", "killed")
     finally:
         going_on.close()
-    assert "killed goes on; compare it when it has ended" in err
+    assert "killed is still running; compare it after its end" in err
     assert "resume" not in err
 
 
@@ -289,8 +289,8 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
     ("file", "content", "says"),
     [
         ("summary.json", None, "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
-        ("summary.json", b"{}", "summary.json is no summary of this version"),
-        ("summary.json", "slow", "holds files of different runs"),
+        ("summary.json", b"{}", "summary.json is not a summary of this version"),
+        ("summary.json", "slow", "contains files of different runs"),
         ("manifest.json", b'{"schema": 2}', "manifest.json is of a newer version: its schema is 2"),
         ("manifest.json", b'{"schema": 1', "manifest.json is not a manifest of this version"),
         ("results.parquet", None, "base has no results"),

@@ -127,12 +127,15 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("unmeasured", RULE), "a time and another one, and its modes are phase, ultra"),
+        (("unmeasured", RULE), "a time and another mode, and its modes are phase, ultra"),
         (("alone", RULE), "and its modes are serial; run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
-        (("bench", "--rule=speedup[flaw=order]>=3"), "speedup takes only the filters model and suite"),
+        (
+            ("bench", "--rule=speedup[flaw=order]>=3"),
+            "speedup takes only the filters model and suite",
+        ),
         (("bench/benchmark.json", RULE), "is a file; name the directory of a"),
-        (("bench", "--baseline=unmeasured", "--rule=speedup>=-10%"), "one case under way at a"),
+        (("bench", "--baseline=unmeasured", "--rule=speedup>=-10%"), "runs one case at a"),
     ],
 )
 def test_what_has_no_measured_speedup_is_refused_in_one_sentence(refused, benches, words, says):
@@ -151,7 +154,7 @@ def test_mode_of_an_unmeasured_bench_is_judged_by_its_estimate_where_it_is_named
 def test_bench_of_which_the_judged_run_is_gone_is_refused(refused, folder, tmp_path):
     shutil.copytree(folder / "bench", tmp_path / "bench", ignore=lambda *_: ["ultra"])
     said = refused("gate", str(tmp_path / "bench"), "--rule", "speedup>=3.8")
-    assert "the run that stands for the bench, is no longer there" in said
+    assert "the run that represents the bench, is missing" in said
 
 
 def test_compare_shows_the_measured_speedups_of_two_benches(ultrapar, benches):

@@ -51,7 +51,7 @@ def run_pytest(arguments: Sequence[str]) -> int:
     Ctrl-C.
 
     `Child` does not fit: the input and output of a `Child` belong to its parent, but here the
-        output belongs to the user.
+    output belongs to the user.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
