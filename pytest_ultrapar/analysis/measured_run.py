@@ -248,8 +248,7 @@ def _check(run: MeasuredRun) -> None:
     if run.summary.run_id != run.run_id or len(run.cases) != run.summary.statistics.n_planned:
         refuse(
             f"{run.directory} contains files of different runs: {MANIFEST_NAME} is from"
-            f" {run.run_id},"
-            f" {SUMMARY_FILE} from {run.summary.run_id}; {_compaction(run.directory)}"
+            f" {run.run_id}, {SUMMARY_FILE} from {run.summary.run_id}; {_compaction(run.directory)}"
         )
     if run.summary.n_without_grade:
         refuse(

@@ -137,9 +137,7 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
     if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:
         return ""
     return (
-        f"{where} has no measured speed-up. It needs a mode that runs one case at a time and"
-        " another "
-        f"mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and another"
-        " mode "
-        "among --modes, or name the directory of a run to judge by its own estimate"
+        f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
+        f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
+        "another mode among --modes, or name the directory of a run to judge by its own estimate"
     )

@@ -34,10 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("new", metavar="NEW", nargs="+", help="a run to compare with it")
     parser.add_argument(
-        "--full",
-        "--all",
-        action="store_true",
-        help="print all figures and every score of every model",
+        "--full", "--all", action="store_true", help="print every figure and score of every model"
     )
     shapes = parser.add_mutually_exclusive_group()
     shapes.add_argument("--markdown", action="store_true", help="print GitHub-flavoured Markdown")

@@ -39,9 +39,8 @@ mode, name that run (.ultrapar/bench-1/phase).
 Metrics:
 {"".join(f"    {metric.name:<{_WIDTH}}  {metric.says}{chr(10)}" for metric in METRICS)}
 With --baseline and without --rule, the rules are {", ".join(DEFAULT_RULES)}
-and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md tells how small an
-effect
-they detect.
+and, for each model, {DEFAULT_RULE_OF_MODEL}. docs/explanation/comparing.md shows the
+smallest effect that they detect.
 """
 
 

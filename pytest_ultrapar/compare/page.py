@@ -121,8 +121,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
             f"{word}s",
             f"Changes by {word}",
             "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            " together. Each interval holds for its row alone."
-            f" Shown: {len(rows)} of {len(looks):,}.",
+            f" together. Each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []

@@ -160,6 +160,8 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
                 f"{word} has only cases that ended {ends[0]} in an earlier run: compared with that "
                 "run, its figures differ for this reason alone"
             )
+        if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
+            yield f"{word} was given --lf, which selects cases that did not end well before"
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:

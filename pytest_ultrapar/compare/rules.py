@@ -107,8 +107,7 @@ METRICS = (
     Metric(
         KEPT,
         "share",
-        "cases of the baseline that are also in the run / cases of the baseline, both without"
-        " skipped cases",
+        "cases of the baseline that the run also has / cases of the baseline, without skipped ones",
         filters=(),
         paired=True,
         estimated=False,
@@ -138,8 +137,7 @@ METRICS = (
     Metric(
         SAME_ANSWERS,
         "none",
-        "solved rate and scores are the same as in the baseline, for all models together and for"
-        " each model",
+        "solved rate and scores equal the baseline's, for all models together and for each",
         paired=True,
         estimated=False,
     ),
@@ -180,9 +178,8 @@ PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put 
 A case must match all filters of a rule. Write values as tables show them; patterns do not work.
 Metrics of the whole run take no filter. speedup takes only model and suite.
 
-Three metrics describe repetitions of a cell, as means over cells: pass@3>=0.8 (one of 3 is solved),
-pass^3>=0.5 (all 3 are solved) and majority>=0.7 (more than half are solved). Instead of 3, write
-any number of repetitions that the run has.
+For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3) and majority>=0.7
+(more than half), each a mean over cells. 3 may be any number of repetitions that the run has.
 
 A rule fails only with confidence: the 95 % interval of the figure, or of its change, lies
 completely on the wrong side of the bound. So choose as bound the smallest effect that matters.

@@ -238,7 +238,7 @@ BAD_RUNS = {
     "itself": (("base", "base"), "cannot compare a run with itself"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
-    "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
+    "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
     "no name": (("base", ""), "an empty name names no run"),
     "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
@@ -288,7 +288,12 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("summary.json", None, "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
+        (
+            "summary.json",
+            None,
+            "has no summary.json; to rebuild it from the journal: "
+            "python -m pytest_ultrapar.analysis.compact",
+        ),
         ("summary.json", b"{}", "summary.json is not a summary of this version"),
         ("summary.json", "slow", "contains files of different runs"),
         ("manifest.json", b'{"schema": 2}', "manifest.json is of a newer version: its schema is 2"),

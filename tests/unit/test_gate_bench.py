@@ -128,7 +128,7 @@ def test_side_that_is_too_small_is_named(folder, gate, tmp_path):
     ("words", "says"),
     [
         (("unmeasured", RULE), "a time and another mode, and its modes are phase, ultra"),
-        (("alone", RULE), "and its modes are serial; run ultrapar bench"),
+        (("alone", RULE), "and its modes are serial. Run ultrapar bench"),
         (("bench", "--rule=speedup[model=m3]>=3"), "no case has model 'm3'; did you mean m2?"),
         (
             ("bench", "--rule=speedup[flaw=order]>=3"),
