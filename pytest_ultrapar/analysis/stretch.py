@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _BLOCKS = 24
-"""Blocks of a run. Their Student's t makes intervals 6 % wider than any number of blocks. More blocks
-would be shorter than the ups and downs of a server. Each block needs an answer."""
+"""Blocks of a run. Their Student's t makes intervals 6 % wider than any number of blocks. More
+blocks would be shorter than the ups and downs of a server. Each block needs an answer."""
 _FEW_SHARE = 0.01
 _LEAST_FEW = 4
 """The number of least-loaded answers that define few in flight: a single one may be alone for a
@@ -35,8 +35,8 @@ _NO_SPREAD = 1e-3
 _MOST_SAID = 50.0
 """In logarithms: a larger value is not a factor but the noise of equal loads."""
 _LEAST_RANGE = math.log(1.5)
-"""The least range of loads: a line through less is noise. In 672 simulated runs on servers that slow
-down, 56 had a figure. With a range of 1.1 it was 72, for loads that had hardly differed."""
+"""The least range of loads: a line through less is noise. In 672 simulated runs on servers that
+slow down, 56 had a figure. With a range of 1.1 it was 72, for loads that had hardly differed."""
 NOTICED = 1.1
 """Two runs of the same code differ by 5 % (`compare.rules`): twice that is not chance."""
 _MOST_UNSURE = 1.6

@@ -178,8 +178,8 @@ PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put 
 A case must match all filters of a rule. Write values as tables show them; patterns do not work.
 Metrics of the whole run take no filter. speedup takes only model and suite.
 
-For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3) and majority>=0.7
-(more than half), each a mean over cells. 3 may be any number of repetitions that the run has.
+For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
+(more than half). Each is a mean over cells. 3 may be any number of repetitions that the run has.
 
 A rule fails only with confidence: the 95 % interval of the figure, or of its change, lies
 completely on the wrong side of the bound. So choose as bound the smallest effect that matters.
