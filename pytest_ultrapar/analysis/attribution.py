@@ -1,11 +1,11 @@
-"""Where the time of a run went: the bound, and what kept the run from it; pure.
+"""The use of a run's time: the bound, and the reasons why the run took longer; pure.
 
-A makespan is longer than its lower bound because something that a limit offers was not used. So the
-run is cut into slices of equal length; in each, the seats of a limit that were idle are dealt to
-those who might have used them: requests that waited for a rate or a seat, those that backed off,
-episodes between two turns or not yet opened. Who stands nearest to being sent comes first. What
-nobody could have used is the uneven end. The parts of the run are those of the limits that bind, by
-their shares of the bound's prices.
+A makespan is longer than its lower bound because a limit was not always used fully. So the run is
+cut into slices of equal length. In each slice the idle seats of a limit are divided among the
+requests and episodes that could have used them. These are requests that waited for a rate or a
+seat, requests in back-off, and episodes between two turns or not yet opened. Those closest to being
+sent come first. The remaining idle seats are the uneven end. The parts of the run are the parts of
+the binding limits, weighted by their shares of the bound's prices.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 _Name = tuple[str, str]
-"""A limit's name and which of its numbers."""
+"""A limit's name and the word of one of its numbers."""
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """A makespan in parts, in seconds; all of them sum to it.
+    """The parts of a makespan in seconds; their sum is the makespan.
 
     Attributes:
-        used_s: The time that a limit was needed at full use; of a run the bound.
-        rate_wait_s: Free, while requests waited for a rate or a pause.
-        seat_wait_s: Free, while requests waited for a seat elsewhere on their path.
-        backoff_s: Free, while requests waited to be tried again.
-        rules_s: Free, while rules of mode or assignment kept episodes from starting there.
-        client_s: Free, while requests or episodes were in the hands of the client: leases on their
-            way, requests about to be sent, episodes between two turns.
-        startup_s: Free, before it was in full use for the first time.
-        tail_s: Free, since too few episodes were left to fill it.
-        misrouted_s: Of a run: used by requests that a lane of lower prices could have served, so
-            that others, which had no other lane, came later. 0 for a limit, where it is in
-            `used_s`. `detour_s` in files.
-        other_s: The rest: the bound counts requests of nearly the same length as equally long.
+        used_s: The time for which a limit was needed at full use; for a run, the bound.
+        rate_wait_s: Idle while requests waited for a rate or a pause.
+        seat_wait_s: Idle while requests waited for a seat elsewhere on their path.
+        backoff_s: Idle while requests waited before the next attempt.
+        rules_s: Idle while rules of mode or assignment kept episodes from starting there.
+        client_s: Idle while the client held requests or episodes: leases on their way, requests
+            about to be sent, episodes between two turns.
+        startup_s: Idle before the first full use.
+        tail_s: Idle because too few episodes were left.
+        misrouted_s: Only for a run: used by requests that a lane of lower prices could have served.
+            Requests without another lane came later. 0 for a limit, where this time is in `used_s`.
+            The name in files is `detour_s`.
+        other_s: The rest: the bound treats requests of nearly the same length as equal.
     """
 
     used_s: float
@@ -62,17 +62,17 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 _REASONS = Parts.__struct_fields__[1:-2]
-"""Those that `occupancy.Reasons` has."""
+"""The parts that `occupancy.Reasons` contains."""
 
 
 class LimitParts(msgspec.Struct, frozen=True):
-    """The makespan as one number of one limit saw it, for all lanes that it bounds most.
+    """The makespan in parts for one number of one limit, for all lanes that it bounds most.
 
     Attributes:
-        limit: Its name.
+        limit: The limit's name.
         kind: `workers`, `qps` or `rpm`.
-        lanes: Ids of the lanes on which nothing else was used more.
-        share: Of the bound, 0 to 1; 0 where the limit does not bind.
+        lanes: Ids of the lanes on which no other limit was used more.
+        share: Its share of the bound, 0 to 1; 0 if the limit does not bind.
     """
 
     limit: str
@@ -86,8 +86,8 @@ class Attribution(msgspec.Struct, frozen=True):
     """The parts of a run's makespan.
 
     Attributes:
-        run: Of the whole.
-        limits: Of each limit that bounds a lane most, most used first.
+        run: The parts for the whole run.
+        limits: The parts for each limit that bounds a lane most, most used first.
     """
 
     makespan_s: float
@@ -108,7 +108,7 @@ def attribute(
 
     Args:
         log: All requests of the run; the measured ones count.
-        limits: Those of the log's lanes.
+        limits: The limits of the log's lanes.
         bound: From `run_bound`.
         start_s: First send, monotonic seconds.
         end_s: End of the last episode, > start_s.
@@ -144,7 +144,7 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
     idle_s = occupancy.makespan_s - used_s
     reasons = occupancy.reasons(part, parts)
     whole = sum(reasons)
-    # A rate that was used in bursts may have been used more than a bound asks for.
+    # A rate that was used in bursts may have been used for longer than the bound needs.
     scale = max(0.0, idle_s) / whole if whole > 0 else 0.0
     shares = [scale * reason for reason in reasons]
     known = dict(zip(_REASONS, shares, strict=True))
@@ -152,14 +152,15 @@ def _parts(occupancy: Occupancy, part: Resource, parts: Sequence[Resource]) -> P
 
 
 _ALIKE = 0.01
-"""Of the bound: so much may be due to its classes, whose requests count with the shortest one."""
+"""The share of the bound that may be due to its classes, which count with the shortest request."""
 
 
 def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) -> Parts:
-    """The mean of the limits that bind, by their shares.
+    """The mean of the binding limits, weighted by their shares.
 
-    They were used for longer than the bound says where requests took a lane of higher prices than
-    another one of their model: at these prices all of them together cost the bound at least.
+    These limits were used for longer than the bound if requests took a lane of higher prices than
+    another lane of their model. At these prices, all requests together cost at least the bound.
+    used for longer than the bound: at these prices, all requests together cost at least the bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())
@@ -174,7 +175,7 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 def _last_episode(
     occupancy: Occupancy, parts: Sequence[Resource], bound: Bound, makespan_s: float
 ) -> Parts:
-    """Where the longest episode bounds, what counts is how the one that ended last fared."""
+    """The parts if the longest episode bounds: the waits of the episode that ended last."""
     waits = occupancy.last_episode(parts)
     excess_s = max(0.0, makespan_s - bound.seconds)
     scale = min(1.0, excess_s / whole) if (whole := sum(waits)) > 0 else 0.0

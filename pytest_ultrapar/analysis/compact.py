@@ -1,4 +1,4 @@
-"""Compaction by hand: `python -m pytest_ultrapar.analysis.compact RUN_DIR`."""
+"""Compact a run manually: `python -m pytest_ultrapar.analysis.compact RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {__spec__.name}",
         description="Rebuild a run's tables, summary.json and benchmark.json from its journal. "
-        "Nothing is sent or graded again.",
+        "It sends no requests and grades nothing.",
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     options = parser.parse_args(arguments)
     # As in `compactor`.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Heavy (pyarrow, numpy): `--help` needs none of it.
+    # Loading pyarrow and numpy is slow, and `--help` does not need them.
     from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
     try:

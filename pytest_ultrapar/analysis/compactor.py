@@ -1,11 +1,11 @@
-"""The process that compacts a run when it is over.
+"""The process that compacts a run after its end.
 
     python -m pytest_ultrapar.analysis.compactor RUN [MODULE]
 
-It starts with the run, which needs the CPU more, and does ahead of the end what it can: imports
-first of all, then what the journal says as it grows. Until somebody waits for it, it leaves the CPU
-to others (`Breaks`, `Reader`). This module itself imports next to nothing: the rest takes 75 ms of
-CPU, which on a busy machine the run's first request waited for.
+It starts with the run and prepares while the run needs most of the CPU: first it imports modules,
+then it reads the journal as it grows. Until the run waits for it, it leaves the CPU to others
+(`Breaks`, `Reader`). This module imports little, because the other modules take 75 ms of CPU, which
+would delay the first request on a busy machine.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ _LOADED = (
     "pytest_ultrapar.analysis.plan.lower_bound",
     "scipy.special",
 )
-"""What the end needs; once somebody waits, it loads only what it uses."""
+"""Modules for the end of the run; once the run waits, only the modules in use are loaded."""
 _STEP_S = 0.002
-"""So long we work before we look whether others wanted the CPU; a look takes 10 us."""
+"""The time of work between two checks whether others want the CPU; a check takes 10 us."""
 _OTHERS_SHARE = 0.2
-"""Of a step's time: so much also passes on an idle machine, for interrupts and reading files."""
+"""The share of a step without CPU on an idle machine, for interrupts and reading files."""
 _BREAK = 10
-"""As often as long as we worked: of a core that is wanted we take an eleventh."""
+"""The length of a break, in steps: on a busy core this process takes an eleventh."""
 _LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
 
 def main() -> int:
-    """Compact the run that the command line names, then call `at_end` of the module named there.
+    """Compact the run in the command line, then call `at_end` of the module in the command line.
 
-    At the line `follow` on the standard input it begins to read the journal as it grows, at the
-    next line it prints as JSON how far it is ([cases, of cases]) and at the end the summary, for
-    which somebody waits; what comes then, such as a page, needs one more line. The input's end
-    without one means: never.
+    At the line `follow` on the standard input, begin to read the journal as it grows. At the next
+    line, print the progress as JSON ([cases, of cases]), and at the end the summary, for which the
+    parent waits. Later work, such as a page, needs one more line. If the input ends first, do not
+    compact.
 
     Returns:
         0, or 4 after a message on standard error.
@@ -75,7 +75,7 @@ def main() -> int:
         summary = compact(Path(run_dir), _Saying(), begun)
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
         sys.stdout.buffer.flush()
-        # The parent may have figures to add to the summary first; one that has gone has none.
+        # The parent may add figures to the summary first. If it has ended, nothing comes.
         while afterwards and line_from_parent(_LOOK_EVERY_S) is None:
             pass
         for module in afterwards:
@@ -87,13 +87,13 @@ def main() -> int:
 
 
 class _Saying:
-    """Tells the process that waits how far it is, twice a second at most."""
+    """Reports the progress to the waiting process, at most twice a second."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
 
     def __call__(self, done: int, total: int) -> None:
-        """So many cases are written."""
+        """Report the number of written cases."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + _SAY_EVERY_S
@@ -102,22 +102,22 @@ class _Saying:
 
 
 class Breaks:
-    """Leaves the CPU to others while nobody waits for us, and hears when somebody does.
+    """Leave the CPU to others until the parent waits, and read the parent's lines.
 
-    A low priority would do that too, but only the privileged may raise it again, and at the end of
-    a run an import that was begun at the lowest one takes half a minute on a busy machine. So we
-    load at an ordinary one and take breaks as long as others want the CPU, between two modules of
-    `_LOADED`. On one core it is before each module that is imported: this is a finder of
-    `sys.meta_path`, too, which finds nothing.
+    A low priority would also leave the CPU. But only privileged processes may raise it again, and
+    at the end of a run an import at the lowest priority takes half a minute on a busy machine. So
+    this process keeps the ordinary priority, and takes breaks between two modules of `_LOADED`
+    while others want the CPU. On one core it takes a break before each imported module: this object
+    is also a finder of `sys.meta_path` that finds nothing.
 
     Args:
-        hear: Waits so many seconds for the next line from who started us; returns it, an empty one
-            when they have gone, None when there was none.
-        clock: Seconds of wall time and of CPU time of this thread.
+        hear: Waits this many seconds for the parent's next line. Returns the line, an empty line if
+            the parent has ended, or None.
+        clock: Returns the seconds of wall time and of CPU time of this thread.
 
     Attributes:
         follows: Whether there is a journal to follow.
-        is_awaited: Whether somebody waits for the tables; from then on there are no breaks.
+        is_awaited: Whether the parent waits for the tables; then there are no more breaks.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class Breaks:
         self._step = clock()
 
     def find_spec(self, *_: object) -> None:
-        """Take a break if it is time for one; the module is found by others."""
+        """Take a break if one is due; other finders find the module."""
         self.take()
 
     def take(self) -> bool:
-        """Take a break if it is time for one; returns whether somebody waits for us.
+        """Take a break if one is due; return whether the parent waits.
 
         Raises:
-            SystemExit: Who started us has gone.
+            SystemExit: The parent has ended.
         """
         if self.is_awaited:
             return True
@@ -150,10 +150,10 @@ class Breaks:
         return self.is_awaited
 
     def rest(self, length_s: float) -> None:
-        """Do nothing for so long, or until somebody says something.
+        """Do nothing for this time, or until the parent's next line.
 
         Raises:
-            SystemExit: Who started us has gone.
+            SystemExit: The parent has ended.
         """
         line = self._hear(length_s)
         self._step = self._clock()
@@ -167,21 +167,21 @@ class Breaks:
             self.is_awaited = True
 
     def rest_until_told(self, *, planned: bool = False) -> None:
-        """Do nothing until somebody waits for us, or, if asked for, until the run is planned.
+        """Do nothing until the parent waits or, with `planned`, until the run is planned.
 
         Raises:
-            SystemExit: Who started us has gone.
+            SystemExit: The parent has ended.
         """
         while not (self.is_awaited or (planned and self.follows)):
             self.rest(_LOOK_EVERY_S)
 
 
 def break_s(step_s: float, cpu_s: float) -> float:
-    """How long to leave the CPU alone after a step of work; pure.
+    """The length of the break after a step of work; pure.
 
     Args:
-        step_s: What the step took.
-        cpu_s: How much of that the CPU was ours.
+        step_s: The duration of the step.
+        cpu_s: This process's CPU time in the step.
     """
     if step_s - cpu_s <= _OTHERS_SHARE * step_s:
         return 0.0
@@ -189,44 +189,44 @@ def break_s(step_s: float, cpu_s: float) -> float:
 
 
 def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> Intake | None:
-    """Load what the end needs and take up the journal as it grows, until somebody waits.
+    """Load modules for the end and read the journal as it grows, until the parent waits.
 
     Args:
         run_dir: The run directory.
-        breaks: When to leave the CPU to others.
-        afterwards: Modules that are needed when the tables are made.
+        breaks: Decides when to leave the CPU to others.
+        afterwards: Further modules to load for the end.
 
     Returns:
-        What was taken up; None where nothing was or anything went wrong.
+        The records read so far; None if nothing was read or an error occurred.
 
     Raises:
-        SystemExit: Who started us has gone.
+        SystemExit: The parent has ended.
     """
     if len(os.sched_getaffinity(0)) == 1:
-        # Each step would delay the first request there, and then the next.
+        # Each step would delay a request there, first of all the first one.
         breaks.rest_until_told(planned=True)
         sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
 
-    # Before numpy is there: cpuinfo, which pytest-benchmark asks, forks.
+    # Before numpy is loaded, since cpuinfo, which pytest-benchmark uses, forks.
     benchmark_json.machine_info()
     benchmark_json.commit_info()
-    breaks.rest(0.0)  # the time went by in other programs
+    breaks.rest(0.0)  # the time was used by other programs
     for module in (*_LOADED, *afterwards):
         if breaks.take():
             return None
-        # What is wrong with one is heard of where it is needed, at the end.
+        # An error is raised again at the end, when the module is needed.
         with suppress(Exception):
             import_module(module)
     breaks.rest_until_told(planned=True)
     if breaks.is_awaited:
         return None
-    # Whatever goes wrong here goes wrong once more at the end, when somebody is there to hear of
-    # it; or it was because the run went on.
+    # An error here is raised again at the end, when the parent reads it, unless it was an effect of
+    # the unfinished journal.
     try:
         return _follow(run_dir, breaks)
-    except Exception as error:  # noqa: BLE001 - the run is read anew at its end
-        import logging  # noqa: PLC0415 - seldom
+    except Exception as error:  # noqa: BLE001 - the journal is read again at the end
+        import logging  # noqa: PLC0415 - rare
 
         logging.getLogger(__name__).warning("the journal was not read ahead: %r", error)
     breaks.rest_until_told()
@@ -242,7 +242,7 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
 
     manifest = read_manifest(Path(run_dir))
     requests = [RequestClass(one, 1.0, 1) for one in {lane.model for lane in manifest.pool_lanes}]
-    # The bound of few pools needs a solver, 0.1 s to load.
+    # For a few pools the bound needs a solver, which takes 0.1 s to load.
     lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
     sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
     reader = Reader(Intake(Path(run_dir)))
@@ -252,11 +252,12 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
 
 
 class Reader(threading.Thread):
-    """Takes up the journal as it grows, at the lowest priority: what others leave of the CPU.
+    """Reads the journal as it grows, at the lowest priority.
 
-    Only the privileged may raise a priority again. So it is this thread's alone, which at the end
-    is waited for no longer than it takes to finish a record; the rest is done at an ordinary one.
-    Where threads have no priority of their own, it keeps that of the process.
+    Only privileged processes may raise a priority again, so only this thread has the low priority.
+    At the end, `end` waits until this thread has finished a record, and the rest is read at
+    ordinary priority. On systems without priorities of threads, it keeps the priority of the
+    process.
     """
 
     def __init__(self, taken: Intake) -> None:
@@ -266,21 +267,21 @@ class Reader(threading.Thread):
         self._error: Exception | None = None
 
     def run(self) -> None:
-        """Read until the end, ten times a second what has come."""
+        """Read new records ten times a second until the end."""
         if sys.platform == "linux":
             with suppress(OSError):  # a sandbox may forbid even this
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         try:
             while not self._ended.wait(_LOOK_EVERY_S):
                 self._taken.take_up(self._ended.is_set)
-        except Exception as error:  # noqa: BLE001 - who ends it hears of it
+        except Exception as error:  # noqa: BLE001 - `end` raises it
             self._error = error
 
     def end(self) -> Intake:
-        """Stop; what was taken up.
+        """Stop, and return the records read.
 
         Raises:
-            Exception: What went wrong while it was.
+            Exception: The error that stopped the reading.
         """
         self._ended.set()
         self.join()
@@ -292,12 +293,12 @@ class Reader(threading.Thread):
 if __name__ == "__main__":
     import gc
 
-    # Neither modules nor records form cycles worth looking for in a process that ends soon: 0.1 s.
+    # The collector takes 0.1 s and finds few cycles in a process that ends soon.
     gc.disable()
-    # We multiply no matrices, and threads that wait to do so are in the way of forking.
+    # No matrix is multiplied here, and the threads for that would make forking unsafe.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All is on the disk, and somebody waits for our end: taking numpy and scipy down takes 0.1 s.
+    # All files are written, and the parent waits: unloading numpy and scipy would take 0.1 s.
     os._exit(code)

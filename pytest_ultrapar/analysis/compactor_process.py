@@ -1,4 +1,4 @@
-"""Starts and ends the process that compacts a run; used by the process that coordinates it."""
+"""Start and end the process that compacts a run; the coordinator uses this module."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ _GO = b"go\n"
 
 
 class CompactionProcess:
-    """The process that will compact a run, started before there is anything to compact.
+    """The process that compacts a run, started before there is anything to compact.
 
-    Loading pyarrow and pytest-benchmark and asking for the machine's description take 0.3 s of CPU
-    and as long again of waiting for other programs; a run that mostly waits has them for nothing,
-    where they were 0.4 s at the end of every command.
+    It loads pyarrow and pytest-benchmark and gets the machine's description, which takes 0.3 s of
+    CPU and as long of waiting for other programs. During a run that mostly waits this costs
+    nothing; at the end of every command it took 0.4 s.
 
-    It ends with `compact`, `rest` or `stop`, and by itself when the process that started it is
-    gone.
+    It ends with `compact`, `rest` or `stop`, and by itself if the process that started it ends.
     """
 
     def __init__(
@@ -45,27 +44,27 @@ class CompactionProcess:
 
     @property
     def pid(self) -> int:
-        """The process that compacts, or will."""
+        """The id of the process."""
         return self._child.pid
 
     @classmethod
     def start(
         cls, run_dir: Path, *, cwd: Path | None = None, afterwards: Sequence[str] = ()
     ) -> CompactionProcess:
-        """Start the process; returns at once.
+        """Start the process and return immediately.
 
         Args:
             run_dir: The run directory.
-            cwd: Where the suite stands, since the benchmark JSON names the commit found there.
-            afterwards: Full names of modules whose `at_end(run_dir)` it calls when the tables are
-                made and `go_on` or `rest` says so; `rest` waits for them.
+            cwd: The suite's directory, since the benchmark JSON names the commit there.
+            afterwards: Full names of modules whose `at_end(run_dir)` it calls after the tables, as
+                soon as `go_on` or `rest` is called; `rest` waits for them.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
-        """Have it read the journal while the run goes on; the manifest stands as planned.
+        """Let it read the journal during the run; the manifest is written and says planned.
 
-        It reads while nobody else wants the CPU, and at the end little is left to be read.
+        It reads while other processes do not need the CPU, so little is left at the end.
         """
         self._child.tell(FOLLOW + b"\n")
 
@@ -77,25 +76,26 @@ class CompactionProcess:
     ) -> RunSummary:
         """Have the run compacted and wait for it.
 
-        Should the process be killed, it is started once more.
+        If the process is killed, it is started again once.
 
         Args:
-            written: Called now and then with how many cases are in the tables, and of how many.
-            meanwhile: Called once, when the process is at work and there is nothing to do here.
-            said: Called with a sentence when the process is gone.
+            written: Called from time to time with the number of cases in the tables, and of all
+                cases.
+            meanwhile: Called once, while the process works and the caller has nothing to do.
+            said: Called with a sentence if the process was killed.
 
         Raises:
-            ResultsError: The tables could not be made; the journal is as it was, and the message
-                says how to try again.
+            ResultsError: The tables could not be made; the journal is unchanged, and the message
+                shows how to try again.
         """
         if not self._child.is_alive:
-            # Whatever ended it while it waited has nothing to do with this run's tables.
+            # The process ended while it waited, for reasons other than this run's tables.
             self._start_again()
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
                 f"process {self.pid}, which made the tables, ended by signal {-code}; "
-                "it is started once more"
+                "it is started again"
             )
             self._start_again()
             summary, code = self._asked(written, lambda: None)
@@ -104,7 +104,7 @@ class CompactionProcess:
         raise ResultsError(
             "no tables were written: "
             f"{self._child.said() or f'python -m {_MODULE} ended with exit code {code}'}\n"
-            f"The journal is whole; try again with: {_BY_HAND} {self._run_dir}"
+            f"The journal is complete; try again with: {_BY_HAND} {self._run_dir}"
         )
 
     def _start_again(self) -> None:
@@ -114,7 +114,7 @@ class CompactionProcess:
     def _asked(
         self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
     ) -> tuple[RunSummary | None, int]:
-        """The summary, or with None the exit code of a process that ended without one."""
+        """The summary, or None with the exit code of a process that ended without one."""
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
         try:
@@ -124,7 +124,7 @@ class CompactionProcess:
         except BaseException:
             self.stop()
             raise
-        with suppress(msgspec.DecodeError):  # a line that is torn is of a process that was killed
+        with suppress(msgspec.DecodeError):  # a torn line is from a process that was killed
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
                 if not self._afterwards:
@@ -136,7 +136,7 @@ class CompactionProcess:
         return None, code
 
     def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
-        """The summary as the process prints it; empty where it ends without one."""
+        """The summary as the process prints it; empty if it ends without a summary."""
         for line in self._child.lines():
             if not line.startswith(b"["):
                 return line
@@ -144,14 +144,14 @@ class CompactionProcess:
         return b""
 
     def go_on(self) -> None:
-        """Have it begin what comes after the tables: the run's files are final."""
+        """Let it begin the work after the tables: the run's files are final."""
         if self._afterwards:
             self._child.tell(_GO)
 
     def rest(self) -> str | None:
-        """Wait for what comes after the tables; a sentence that says why it failed, else None.
+        """Wait for the work after the tables; return a sentence on its failure, else None.
 
-        Only after `compact`, and once.
+        Call it only after `compact`, and once.
         """
         if not self._afterwards:
             return None
@@ -166,7 +166,7 @@ class CompactionProcess:
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def kill(self) -> None:
-        """End the process whatever it does, and wait for nothing."""
+        """End the process at any time, without waiting."""
         self._child.kill()
 
     def stop(self) -> None:

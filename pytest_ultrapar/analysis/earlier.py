@@ -1,6 +1,6 @@
-"""A finished run as a later one needs it: which cases were graded, and an estimate of the next run.
+"""A finished run as the basis of a later one: its graded cases, and data for estimates.
 
-Who reads tables loads pyarrow: the process that coordinates the later run has another one do it.
+Reading tables loads pyarrow, so the coordinator does it in another process.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _ATTEMPTS = (
     *("provider", "instance", "tokens_in", "tokens_out"),
 )
 _ROLE = "role"
-"""A column that runs of earlier versions have not."""
+"""A column that runs of earlier versions lack."""
 
 
 def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
     """The graded episodes of a finished run.
 
     Raises:
-        ResultsError: It has no readable tables.
+        ResultsError: The run has no readable tables.
     """
     return _ask("earlier", run_dir, EarlierRun)
 
@@ -45,7 +45,7 @@ def graded_in_subprocess(run_dir: Path) -> frozenset[str]:
     """Case ids of the graded cases of a finished run.
 
     Raises:
-        ResultsError: It has no readable table of results.
+        ResultsError: The run has no readable table of results.
     """
     return _ask("graded", run_dir, frozenset[str])
 
@@ -58,7 +58,7 @@ def earlier(run_dir: Path) -> EarlierRun:
     """The graded episodes of a finished run, from its tables.
 
     Raises:
-        ResultsError: They are missing or cannot be read.
+        ResultsError: The tables are missing or cannot be read.
     """
     sent = read_rows(run_dir, "attempts", _ATTEMPTS, beginning=_ROLE)
     in_order = sorted(sent, key=lambda one: float(one["t_send_s"]))
@@ -105,7 +105,7 @@ def graded(run_dir: Path) -> list[str]:
     """Case ids of the graded cases in a run's table of results.
 
     Raises:
-        ResultsError: There is no such table, or it cannot be read.
+        ResultsError: The table is missing or cannot be read.
     """
     rows = read_rows(run_dir, "results", ("case_id", "outcome"))
     return [row["case_id"] for row in rows if row["outcome"] in GRADED]

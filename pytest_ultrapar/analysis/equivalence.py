@@ -1,4 +1,4 @@
-"""Whether two runs gave the same answers, as far as grades tell."""
+"""Whether two runs gave the same answers, by their grades."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
-"""Changes of a solved rate up to here, 2 points, are taken as none."""
+"""Changes of a solved rate up to this, 2 points, are ignored."""
 SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
 SCORE_MARGIN_LEAST = 0.01
-"""And never less than this part of its largest value: 1 point of a score that goes up to 1."""
+"""The least margin, as a share of the largest value: 1 point for a score up to 1."""
 ALL_MODELS = ""
 RATE = "solved_rate"
 
@@ -41,7 +41,7 @@ class Answer(Repetition, Protocol):
 
     @property
     def model(self) -> str:
-        """Who answered."""
+        """The model that answered."""
 
     @property
     def scores(self) -> Mapping[str, float]:
@@ -52,17 +52,20 @@ _A = TypeVar("_A", bound=Answer)
 
 
 class Look(msgspec.Struct, frozen=True):
-    """One figure of the answers, looked at in both runs.
+    """One figure of the answers, compared in both runs.
 
     Attributes:
-        model: Name of the model; empty for all together.
+        model: Name of the model; empty for all models together.
         figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
-        n: Pairs of cases, both graded; of a figure of cells, cells.
+        n: Pairs of cases that both runs graded; for a figure of cells, cells.
         base: The figure in the baseline.
-        low: Of the difference, new - base; holds together with those of all other looks.
-        margin: Differences up to here are taken as none.
-        n_gained: Cases solved in the new run alone; 0 for other figures than the solved rate.
-        chance: McNemar's p-value; None for other figures than the solved rate.
+        new: The figure in the other run.
+        low: Lower bound of new - base; all looks hold together.
+        high: Upper bound of new - base.
+        margin: Differences up to this are ignored.
+        n_gained: Cases solved only in the new run; 0 unless the figure is the solved rate.
+        n_lost: Cases solved only in the baseline.
+        chance: McNemar's p-value; None unless the figure is the solved rate.
     """
 
     model: str
@@ -93,14 +96,14 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Equivalence(msgspec.Struct, frozen=True):
-    """What two runs' answers to the same cases have in common.
+    """The comparison of two runs' answers to the same cases.
 
     Attributes:
-        verdict: `different` where a look differs, `same` where each is within its margin or no
-            grade differs at all, else `undecided`: the cases are too few to tell.
+        verdict: `different` if a look differs; `same` if each look is within its margin or no grade
+            differs; else `undecided`, because there are too few cases.
         n: Pairs of cases that both runs graded.
-        n_changed: Of these, with another outcome or another score.
-        looks: All models together, then each, by name.
+        n_changed: Pairs with different outcomes or scores.
+        looks: All models together, then each model, by name.
         text: One or two sentences.
     """
 
@@ -112,13 +115,13 @@ class Equivalence(msgspec.Struct, frozen=True):
 
 
 def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
-    """Whether two runs gave the same answers, as far as grades tell.
+    """Compare the answers of two runs, by their grades.
 
-    Solved rate and every score, over all models together and for each, are compared case by case;
-    95 % intervals that hold for all these looks together (Bonferroni) decide.
+    The solved rate and every score, for all models together and for each, are compared case by
+    case. The verdict depends on 95 % intervals that hold for all these looks together (Bonferroni).
 
     Raises:
-        ConfigError: No case was graded in both.
+        ConfigError: No case was graded in both runs.
     """
     pairs = graded_pairs(base_rows, new_rows)
     if not pairs:
@@ -151,12 +154,12 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
 
 
 def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
-    """Those of which both runs say whether they are solved."""
+    """The pairs in which both runs graded with more than scores."""
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
 def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Iterator[Look]:
-    """The solved rate of graded pairs, where they have one, then the mean of each common score."""
+    """The solved rate of graded pairs, if they have one, then the mean of each common score."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
     for name in common_scores(pairs):
@@ -164,7 +167,7 @@ def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) 
 
 
 def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
-    """The share of solved cases in both runs, of at least one pair that both rated."""
+    """The share of solved cases in both runs, over rated pairs, at least one."""
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
@@ -176,7 +179,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> Look:
-    """The mean of a score in both runs, of the pairs that have it in both; at least one."""
+    """The mean of a score in both runs, over the pairs that have it in both, at least one."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]
@@ -190,11 +193,11 @@ def score_look(
 
 
 def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
-    """A figure of cells in both runs; None where no cell has enough graded repetitions.
+    """A figure of cells in both runs; None if no cell has enough graded repetitions.
 
     Args:
-        model: Its name.
-        figure: As of `cell_share`.
+        model: The model's name.
+        figure: As for `cell_share`.
         pairs: All common cases, graded or not.
     """
     change = cell_change(figure, pairs)
@@ -205,7 +208,7 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Repetitions of a cell are one cluster; those of marks count in rules alone."""
+    """Repetitions of a cell are one cluster; clusters of marks count only in rules."""
     rows = [base for base, _ in pairs]
     return [
         cluster if row.cluster is None else row.case_id
@@ -224,7 +227,7 @@ def changed(base: Answer, new: Answer) -> bool:
 
 
 def _distance(look: Look) -> float:
-    """How far the interval is beyond the margin on either side, by its own width."""
+    """The distance of the interval beyond the margin on either side, in widths of the interval."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)
@@ -239,13 +242,13 @@ def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[Look]) -> st
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
-        return f"{n_changed:,} of {n:,} {have} other grades, and no figure is in both runs"
+        return f"{n_changed:,} of {n:,} {have} different grades, and no figure is in both runs"
     worst = max(looks, key=_distance)
-    of = f" of {worst.model}" if worst.model else ""
-    change = f"{worst.figure}{of} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
-    said = f"{n_changed:,} of {n:,} {have} other grades; "
+    name = f"{worst.figure} of {worst.model}" if worst.model else worst.figure
+    change = f"{name} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"
+    said = f"{n_changed:,} of {n:,} {have} different grades; "
     if verdict == "different":
-        return f"{said}{change}, beyond what is taken as none ({worst.margin:.3f})"
+        return f"{said}{change}, beyond the margin of {worst.margin:.3f}"
     if verdict == "same":
-        return f"{said}no figure moved by more than is taken as none"
+        return f"{said}no figure changed by more than its margin"
     return f"{said}no significant change; closest to significance: {change}"

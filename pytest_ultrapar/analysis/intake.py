@@ -1,7 +1,7 @@
-"""What a run's journal says, taken up record by record as it grows: little is left for the end.
+"""A run's journal, read record by record as it grows, so that little is left for the end.
 
-A record is decoded once. What it becomes is kept as columns, in the order in which records come;
-only at the end it is known which episode counts for a case, and rows are put in their order.
+A record is decoded once and kept as columns, in the order of the journal. The episode that counts
+for a case is known only at the end; then rows are put in their order.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ if TYPE_CHECKING:
 
 
 class Intake:
-    """Takes up what a journal says.
+    """Reads the records of a journal.
 
     Args:
         run_dir: A run directory with manifest and planned cases.
-        slices: Its cases, of which a slice at a time is taken up (`slices`); None: all at once.
+        slices: The run's cases in slices, to read one slice at a time (`slices`); None: all at
+            once.
 
     Attributes:
-        cases: All planned ones, or those of the slice; until `leave_out_others` those that other
-            hosts claimed among them.
-        history: What was taken up, by case.
-        unreadable: Records of episodes that are whole and of another version.
-        tables: Their rows.
-        layouts: For each test the names by which its results are laid out.
+        cases: All planned cases, or the cases of the slice; until `leave_out_others` including
+            cases that other hosts claimed.
+        history: The records read so far, by case.
+        unreadable: Undamaged records of episodes from another version.
+        tables: The rows of the records.
+        layouts: For each test, the names by which its results are laid out.
 
     Raises:
         ResultsError: Manifest or cases cannot be read.
@@ -83,7 +84,7 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        # By the identity of the entry, which the history keeps.
+        # By the identity of the entry, which the history keeps alive.
         self._episodes: dict[int, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
@@ -91,12 +92,12 @@ class Intake:
 
     @property
     def is_sliced(self) -> bool:
-        """Whether its cases are taken up in slices."""
+        """Whether the cases are read in slices."""
         return self._slices is not None
 
     @property
     def n_cases(self) -> int:
-        """Planned cases, all slices together."""
+        """Planned cases, over all slices."""
         return len(self.cases) if self._slices is None else self._slices.n_cases
 
     @property
@@ -107,18 +108,18 @@ class Intake:
         return Counter((case.suite, case.model) for case in self.cases)
 
     def said(self) -> set[str]:
-        """What `grade_values` names of all grades that stand; in slices of all grades."""
+        """The names that `grade_values` gives for all final grades; with slices, for all grades."""
         if self._slices is not None:
             return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
         return {name for grade in grades if grade is not None for name in grade_values(grade)}
 
     def new_log(self) -> RequestLog:
-        """A log of requests on the run's lanes, empty."""
+        """An empty log of requests on the run's lanes."""
         return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
 
     def slices(self) -> Iterator[Sequence[Case]]:
-        """The cases of each slice, when it is taken up and the one before let go; else all.
+        """The cases of each slice, when it replaces the previous one; all cases without slices.
 
         Raises:
             ResultsError: The journal cannot be read.
@@ -139,12 +140,12 @@ class Intake:
         self._log = self.new_log()
         self._episodes.clear()
         for position in slices.positions(cases):
-            # What is gone since then is left out.
+            # Skip a record that was removed since then.
             with suppress(ResultsError):
                 self._take(position, decode_whole(self._reader.payload(position)))
 
     def _plan(self, cells: Mapping[str, str]) -> None:
-        """Keep of the cases what rows and figures have of them."""
+        """Keep the fields of the cases that rows and figures need."""
         self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
@@ -157,16 +158,16 @@ class Intake:
         return case.suite, case.model, names, own, case.cluster, cell
 
     def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Take up what was written since the last time.
+        """Read the records that were written since the last call.
 
         Args:
-            stop: Asked before each record whether to leave the rest for the next time.
+            stop: Called before each record; if it returns true, the rest is left for the next call.
 
         Raises:
             ResultsError: The journal cannot be listed.
         """
         if not self._planned:
-            # Here and not at first: then the run begins, and needs the CPU.
+            # Here and not at the beginning, when the run needs the CPU.
             self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
@@ -175,20 +176,20 @@ class Intake:
                 return
 
     def leave_out_others(self) -> None:
-        """Leave out the cases that other hosts of the run claimed; when it is over.
+        """Leave out the cases that other hosts of the run claimed; call it after the run's end.
 
         Raises:
-            ResultsError: What this one claimed cannot be read.
+            ResultsError: The claims of this host cannot be read.
         """
         self.cases = [*claimed_of(self._run_dir, self.cases)]
-        # Those that others took over meanwhile were asked here, too.
+        # Cases that other hosts took over also sent requests here.
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
-        """Whether all would be the same if it were taken up anew, under this manifest.
+        """Whether a new start under this manifest gives the same result.
 
-        What was damaged, removed or written twice is rare, and what becomes of it may depend on the
-        order in which segments are read.
+        False after damaged, removed or duplicate records. These are rare, and their result may
+        depend on the order of the segments.
 
         Raises:
             ResultsError: The journal cannot be listed.
@@ -202,9 +203,10 @@ class Intake:
         self._reader.close()
 
     def ended(self) -> list[Ended]:
-        """The cases that left something behind: as planned, then those not in this selection.
+        """The cases with records: planned ones in their order, then those outside this selection.
 
-        Those were sent and may have been paid for, as was what episodes without an end asked.
+        Cases outside the selection were sent and may have been paid for, and so were unfinished
+        episodes.
         """
         for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
             self._take(at, open_one)
@@ -229,14 +231,14 @@ class Intake:
         return Ended(number, grade, episodes, None, row)
 
     def figures(self, ended: Sequence[Ended], spent: Table, measures: Measures) -> RequestLog:
-        """Take the measure of each case that has a result; returns the requests of all.
+        """Add the measure of each case with a result; return the requests of all cases.
 
         Both are in the order of the cases; the requests of the graded episode come last.
 
         Args:
             ended: The cases.
-            spent: What is kept of their graded episodes.
-            measures: Take them.
+            spent: The figures of their graded episodes.
+            measures: The measures to extend.
         """
         own = [(one.number, one.grade) for one in ended if one.grade is not None]
         alike = [self._alike[number] for number, _ in own]
@@ -257,7 +259,7 @@ class Intake:
         return self._log.arranged(parts, measured)
 
     def read(self, position: Position) -> EpisodeEnded | None:
-        """An episode from the journal; None when it cannot be read any more."""
+        """An episode from the journal; None if it can no longer be read."""
         try:
             record = self._reader.read(position)
         except ResultsError as error:
@@ -269,8 +271,9 @@ class Intake:
     def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
-                # Whole by its checksum, so of another version: one case must not cost all tables.
-                why = f"the journal record in {position} is of another version: {record.why}"
+                # Its checksum is right, so it is from another version: one case must not cost all
+                # tables.
+                why = f"the journal record in {position} is from another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif (entry := self.history.add(position, record)) is not None:
             assert isinstance(record, EpisodeEnded)
@@ -281,5 +284,5 @@ class Intake:
 
 
 def _plan(manifest: Manifest) -> Manifest:
-    """What a manifest says before the first request."""
+    """The manifest as it was before the first request."""
     return msgspec.structs.replace(manifest, bound=None, lanes=[], segments={}, ended_at=None)

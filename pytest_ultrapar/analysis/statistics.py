@@ -1,7 +1,7 @@
-"""The numbers of one run, each with the count it stands on; pure.
+"""The statistics of one run, each with its number of cases; pure.
 
-The process that coordinates a run reads types from here, so scipy and numpy are loaded by the
-functions that need them.
+The coordinator imports types from this module, so only the functions that need scipy and numpy load
+them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def critical_t(n: int, confidence: float) -> float:
 
 
 Z_95 = critical_z(0.95)
-"""1.96: how many standard deviations a 95 % interval reaches to each side."""
+"""1.96: a 95 % interval extends this many standard deviations to each side."""
 RESOLUTION_S = 1e-6
-"""No time is shorter than this."""
+"""The shortest time, in seconds."""
 
 
 _SEED = 95
@@ -52,17 +52,19 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""With fewer on either side there is no interval."""
+"""With fewer cases on either side, intervals are None."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
 
 class Part(NamedTuple):
-    """What one case, or several, give to the two rates.
+    """The contribution of one or more cases to the two rates.
 
     Attributes:
-        n_slow: Completed in the slower run, usually the serial one; `slow_s` seconds of it.
-        n_fast: Completed in the other; `fast_s` seconds of it.
+        n_slow: Cases completed in the slower run, usually the serial one.
+        slow_s: Their seconds of that run.
+        n_fast: Cases completed in the other run.
+        fast_s: Their seconds of the other run.
     """
 
     n_slow: int
@@ -72,7 +74,7 @@ class Part(NamedTuple):
 
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
-    """Cases per second of the fast run over those of the slow one; None where there are none."""
+    """The fast run's cases per second over the slow run's; None if one completed no case."""
     whole = _rows(parts, len(Part._fields)).sum(axis=0)
     if not (whole > 0).all():
         return None
@@ -83,7 +85,7 @@ def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
 def _rows(
     values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
 ) -> NDArray[np.float64]:
-    """Parts or spans of so many numbers each as rows, also where there are none."""
+    """Parts or spans as rows of `width` numbers, possibly no rows."""
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values, dtype=float).reshape(-1, width)
@@ -94,25 +96,25 @@ def speedup_interval(
 ) -> tuple[float, float] | None:
     """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
 
-    From 8 cases on it is by bootstrap over cases.
+    From 8 cases on it is a bootstrap over cases. It draws each case of a stratum together with its
+    contributions to both rates, so cases that ran both ways must be in one stratum. A sample and
+    the cases compared with it are two strata, drawn separately. Many cases are drawn as blocks that
+    were formed at random: the spread of the sum stays the same, and 12,000 cases cost as much as
+    64.
 
-    Cases of one stratum are drawn with what they give to both rates, so cases that were run both
-    ways must stand in one; a sample and the cases compared with it are two strata, drawn
-    apart. Of many cases, blocks are drawn that were put together at random: the spread of the sum
-    stays the same, and 12,000 cases cost as much as 64.
+    If the times of cases vary by 30 to 90 % of their mean, the bootstrap interval should miss the
+    true speed-up in 5 % of the samples. It misses in 5 to 10 % with 8 cases, 4 to 7 % with 30, 4 to
+    5 % with 100. With 3 cases it misses in 22 %, so with fewer than 8 cases Student's interval of
+    the logarithm at 99 % replaces it. This interval uses the first derivatives of the rates, and a
+    variation of at least 10 % of the mean. It is wide: a factor of 1.5 to 2.3 with 7 cases that
+    vary by 30 to 60 %, and 4 to 17 with 3 cases. It misses in 0 to 3 %, even if cases vary by their
+    mean and more.
 
-    Of samples of cases whose times vary by 30 to 90 % of their mean, so many in 100 miss the true
-    speed-up, where 5 should: 5 to 10 with 8 cases, 4 to 7 with 30, 4 to 5 with 100. With 3 cases 22
-    would: with fewer than 8 it is Student's interval at 99 % of the logarithm instead, by the first
-    derivatives of the rates, and cases count as if they varied by 10 % of their mean at least. Wide
-    as that is (a factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, of 4 to 17 with 3), it
-    misses the truth in 0 to 3 of 100, also where cases vary by their mean and more.
-
-    The percentiles lie further out than at 2.5 and 97.5, as Student's t does from the normal
-    distribution: for few cases the plain ones are too narrow.
+    The percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to the normal
+    distribution: with few cases the plain ones are too narrow.
 
     Args:
-        strata: Each not empty; as parts, or as rows of their numbers.
+        strata: Not empty, each as parts or as rows of their numbers.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -130,7 +132,7 @@ def speedup_interval(
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
-        # Each part in one of the blocks, at random; of few parts each is a block.
+        # Put each part in a random block; few parts each form a block.
         mixed = draw.permutation(rows)
         n_blocks = min(len(rows), _MOST_BLOCKS)
         blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(rows) // n_blocks)
@@ -150,15 +152,14 @@ def makespan_shares(
 ) -> list[float]:
     """Each episode's share of the makespan, in the order given.
 
-    Every moment is divided among the episodes that are under way then; a pause in which nothing is
-    under way belongs to the one that begins next. Unlike the time since the last completion it does
-    not depend on how completions fall together: four lanes in step complete four at once and then
-    none for a while.
+    Each moment is divided among the episodes in progress. An idle time belongs to the episode that
+    begins next. Unlike the time since the last completion, a share does not depend on completions
+    that coincide: four lanes in step complete four episodes together, and then none for a while.
 
     Args:
-        spans: Of the episodes that pay; without others their shares add up to the makespan.
-        beside: Of episodes that pay nothing. A moment at which only these are under way is left
-            out, and so is a pause before one of these.
+        spans: The episodes to divide among; without `beside` the shares add up to the makespan.
+        beside: Other episodes. Moments with only these in progress are left out, and so are idle
+            times before one of these.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -171,10 +172,10 @@ def makespan_shares(
     order = np.lexsort((at, kind, times_s))
     at, kind, times_s = at[order], kind[order], times_s[order]
     step = np.where(kind == _BEGINS, 1, -1)
-    # What is under way before each event, and how long it has been since the one before.
+    # Episodes in progress before each event, and the time since the previous event.
     n_paying, n_beside = (np.cumsum(step * pays) - step * pays for pays in (at < n, at >= n))
     passed_s = np.diff(times_s, prepend=times_s[:1])
-    # What one episode has to pay that was under way from the beginning.
+    # The total share of an episode that was in progress from the beginning.
     paid_s = np.cumsum(np.where(n_paying > 0, passed_s / np.maximum(n_paying, 1), 0.0))
     idle_s = np.where((n_paying == 0) & (n_beside == 0), passed_s, 0.0)
     begins, ends = ((kind == which) & (at < n) for which in (_BEGINS, _ENDS))
@@ -185,7 +186,7 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """When any of them was under way: few stretches of many episodes, which cost less time."""
+    """The times with an episode in progress: few stretches instead of many episodes save time."""
     import numpy as np  # noqa: PLC0415
 
     if not len(edges):
@@ -208,7 +209,7 @@ def _interval_of_few(
         return None
     variance = 0.0
     for rows in strata:
-        # What each case moves the logarithm by.
+        # The effect of each case on the logarithm.
         moved = rows / every.sum(axis=0) @ (-1, 1, 1, -1)
         variance += len(rows) * float(moved.var(ddof=1))
     error = max(math.sqrt(variance), _FEW_LEAST_SPREAD / math.sqrt(least))
@@ -222,12 +223,11 @@ def _tail(n: int) -> float:
 
 
 class SerialSample(msgspec.Struct, frozen=True):
-    """What became of a serial sample.
+    """The result of a serial sample.
 
     Attributes:
         n: Its completed episodes, >= 1.
-        duration_s: From its first send to its last end, the gaps between its episodes included;
-            >= 1e-6.
+        duration_s: From its first send to its last end, including gaps between episodes; >= 1e-6.
     """
 
     n: int
@@ -235,16 +235,16 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """From the first send of all measured episodes to their last end; None without any."""
+    """From the first send to the last end of all measured episodes; None without episodes."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
 
 def keep_serial_times(measures: Measures) -> None:
-    """Let those that were completed in the serial sample know the seconds that they took.
+    """Store the serial seconds of the cases that were completed in the serial sample.
 
-    A case's seconds run from the completion before it to its own, so they add up to the sample's
-    duration, and what failed episodes took is in them, as it is in the makespan of a serial run.
+    A case's seconds run from the previous completion to its own, so they add up to the sample's
+    duration. They include the time of failed episodes, like the makespan of a serial run.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -260,7 +260,7 @@ def keep_serial_times(measures: Measures) -> None:
 
 
 def serial_times(measures: Measures) -> list[float]:
-    """The seconds of those that were completed in the serial sample."""
+    """The seconds of the cases that were completed in the serial sample."""
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
@@ -268,7 +268,7 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """The sample in short; None when the run had none or nothing of it was completed."""
+    """A summary of the sample; None if the run had no sample or completed no case of it."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
@@ -277,9 +277,9 @@ class PartTime(NamedTuple):
     """The time of some cases.
 
     Attributes:
-        measures: Those that ran; also those that were not completed, since they took time, too.
-        shares_s: Of each its seconds of the makespan.
-        seconds: All of it; >= 1e-6.
+        measures: The cases that ran, completed or not, since all of them took time.
+        shares_s: The seconds of the makespan of each.
+        seconds: Their sum; >= 1e-6.
     """
 
     measures: Measures
@@ -288,11 +288,11 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """The time of some cases of a run; None where none of them was completed in what is measured.
+    """The time of some cases of a run; None if no timed case was completed.
 
     Args:
         run: All graded cases of the run.
-        chosen: Which of them.
+        chosen: Selects the cases.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -306,7 +306,7 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
     shares_s = np.array(all_s)[is_chosen[pays]].tolist()
     if len(measures) == len(ran):
-        # The makespan itself: what shares add up to may differ in the last digit.
+        # The makespan itself: the sum of the shares may differ in the last digit.
         whole = whole_span(ran)
         assert whole is not None
         seconds = whole.end_s - whole.first_send_s
@@ -316,10 +316,11 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 
 
 Basis = Literal["at_most", "estimated", "sampled", "full"]
-"""Where the serial time comes from: the run's own service times, a serial sample, a serial run.
+"""The source of the serial time: the run's own service times, a serial sample, or a serial run.
 
-Service times say how many requests were in flight on average, and so what a speed-up is at most:
-beside others they may be longer. Earlier versions called that "estimated", without "at most".
+Service times give the mean number of requests in flight, and so an upper bound of the speed-up:
+other requests in flight may make them longer. Earlier versions called this "estimated", without "at
+most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
@@ -340,7 +341,7 @@ class MeanScore(msgspec.Struct, frozen=True):
     """The mean of one score over the `n` graded cases that have it.
 
     Attributes:
-        interval: Bounds at 95 %, as `repetitions.mean_interval_of` has them; None without one.
+        interval: Bounds at 95 %, from `repetitions.mean_interval_of`; None if not computed.
     """
 
     mean: float
@@ -352,29 +353,29 @@ class RunStatistics(msgspec.Struct, frozen=True):
     """Counts, speed and scores of one run.
 
     Attributes:
-        n_planned: Cases that were to run.
+        n_planned: Planned cases.
         n_final: Cases with a final grade.
-        counts: Of these, by outcome; all are there, `scored` not in runs of earlier versions.
+        counts: These cases by outcome, with all outcomes; runs of earlier versions lack `scored`.
         n_graded: `solved`, `partial`, `unsolved` and `scored` together.
-        coverage: n_graded / (n_planned - skipped); 1 when nothing was to be measured.
-        n_timed: Completed episodes that the next five stand on: without those of an earlier,
-            interrupted part of the run and of the serial sample. Where it is 0, these are None.
-        makespan_s: First send to the end of the last episode; of a part of the run its share of
-            that, as `part_time` has it.
+        coverage: n_graded / (n_planned - skipped); 1 if there was nothing to measure.
+        n_timed: The completed episodes behind the next five figures. They exclude the serial sample
+            and an earlier, interrupted part of the run. If it is 0, the five are None.
+        makespan_s: First send to the end of the last episode; for some cases of a run, their share
+            of the makespan from `part_time`.
         throughput: Completed episodes per second of the makespan.
         serial_s: Seconds that the same episodes take one after the other.
-        basis: How `serial_s` is known.
-        speedup: serial_s / makespan_s: cases per second over those of one after the other.
-        latency: Of the same episodes.
+        basis: The source of `serial_s`.
+        speedup: serial_s / makespan_s: cases per second, relative to one case at a time.
+        latency: Their latency.
         n_attempts: Requests of the graded episodes; like their tokens and cost, without roles.
-        tokens_in: Sum over their answers; None when no answer said so.
+        tokens_in: Sum over their answers; None if no answer gave a number.
         scores: Over the graded cases, by name.
         speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
-            `serial`, and with fewer than 3 cases. From 0 on where `speedup` is only what it is at
-            most.
-        sample: The serial sample that `basis` "sampled" stands on; None without one.
-        cost: Of the graded episodes whose cost is known, in the manifest's currency; None where it
-            is of none.
+            `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
+            upper bound.
+        sample: The serial sample if `basis` is "sampled"; else None.
+        cost: Cost of the graded episodes for which it is known, in the manifest's currency; None if
+            no cost is known.
     """
 
     n_planned: int
@@ -399,22 +400,22 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """Graded cases of which it is said whether they are solved."""
+        """Graded cases whose grade is more than scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
     def solved_rate(self) -> float | None:
-        """Share of those; None without one."""
+        """The share of solved cases among the rated ones; None without rated cases."""
         return self.counts["solved"] / self.n_rated if self.n_rated else None
 
     @property
     def n_answered(self) -> int:
-        """Cases with a final grade that a run which is resumed does not ask again."""
+        """Cases with a final grade that a resumed run does not send again."""
         return self.n_final - self.counts["infra"]
 
     @property
     def is_at_most(self) -> bool:
-        """Whether the real speed-up may be any amount below `speedup`."""
+        """Whether the true speed-up may be any amount below `speedup`."""
         return self.basis == "at_most" and not (self.speedup_interval or (0.0,))[0]
 
 
@@ -429,11 +430,11 @@ def run_statistics(
     """The statistics of a run, or of some of its cases.
 
     Args:
-        run: One for each case of the run with a final grade.
-        n_planned: Chosen cases that were to run, those without a grade among them.
-        mode: The mode that ran; the makespan of `serial` is its own serial time.
-        alone: As `Stretch` has it.
-        chosen: Which cases.
+        run: The measures of each case of the run with a final grade.
+        n_planned: The chosen planned cases, with or without a grade.
+        mode: The mode that ran; for `serial`, the makespan is the serial time.
+        alone: As in `Stretch`.
+        chosen: Selects the cases.
     """
     measures = run.of(run.told(chosen))
     counts = count_outcomes(measures)
@@ -477,7 +478,7 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """The same without what the pauses of others would be in: makespan and all that hangs on it."""
+    """The same statistics without makespan and dependent figures, which include others' pauses."""
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -501,13 +502,13 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
         parts[done, 1] = took.measures["service_s"][done]
     parts[done, 2] = 1
     parts[:, 3] = took.shares_s
-    # A sample's cases are others than those that are measured: the two are drawn apart.
+    # The sample's cases differ from the measured cases: the two are drawn separately.
     apart = [[Part(1, time_s, 0, 0.0) for time_s in sample_s]] if sample_s else []
     return speedup_interval([parts, *apart])
 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
-    """How many cases have each outcome; all are there."""
+    """The number of cases for every outcome."""
     import numpy as np  # noqa: PLC0415
 
     counts: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)
@@ -523,12 +524,13 @@ def mean_scores(
 ) -> dict[str, MeanScore]:
     """The mean of each score over the cases that have it, in the order in which tests gave them.
 
-    Where cases differ, those with the most scores say the order; it does not depend on the order of
-    the cases.
+    If the order differs between cases, the cases with the most scores decide. The result does not
+    depend on the order of the cases.
 
     Args:
-        measures: Of the cases.
-        interval: Of the mean, from measures in parts and the value of each; None: there is none.
+        measures: The measures of the cases.
+        interval: Computes the interval of a mean from measures in parts and the value of each;
+            returns None if there is no interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
     for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
@@ -543,7 +545,7 @@ def mean_scores(
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean of finite numbers, one at least; also where their sum is none any more."""
+    """The mean of finite numbers, at least one; also correct if their sum overflows."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -551,10 +553,10 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Bounds of the share of hits, in [0, 1]; (0, 1) when n is 0.
+    """Bounds of the share of hits, in [0, 1]; (0, 1) if n is 0.
 
-    Unlike the textbook's `p +- z * s` it holds at small n and near 0 and 1. `n` may be an effective
-    sample size, which need not be a whole number.
+    Unlike the textbook's `p +- z * s`, it holds at small n and near 0 and 1. `n` may be an
+    effective sample size and need not be a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
@@ -583,7 +585,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def latency_of(durations: Iterable[float]) -> Latency | None:
-    """How seconds are distributed; None without any."""
+    """The distribution of seconds; None without values."""
     ordered = sorted(durations)
     if not ordered:
         return None

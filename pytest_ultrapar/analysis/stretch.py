@@ -1,8 +1,8 @@
-"""Whether answers took longer where more requests were in flight; pure.
+"""Whether answers took longer with more requests in flight; pure.
 
-A server that batches answers is slower the more it does at once, and servers that share a machine
-are, too. Then the times of answers, added up, are not those of one case after another. A run knows
-it where it had few requests in flight at some time and many at another.
+A server that batches answers is slower under load, and so are servers that share a machine. Then
+the sum of the times of answers is not the time of a serial run. A run can tell if it had few
+requests in flight at some time and many at another.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 
 _BLOCKS = 24
-"""Stretches of a run. Their t makes intervals 6 % wider than any number of them would, and more of
-them would be shorter than what comes and goes at a server. Each has to have an answer."""
+"""Blocks of a run. Their Student's t makes intervals 6 % wider than any number of blocks. More
+blocks would be shorter than the ups and downs of a server. Each block needs an answer."""
 _FEW_SHARE = 0.01
 _LEAST_FEW = 4
-"""So many answers, of those with the least company, say what few in flight is: one may be alone for
-a moment, by chance."""
+"""The number of least-loaded answers that define few in flight: a single one may be alone for a
+moment by chance."""
 _NO_SPREAD = 1e-3
-"""Of a logarithm: times that are equal up to this are equal, as a loop that keeps up reads an
-answer 0.2 ms late."""
+"""In logarithms: times within this are equal. A loop that keeps up reads an answer 0.2 ms late."""
 _MOST_SAID = 50.0
-"""Of a logarithm: what is larger is no factor but the noise of equal loads."""
+"""In logarithms: a larger value is not a factor but the noise of equal loads."""
 _LEAST_RANGE = math.log(1.5)
-"""Of loads: a line through less is one through noise. In 672 simulated runs on servers that slow
-down 56 had a figure, and 72 with a range of 1.1, for loads that had hardly differed."""
+"""The least range of loads: a line through less is noise. In 672 simulated runs on servers that
+slow down, 56 had a figure. With a range of 1.1 it was 72, for loads that had hardly differed."""
 NOTICED = 1.1
-"""Two runs of the same code differ by 5 % (`compare.rules`): twice that is no chance."""
+"""Two runs of the same code differ by 5 % (`compare.rules`): twice that is not chance."""
 _MOST_UNSURE = 1.6
-"""So much lower may a speed-up be than its figure: 16x that may be 10x still says something. With
-3 instead, 68 of those runs would have one."""
+"""The largest factor between a speed-up and its lower bound: 16x that may be 10x is still useful.
+With 3 instead, 68 of those runs would have a figure."""
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """How much longer answers took with many requests in flight than with few.
+    """The ratio of answer times with many requests in flight to times with few.
 
     Attributes:
-        few: In flight while those answers of the run came that had the least company.
-        many: In flight at a time, typically.
-        factor: Geometric mean of the times with `many` over that with `few`.
-        low: Its bounds at 95 %; see `high`.
-        alone: Upper bound at 95 % of the same beside one request in flight; None where that would
-            be a guess: too little was seen of few requests in flight.
+        few: Requests in flight during the least-loaded answers of the run.
+        many: Typical requests in flight.
+        factor: Geometric mean of the times with `many` over the times with `few`.
+        low: Lower bound of `factor` at 95 %.
+        high: Upper bound of `factor` at 95 %.
+        alone: Upper bound at 95 % of the ratio to times with one request in flight; None if the run
+            had too little time with few requests in flight.
     """
 
     few: float
@@ -66,23 +66,23 @@ class Stretch(msgspec.Struct, frozen=True):
 
     @property
     def is_seen(self) -> bool:
-        """Whether answers took longer for sure, and by enough to be said."""
+        """Whether answers certainly took longer, and by enough to report."""
         return self.low > 1 and self.factor >= NOTICED
 
 
 def stretch(log: RequestLog) -> Stretch | None:
-    """The stretch of a run's answers; None where the load was the same all the time, or few came.
+    """The stretch of a run's answers; None if the load was constant or there were few answers.
 
-    A straight line is put through the logarithms of times over those of requests in flight, of all
-    servers together: servers may share hidden resources. Each model of each instance has its
-    own typical time, and where all answers say their tokens, times may grow with these. Counted is
-    what is in flight until the answer, but no longer than the typical time: a long one outlives the
-    others. Neighbours in time may share what else there is, so the error is that of
-    answers, or of stretches of the run where these say more.
+    It fits a straight line through the logarithms of times against requests in flight, for all
+    servers together, because servers may share hidden resources. Each model of each instance has
+    its own typical time. If all answers state their tokens, times may grow with these. The load of
+    a request counts until its answer, but no longer than the typical time: a long request outlives
+    the others. Answers close in time may share other causes, so the error is the larger one of the
+    errors of answers and of blocks.
 
-    Servers slow down ever faster the more they have to do, so the line is not too flat below what
-    was seen; it may go on there for as many doublings as there are in what was seen, and the
-    further it goes on beyond these, the surer it has to be.
+    Servers slow down faster the more load they have, so below the observed loads the line is not
+    too flat. The line may continue there for as many doublings as were observed. The further it
+    continues beyond these, the more certain it must be.
 
     Args:
         log: All requests of the run.
@@ -121,7 +121,7 @@ def stretch(log: RequestLog) -> Stretch | None:
     slope = float(slopes[0])
     reach = critical_t(_BLOCKS, 0.95) * max(error, _NO_SPREAD)
     if inverse[0, 0] <= 0 or (abs(slope) + reach) * many > _MOST_SAID:
-        # Each server had the same load all the time.
+        # Each server had a constant load.
         return None
     low, factor, high = (math.exp((slope + by) * (many - few)) for by in (-reach, 0.0, reach))
     alone = math.exp((slope + reach) * many)
@@ -131,7 +131,7 @@ def stretch(log: RequestLog) -> Stretch | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """Seconds in flight of all requests together, up to each moment."""
+    """The sum of all requests' seconds in flight, up to each moment."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))
@@ -142,7 +142,7 @@ def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
 
 
 def _around_mean(values: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Values less the mean of their group."""
+    """Each value minus the mean of its group."""
     import numpy as np  # noqa: PLC0415 - as above
 
     means: Floats = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)

@@ -1,6 +1,6 @@
-"""Finished runs beside each other, and rules that a run must keep.
+"""Compare finished runs, and judge them by rules.
 
-`pairing.py` finds cases that two runs have in common, `figures.py` makes figures of them,
-`report.py` text and `page.py` a page. `rules.py` reads rules, `gate.py` judges by them. `bench/`
-runs one suite in several modes and compares those.
+`pairing.py` finds the common cases of two runs, `figures.py` computes figures, `report.py` makes
+text and `page.py` HTML. `rules.py` reads rules, `gate.py` judges by them. `bench/` runs one suite
+in several modes and compares the runs.
 """

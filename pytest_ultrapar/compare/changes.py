@@ -1,4 +1,4 @@
-"""How the first figure changed, for models and the values of each parameter; pure."""
+"""Changes of the first figure, by model and by value of each parameter; pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """By what changes are looked at: models, and parameters with their values as text.
+    """The dimensions of changes: models, and parameters with their values as text.
 
     Attributes:
-        values: Those of each parameter with 2 to `MOST_VALUES` of them, in order; of the parameter
-            without a name, which is first, all cases have the same.
+        models: The names of the models.
+        values: By parameter, its values in order, if there are 2 to `MOST_VALUES`. The first
+            parameter has an empty name and one value, which all cases share.
     """
 
     models: list[str]
@@ -38,17 +39,17 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[str]:
-        """The models, before them all together where there are several."""
+        """The models, after a row for all models if there are several."""
         return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
 
     @property
     def names(self) -> list[str]:
-        """The rows as they are shown, no two alike."""
+        """Unique names of the rows, as tables show them."""
         n_all = len(self.rows) - len(self.models)
         return [*["all models"] * n_all, *labels(self.models)]
 
     def at(self, case: Case) -> list[int | None]:
-        """For each parameter, which of its values a case has; None where it has none."""
+        """For each parameter, the index of a case's value; None if the case has no value."""
         return [
             values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
@@ -59,10 +60,10 @@ class ChangedDimension(msgspec.Struct, frozen=True):
     """Models by the values of one parameter.
 
     Attributes:
-        name: The parameter; empty where all cases are one value.
-        values: As they are shown, no two alike.
-        looks: For each row of the grid one for each value, of the solved rate, else of the first
-            score; None where both runs graded no case.
+        name: The parameter; empty if all cases share one value.
+        values: Their unique names, as tables show them.
+        looks: For each row of the grid and each value, the change of the solved rate or else of the
+            first score; None if both runs graded no such case.
     """
 
     name: str
@@ -82,7 +83,7 @@ def grid_of(pairing: Pairing) -> Grid:
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     """The changes of a pair, for each parameter of the grid.
 
-    Each change and its interval are those of `rate_look`, and hold for themselves alone.
+    Each change and its interval are computed by `rate_look`, and hold only for themselves.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     at = {case.case_id: grid.at(case) for case in pairing.cases}
@@ -107,11 +108,11 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
 
 
 def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
-    """The changes of solved rates by test, of all models together, the most certain first.
+    """The changes of solved rates by test, for all models together, the most certain first.
 
     Args:
         pairing: The two runs.
-        by_id: Whether by what varies of a test's parameters, too.
+        by_id: Whether to divide tests by those parameters that vary.
     """
     values = defaultdict(set)
     for case in pairing.cases:

@@ -1,4 +1,4 @@
-"""Finished runs beside a baseline: what changed, and what of it chance does not explain."""
+"""Compare finished runs with a baseline: their changes, and which of them exceed chance."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ SPEED = (
     "tokens_out",
     "cost",
 )
-"""What the table of a whole run shows, top down; changes are relative, of coverage the difference.
+"""The rows of the table of a whole run, in order; changes are relative, for coverage differences.
 """
 
 CHANCE = 0.05
-"""Of the cells that are called changed, this share at most is expected to be chance."""
+"""The largest expected share of cells that are called changed by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cases of both runs that agree in the names which the baseline's summary counts by.
+    """Cases of both runs with the same values of the names in the baseline's summary.
 
     Attributes:
+        names: These values.
         look: Their solved rate.
         chance: McNemar's p-value, adjusted for all cells (Benjamini and Hochberg).
     """
@@ -67,21 +68,21 @@ class Cell:
 
     @property
     def changed(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether the change exceeds chance."""
         return self.chance <= CHANCE
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One run beside the baseline.
+    """One run compared with the baseline.
 
     Attributes:
-        figures: Of `SPEED`, those that both runs have.
-        looks: Solved rate, figures of cells where these have repetitions, and scores of all models
-            together and of each, with plain 95 % intervals.
-        cells: Those with a solved rate that is not the baseline's, most certain first.
-        n_cells: All that have a pair with a solved rate.
-        tests: By test what `looks` has of all cases; nothing where there is one test.
+        figures: The figures of `SPEED` that both runs have.
+        looks: Solved rate, figures of repeated cells, and scores, for all models together and for
+            each, with plain 95 % intervals.
+        cells: Cells whose solved rate changed, most certain first.
+        n_cells: All cells that have a pair with a solved rate.
+        tests: By test, the same as `looks`; empty if there is only one test.
     """
 
     pairing: Pairing
@@ -94,11 +95,11 @@ class Comparison:
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
-    """Each run beside the baseline.
+    """Compare each run with the baseline.
 
     Raises:
-        ConfigError: One of them is the baseline or stands there twice, cannot be read, or has no
-            graded case in common with the baseline.
+        ConfigError: A run is the baseline, is given twice, cannot be read, or has no graded case in
+            common with the baseline.
     """
     for i, run in enumerate(others):
         for earlier in (base, *others[:i]):
@@ -150,14 +151,14 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         if not pairs:
             continue
         n = n_repetitions(base.cell for base, _ in own)
-        # The first is pass@1, of which the solved rate says the same.
+        # The first is pass@1, which equals the solved rate.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
         looks += [*looks_at(model, pairs), *filter(None, cell_looks)]
     return looks
 
 
 def _figure_looks(pairing: Pairing) -> Iterator[Look]:
-    """Of figures of the whole run, those that both runs have."""
+    """The figures of the whole run that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):

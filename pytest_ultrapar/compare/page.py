@@ -1,4 +1,4 @@
-"""The page of a comparison: the verdict, changes, the runs, and cases that flipped."""
+"""The HTML comparison: the verdict, changes, the runs, and cases that flipped."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.plots import Plot
 
 _MOST_ROWS = 20
-"""Of a plot of changes."""
+"""The longest plot of changes, in rows."""
 _MARGINS = 2.5
-"""Of what counts as no change, in a shade of the table."""
+"""One shade of the table, in margins below which a change is ignored."""
 
 
 def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
@@ -38,8 +38,7 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one; changes and cases are those of the
-            last.
+        comparisons: The other runs, at least one; changes and cases are from the last.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -95,23 +94,23 @@ def _points(look: Look) -> str:
 
 
 def _outcome(look: Look | None) -> str:
-    """What is said first; pairs that scores alone graded may have none in common."""
+    """The headline; pairs that were graded by scores alone may have no common figure."""
     if look is None:
         return "no figure in both runs"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
 def _seen(look: Look) -> tuple[str, str, bool, int]:
-    """A cell: its change, its interval, whether that leaves 0 out, and its colour."""
+    """A table cell: its change, its interval, whether this excludes 0, and its colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
-    # Five points of a rate are a shade.
+    # A shade is five points of a rate.
     steps = (look.new - look.base) / look.margin / _MARGINS if look.margin else 0.0
     return _points(look), bounds, sure, max(0, min(10, 5 + round(steps)))
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
-    """Changes by test, where there are several, and by those of their ids that changed."""
+    """Changes by test, if there are several, and by parameter ids that changed."""
     tests = changed_tests(pairing, by_id=False)
     ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
     for word, looks in (("test", tests[1:] and tests), ("id", ids)):
@@ -122,7 +121,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
             f"{word}s",
             f"Changes by {word}",
             "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            f" together; each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
+            f" together. Each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []
@@ -162,7 +161,7 @@ def _tiles(look: Look | None, flips: Sequence[Flip]) -> Iterator[Tile]:
             f"results: {'outcome' if is_rate else look.figure} of both runs",
         )
         for turn, n in ((LOST, look.n_lost), (GAINED, look.n_gained)) if is_rate else ():
-            yield Tile(turn, f"{n:,}", f"of {look.n:,} graded in both", "results: outcome")
+            yield Tile(turn, f"{n:,}", f"{look.n:,} graded in both", "results: outcome")
     n_apart = sum(TURNS[flip.turn] not in {LOST, GAINED} for flip in flips)
     note = "infra, error or skipped in the other"
     yield Tile("graded in one run only", f"{n_apart:,}", note, "results: outcome")

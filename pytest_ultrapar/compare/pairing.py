@@ -1,4 +1,4 @@
-"""Which cases two runs have in common, and what else was not the same; pure."""
+"""Pair the common cases of two runs, and list what else differs between the runs; pure."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class Pairing:
     """Two runs on the cases that both have.
 
     Attributes:
-        base_rows: By case id, only of common cases.
-        left_out: What is compared with nothing, a sentence each.
-        questions: What may make the same case another question, a sentence each.
-        conditions: What may make the same case faster or slower, a sentence each.
-        n_kept: Cases of the baseline, skipped ones apart, that the other run has and did not skip.
-        n_base: All of these cases of the baseline; beside a sample, those that were drawn.
+        base_rows: Rows of the baseline's common cases, by case id.
+        new_rows: Rows of the other run's common cases, by case id.
+        left_out: Sentences on cases that the comparison leaves out.
+        questions: Sentences on differences that can change the prompt of a case.
+        conditions: Sentences on differences that can change the speed of a case.
+        n_kept: Cases of the baseline that the other run also has; neither run skipped them.
+        n_base: The baseline's cases that it did not skip; if the other run is a sample, only cases
+            of the sample.
         same_timed: Whether exactly the same cases count in both runs' makespan.
     """
 
@@ -62,10 +64,10 @@ class Pairing:
 
 
 def refuse_same(base: MeasuredRun, new: MeasuredRun) -> None:
-    """Make sure that these are two runs.
+    """Make sure that two directories are two runs.
 
     Raises:
-        ConfigError: They are one and the same.
+        ConfigError: They are the same run.
     """
     if base.directory == new.directory or base.run_id == new.run_id:
         refuse(
@@ -82,10 +84,10 @@ def refuse_nothing_common(
         base: The baseline.
         cases: The other run's planned cases.
         seed: The other run's seed.
-        what: How to call the other run.
+        what: The other run's name in messages.
 
     Raises:
-        ConfigError: There is none; the message says why, as far as can be known.
+        ConfigError: They have no common case; the message gives the reason if it is known.
     """
     cases = list(cases)
     if {case.case_id for case in base.cases} & {case.case_id for case in cases}:
@@ -110,10 +112,10 @@ def pair(
     base_rows: Mapping[str, CaseRow],
     new_rows: Mapping[str, CaseRow],
 ) -> Pairing:
-    """Two runs on their common cases, in the order of the baseline.
+    """Pair two runs on their common cases, in the order of the baseline.
 
     Raises:
-        ConfigError: They are the same run, or have no graded case in common.
+        ConfigError: They are the same run, or no common case is graded in both.
     """
     refuse_same(base, new)
     refuse_nothing_common(base, new.cases, seed=new.manifest.seed, what=str(new.directory))
@@ -121,7 +123,7 @@ def pair(
     if not any(base_rows[each].graded and new_rows[each].graded for each in common):
         refuse(
             f"{base.directory} and {new.directory} have {counted(len(common), 'case')} in common,"
-            " but none of them was graded in both"
+            " but no common case was graded in both"
         )
     timed = [{key for key, row in rows.items() if row.timed} for rows in (base_rows, new_rows)]
     both = timed[0] & timed[1]
@@ -149,14 +151,14 @@ def pair(
 
 
 def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
-    """A sentence for each run that is a sample, or of cases that were chosen by how they ended."""
+    """Describe each run that is a sample, or whose cases were chosen by their earlier outcomes."""
     for word, run in runs.items():
         if run.manifest.drawn_from:
             yield f"{word} is a sample: {len(run.cases):,} of {run.manifest.drawn_from:,} cases"
         if ends := [one.value for one in run.manifest.effective if one.name == "only"]:
             yield (
-                f"{word} has only cases that ended {ends[0]} in an earlier run: beside that one "
-                "its figures differ by this choice alone"
+                f"{word} has only cases that ended {ends[0]} in an earlier run: compared with that "
+                "run, its figures differ for this reason alone"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
             yield f"{word} was given --lf, which selects cases that did not end well before"
@@ -184,13 +186,13 @@ def _left_out(*runs: tuple[str, MeasuredRun, Mapping[str, CaseRow]]) -> Iterator
 
 
 def _was(what: str, then: object, now: object) -> Iterator[str]:
-    """A sentence where something is no longer what it was."""
+    """A sentence if two values differ."""
     if then != now:
         yield f"{what} was {then} and is {now}"
 
 
 def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each name of which what is said is no longer what it was."""
+    """A sentence for each name whose values differ."""
     for name in sorted({*then, *now}):
         yield from _was(what.format(name), then.get(name, "none"), now.get(name, "none"))
 
@@ -198,7 +200,7 @@ def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Ite
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
-        yield f"{said}: the same case may ask something else"
+        yield f"{said}: the same case may send another prompt"
     yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
@@ -218,8 +220,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
     if len(base.pool_lanes) == len(new.pool_lanes) and base.pool_digest != new.pool_digest:
         yield "the pool file has changed (its digest differs)"
     faults = [
-        "none" if run.faults is None else f"that of a file ({run.faults[:8]})"
-        for run in (base, new)
+        "none" if run.faults is None else f"from a file ({run.faults[:8]})" for run in (base, new)
     ]
     yield from _was("the simulated provider's script of faults", *faults)
     if base.machine is not None and new.machine is not None:
@@ -242,7 +243,7 @@ def _limits(base: Iterable[Limit], new: Iterable[Limit]) -> Iterator[str]:
 
 
 def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """What became of the suite's files, as far as both runs know and have some in common."""
+    """Sentences on changed files of the suites; none if the runs know no common file."""
     differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
     kinds = by_key(
         ("new" if name not in base else "gone" if name not in new else "changed", name)
@@ -250,7 +251,7 @@ def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     )
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
-        yield f"{files} of the suite: {listed(names)}: the same case may ask something else"
+        yield f"{files} of the suite: {listed(names)}: the same case may send another prompt"
 
 
 def _numbers(limit: Limit) -> str:

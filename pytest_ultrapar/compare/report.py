@@ -55,7 +55,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""Behind the names of a cell."""
+"""The columns after the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -64,7 +64,7 @@ _ANSWERS = {
 
 
 def _is_telling(look: Look) -> bool:
-    """Of scores, whether the change leaves 0 out; of all else always."""
+    """Whether the interval of a score's change excludes 0; always true for other figures."""
     if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
@@ -73,12 +73,12 @@ def _is_telling(look: Look) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """The verdict, the runs, then for each speed, answers and changed cells.
+    """The verdict, the runs, then speed and, for each run, answers and changed cells.
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one.
-        every_look: Whether scores have a row that did not change beyond chance.
+        comparisons: The other runs, at least one, each compared with the baseline.
+        every_look: Whether to include scores that did not change beyond chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
@@ -97,8 +97,8 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
     Args:
         base: The baseline.
-        comparisons: Each other run beside it, at least one; rates are those of the last.
-        width: Of a line, in characters.
+        comparisons: The other runs, at least one; the rates are from the last.
+        width: The length of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
@@ -112,7 +112,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
     ]
-    # Behind the verdict on the answers.
+    # After the verdict on the answers.
     parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
@@ -121,11 +121,11 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         lines += part if fits else []
         n_more += not fits
     more = f"{counted(n_more, 'more line')}, " if n_more else ""
-    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: a page"]
+    return [*lines, f"--full: {more}speed, scores and cells; --html FILE: an HTML comparison"]
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """What was not the same in two runs, a sentence each: first what was asked."""
+    """Sentences on the differences between two runs, differences in prompts first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -160,7 +160,7 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
-    """Each run, as it says itself."""
+    """The figures of each whole run."""
     runs = [base, *(comparison.pairing.new for comparison in comparisons)]
     named = ["baseline", *(name for name, _ in _named(comparisons))]
     common = [NONE, *(f"{len(each.pairing.base_rows):,}" for each in comparisons)]
@@ -199,7 +199,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _cost(run: MeasuredRun) -> str:
-    """`1.25 USD`; at least so much where some requests' cost is not known."""
+    """`1.25 USD`; "at least" if the cost of some requests is unknown."""
     cost = run.summary.cost
     if cost is None:
         return NONE
@@ -231,8 +231,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals cover what other cases of this kind would show; another machine or day may "
-        "change more",
+        "intervals cover the choice of cases; another machine or day may change more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -262,10 +261,10 @@ def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
     if any(repetitions_of(look.figure) is not None for look in looks):
         notes.append(CELL_FIGURES)
     notes.append(
-        "p: exact McNemar test of the cases solved in only one run; an interval holds for its"
-        " row alone, the verdict at the top for all rows; there changes of a rate up to"
+        "p: exact McNemar test of the cases solved in only one run. Each interval holds for its row"
+        " alone, the verdict at the top for all rows. The verdict ignores changes of a rate up to"
         f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value) count as none"
+        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
@@ -276,7 +275,7 @@ def _look_row(look: Look) -> tuple[str, ...]:
 
 
 def _compared(look: Look) -> tuple[str, ...]:
-    """Of how many pairs a look is, its figure in both runs, and the change."""
+    """The number of pairs, the figure in both runs, and the change."""
     both = (figure_text(look.figure, value) for value in (look.base, look.new))
     return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))
 
@@ -291,12 +290,12 @@ def _cells(comparison: Comparison) -> Section:
         notes.append(f"{counted(len(changed) - len(shown), 'more cell')} changed")
     if others:
         notes.append(
-            f"{counted(len(others), 'cell')} more changed within chance; the least likely: "
+            f"{counted(len(others), 'more cell')} changed within chance; the least likely: "
             f"{_words(others[0])}"
         )
     notes.append(
-        f"of {counted(comparison.n_cells, 'cell')} by {', '.join(by)}; p: exact McNemar test,"
-        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the cells listed "
+        f"{counted(comparison.n_cells, 'cell')} by {', '.join(by)}. p: exact McNemar test,"
+        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the listed cells "
         "are expected to be chance"
     )
     title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
@@ -329,7 +328,7 @@ def _named(comparisons: Sequence[Comparison]) -> list[tuple[str, Comparison]]:
 
 
 def _of(comparison: Comparison) -> str:
-    return f" of {comparison.pairing.new.run_id}"
+    return f" in {comparison.pairing.new.run_id}"
 
 
 _MOST_CASES = 1_000_000
@@ -337,7 +336,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """The gate as a section of a report: a row for each rule, and what must be known of them."""
+    """The gate as a section of a report: a row for each rule, and notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
@@ -351,9 +350,9 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so it may be chance; n to decide: about "
-            "so many cases would decide, if the figure stays the same (-: it lies on the"
-            " bound, or more than a million cases are needed)"
+            "undecided: the interval contains the bound, so it may be chance. n to decide: about"
+            " the number of cases that decides, if the figure stays the same. It is - if the figure"
+            " is the bound, or if a million cases are not enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
@@ -370,7 +369,7 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """Which rules fail a gate; its table says by how much."""
+    """The failed rules of a gate; the gate's table shows the figures."""
     failed = [each.rule.text for each in result.judged if each.failed]
     parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":

@@ -94,7 +94,7 @@ def test_run_is_compared_with_the_one_before(project, outcome):
     other = project.run(*options)
     assert other.ret == 1
     assert gate_rows(other.stdout.str()) == {"same_answers": "FAIL"}
-    assert f"{N} of {N} cases have other grades" in other.stdout.str()
+    assert f"{N} of {N} cases have different grades" in other.stdout.str()
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_more_repetitions_than_planned_are_refused_before_any_request(project):
     project.suite(REPEATED)
     options = ("--ultrapar-repeats=3", "--ultrapar-gate=pass@4[word=fig]>=0.9")
     assert (
-        "gate rule 'pass@4[word=fig]>=0.9': pass@4 takes 4 repetitions of a cell, and the run has 3"
+        "gate rule 'pass@4[word=fig]>=0.9': pass@4 needs 4 repetitions of a cell, but the run has 3"
         " (--ultrapar-repeats)"
     ) in refusal(project, "-n0", *options)
 
@@ -197,7 +197,7 @@ BAD_RULES = {
     "--ultrapar-gate=solved_rate[model=n]>=0.5": "no case has model 'n'",
     "--ultrapar-gate=solved_rate[promt=a]>=0.5": "promt is not a parameter of a case; did you mean",
     "--ultrapar-gate-undecided=fail": "--ultrapar-gate-undecided fail has nothing to judge",
-    "--ultrapar-gate=throughput>=-10%": "but there is none: name one",
+    "--ultrapar-gate=throughput>=-10%": "it needs a baseline: name one",
     "--ultrapar-gate-baseline=nowhere": "--ultrapar-gate-baseline: no run found at nowhere",
 }
 

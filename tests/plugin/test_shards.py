@@ -251,7 +251,7 @@ def test_gate_of_a_shard_is_refused(project, capsys):
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run = str(project.directory.resolve())
     assert main(["gate", run, "--rule", "solved_rate>=0"]) == 4
-    said = "is shard 1/2 of a run, and a gate judges whole runs: join its parts (ultrapar merge)"
+    said = "is shard 1/2 of a run, but a gate judges whole runs: merge its parts (ultrapar merge)"
     assert said in capsys.readouterr().err
 
 

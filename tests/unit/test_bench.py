@@ -113,8 +113,8 @@ def test_report_says_where_the_same_answers_took_longer(tmp_path):
     ultra = dataclasses.replace(ultra, manifest=manifest)
     text = "\n".join(report_lines([serial, ultra], width=140))
     assert (
-        "\nultra: the same answers took 2.3x as long as in serial: the servers share something,"
-        " or are slower the more they do at once\n  how much at once is worth it: pytest 'a suite'"
+        "\nultra: the same answers took 2.3x as long as in serial: the servers share a resource,"
+        " or slow down under load\n  to find the best load: pytest 'a suite'"
         " -p no:x --ultrapar-rate-mode=adaptive\n"
     ) in text
     assert "took" not in "\n".join(report_lines([ultra, ultra], width=140))
@@ -185,5 +185,5 @@ def test_no_completed_case_in_any_mode_is_said_and_is_bad_input(tmp_path, capsys
 def test_runs_of_other_cases_are_not_compared(tmp_path):
     serial_run(tmp_path / "serial")
     run_of(tmp_path / "ultra", "ultra", [(0.0, 1.0)] * 3)
-    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran others \(3\)"):
+    with pytest.raises(ConfigError, match=r"serial ran 8 cases and ultra ran different ones \(3\)"):
         finish(tmp_path, [end(tmp_path, "serial"), end(tmp_path, "ultra")], [])

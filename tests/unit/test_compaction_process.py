@@ -131,7 +131,7 @@ def test_tables_are_made_by_another_process_where_the_first_is_killed(
 
     assert compaction.compact(meanwhile=end_it, said=told.append).run_id == run.run_id
     assert told == [
-        f"process {killed}, which made the tables, ended by signal 9; it is started once more"
+        f"process {killed}, which made the tables, ended by signal 9; it is started again"
     ]
     assert compaction.rest() == "OSError: no room"
 

@@ -69,7 +69,7 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
     code, said, _ = ultrapar("compare", "base", "slow", "worse", "--full")
     assert code == 0
     assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
-    assert "the answers are DIFFERENT: 28 of 80 cases have other grades" in said
+    assert "the answers are DIFFERENT: 28 of 80 cases have different grades" in said
     cells = said.split("changed cells")[2].splitlines()
     listed = [line.split()[:2] for line in cells if line.startswith(("alpha", "beta"))]
     assert listed == [["beta", "drop"], ["beta", "order"]]
@@ -79,12 +79,12 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
 def test_compare_says_what_was_not_the_same(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
-        "the task library was one and is two: the same case may ask something else",
+        "the task library was one and is two: the same case may send another prompt",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's script of faults was none and is that of a file (01234567)",
+        "the simulated provider's script of faults was none and is from a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
@@ -104,7 +104,7 @@ def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapa
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may ask something"
+        sentence = f"different: {what} file of the suite: {name}: the same case may send another"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
@@ -229,7 +229,7 @@ def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):
     code, said, _ = ultrapar("gate", "more", "--baseline", "base")
     assert code == 1
     assert row(said, "throughput>=-7%")[1:3] == ["no", "figure"]
-    assert "give both runs the same cases, repetitions and --ultrapar-baseline" in said
+    assert "Give both runs the same cases, repetitions and --ultrapar-baseline" in said
     assert "only 67 % of the timed cases are in both runs" in said
     assert row(said, "service<=+7%")[1] == "pass"
 
@@ -238,7 +238,7 @@ BAD_RUNS = {
     "itself": (("base", "base"), "cannot compare a run with itself"),
     "no run": (("base", "nowhere"), "no run found at nowhere"),
     "killed": (("base", "killed"), "is not finished; finish it with --ultrapar-resume="),
-    "stopped": (("base", "stopped"), "1 of 4 planned cases never ran"),
+    "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
     "no name": (("base", ""), "the name of a run is empty"),
     "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
@@ -268,7 +268,7 @@ def test_run_that_goes_on_is_not_told_to_be_resumed(refused, runs):
         err = refused("compare", "base", "killed")
     finally:
         going_on.close()
-    assert "killed goes on; compare it when it has ended" in err
+    assert "killed is still running; compare it after its end" in err
     assert "resume" not in err
 
 
@@ -288,9 +288,14 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("summary.json", None, "has no summary.json; python -m pytest_ultrapar.analysis.compact"),
-        ("summary.json", b"{}", "summary.json is no summary of this version"),
-        ("summary.json", "slow", "holds files of different runs"),
+        (
+            "summary.json",
+            None,
+            "has no summary.json; to rebuild it from the journal: "
+            "python -m pytest_ultrapar.analysis.compact",
+        ),
+        ("summary.json", b"{}", "summary.json is not a summary of this version"),
+        ("summary.json", "slow", "contains files of different runs"),
         ("manifest.json", b'{"schema": 2}', "manifest.json is of a newer version: its schema is 2"),
         ("manifest.json", b'{"schema": 1', "manifest.json is not a manifest of this version"),
         ("results.parquet", None, "base has no results"),
@@ -316,8 +321,8 @@ def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
     [
         ((), "no rule is given: add --rule RULE, or --baseline RUN"),
         (("--rule", "speed>=3"), "speed is not a metric; did you mean speedup?"),
-        (("--rule", "throughput>=-10%"), "compares with a baseline, but there is none"),
-        (("--rule", "same_answers"), "compares with a baseline, but there is none"),
+        (("--rule", "throughput>=-10%"), "it needs a baseline: name one"),
+        (("--rule", "same_answers"), "it needs a baseline: name one"),
         (("--rule", f"{SOLVED}[model=alfa]>=0"), "no case has model 'alfa'; did you mean alpha"),
         (("--rule", f"{SOLVED}[model=alph*]>=0"), "(filters take no patterns); did you mean"),
         (("--rule", f"{SOLVED}[suite=phase35]>=0"), "did you mean phase53?"),

@@ -179,7 +179,7 @@ def test_each_test_is_a_dimension_and_has_answers_of_its_own(tmp_path):
         assert (look.n, look.n_gained) == (len(own), own.count((False, True)))
         assert dimensions[1].looks[0][at] == look
     titles = [one.title for one in comparison_sections(base, [found])]
-    of = f" of {found.pairing.new.run_id}"
+    of = f" in {found.pairing.new.run_id}"
     at = titles.index(f"answers{of}")
     assert titles[at + 1 : at + 3] == [f"answers of test_a{of}", f"answers of test_b{of}"]
 

@@ -36,7 +36,7 @@ def compared(folder, ultrapar, monkeypatch):
 
 def figures(said: str) -> list[tuple[str, ...]]:
     """Model and figure of each row of the table of answers."""
-    table = said.split("answers of ")[1].split("changed cells", maxsplit=1)[0].splitlines()[2:]
+    table = said.split("answers in ")[1].split("changed cells", maxsplit=1)[0].splitlines()[2:]
     return [tuple(line.split()[:2]) for line in table if not line.startswith(" ")][:-1]
 
 

@@ -125,7 +125,7 @@ def test_compare_does_not_call_the_speed_of_a_busy_client_a_change(folder):
     )
     verdict, *_ = comparison_sections(base, compare_runs(base, [busy]))
     (said,) = [note for note in verdict.notes if "speed" in note]
-    assert said.startswith("speed: undecided, since the client itself was the limit of new")
+    assert said.startswith("speed: undecided, since the client, not the pool, limited new")
     assert "throughput -16.7 %" in said
     verdict, *_ = comparison_sections(base, compare_runs(base, [slow]))
     (said,) = [note for note in verdict.notes if "speed" in note]

@@ -160,7 +160,7 @@ def test_longest_episode_bounds_what_no_limit_does():
 
 
 def test_model_without_a_lane_is_refused():
-    with pytest.raises(ValueError, match="no lane answers for n"):
+    with pytest.raises(ValueError, match="no lane serves n"):
         lower_bound([on("m", "key")], [Limit("key", "key", workers=1)], [RequestClass("n", 1, 1)])
 
 

@@ -122,9 +122,9 @@ def test_gate_judges_figures_of_cells(run):
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
-        ("pass@4>=0.8", "pass@4 takes 4 repetitions of a cell, and the run has 3"),
-        ("pass^9[model=beta]>=-0.1", "and the run and its baseline have in common 3"),
-        ("pass@2[repeat=1]>=0.5", "and the run has 1 (--ultrapar-repeats)"),
+        ("pass@4>=0.8", "pass@4 needs 4 repetitions of a cell, but the run has 3"),
+        ("pass^9[model=beta]>=-0.1", "but the run and its baseline have in common 3"),
+        ("pass@2[repeat=1]>=0.5", "but the run has 1 (--ultrapar-repeats)"),
     ],
 )
 def test_more_repetitions_than_there_are_are_refused(run, tmp_path, rule, says):
@@ -198,7 +198,7 @@ def test_figure_of_no_cell_fails_the_rule(tmp_path):
     found = judged("pass@3>=0.1", run)
     assert (found.verdict, found.note) == (
         "no figure",
-        "none of its cells has 3 graded repetitions",
+        "no selected cell has 3 graded repetitions",
     )
     found = judged("majority[model=beta]>=0.1", run)
-    assert "of none of its cells more than half" in found.note
+    assert "no selected cell has more than half" in found.note

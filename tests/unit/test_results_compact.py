@@ -287,7 +287,7 @@ def test_a_session_with_nothing_left_to_run_keeps_what_was_measured(run):
     assert again.statistics == first.statistics
     assert (again.bound_s, again.efficiency) == (first.bound_s, first.efficiency)
     assert (again.attribution, again.audit) == (first.attribution, first.audit)
-    assert (first.session, again.session) == ("", " of an earlier session")
+    assert (first.session, again.session) == ("", " (earlier session)")
     assert (run.path / "benchmark.json").read_bytes() == benchmark
     assert read_manifest(run.path).bound == manifest.bound
 

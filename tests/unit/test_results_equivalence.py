@@ -53,7 +53,7 @@ def test_other_answers_are_different_in_both_directions():
         found = equivalence(base, new)
         assert found.verdict == "different"
         assert found.n_changed == 40
-        assert "beyond what is taken as none (0.020)" in found.text
+        assert "beyond the margin of 0.020" in found.text
 
 
 def test_few_other_answers_are_not_decided():

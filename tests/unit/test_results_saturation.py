@@ -96,7 +96,7 @@ def test_process_that_serves_all_workers_is_named_with_what_helps(name, cpu, wai
     idle = engine(cpu=0.2, waited=0.9 * waited)
     spent = [idle, engine(name=name, cpu=cpu, waited=waited), engine(cpu=0.1, name="gw1")]
     bound = client_bound(with_client(3.0), spent, 0.001)
-    assert f"the busiest process ({name}) took {said}it serves all workers; " in bound
+    assert f"The busiest process ({name}) took {said}it serves all workers; " in bound
     assert "--ultrapar-shard" in bound
 
 
@@ -141,7 +141,7 @@ def test_code_of_the_suite_that_blocks_the_loop_is_what_bounds_whatever_else():
     )
     said = client_bound(with_client(0.0), [engine(), stood], 0.001)
     assert said == (
-        "code of the suite blocked the loop of all episodes for 1.1 s, most of all in g (b.py:2): "
+        "code of the suite blocked the loop of all episodes for 1.1 s, most of it in g (b.py:2): "
         "await llm.run(function) instead"
     )
     little = msgspec.structs.replace(stood, stalls={"f (a.py:1)": 0.9})

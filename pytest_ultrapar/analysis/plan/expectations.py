@@ -1,4 +1,4 @@
-"""How each episode of a planned run is expected to go, and on what that expectation stands."""
+"""The expected course of each episode of a planned run, and its basis."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """What a graded episode of an earlier run asked of its own model, or of one in a role.
+    """The requests of a graded episode of an earlier run to its own model, or to a model in a role.
 
     Attributes:
-        model: Who was asked.
-        services_s: Send to answer of each of its requests that took the model's time, in their
-            order, at least one.
-        tokens_in: Over all its requests; None when no answer said so.
+        model: The model of these requests.
+        services_s: Seconds from send to answer of each request that used the model, in their order,
+            at least one.
+        tokens_in: Over all its requests; None if no answer gave a number.
         tokens_out: As `tokens_in`.
         test: Node id of its test function, as `Case.test`.
-        role: As whom the model was asked; empty: the case is about it.
+        role: The model's role; empty for the case's own model.
     """
 
     case_id: str
@@ -41,13 +41,14 @@ class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
-    """All that an earlier run tells.
+    """The figures of an earlier run.
 
     Attributes:
-        before_send_s: Median time from a lease to its request's sending, while it holds its seat.
-        between_s: Median time from an answer to the asking for the next lease; None where no
-            episode had two requests.
-        roles: The roles that its pool had; of these its episodes tell how often each was asked.
+        before_send_s: Median time from a lease to the sending of its request, while the seat is
+            taken.
+        between_s: Median time from an answer to the request for the next lease; None if no episode
+            had two requests.
+        roles: The roles of its pool; its episodes show the number of requests to each.
     """
 
     episodes: tuple[EarlierEpisode, ...]
@@ -57,22 +58,23 @@ class EarlierRun(msgspec.Struct, frozen=True):
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
-"""The same case's earlier episode; one of the same test function and model; one of the same suite
-and model; one of the same model in another suite; what pool and suite say."""
+"""The source of an expectation: the same case's earlier episode (`case`), or one of the same test
+function and model (`test`), suite and model (`suite`), or model (`model`). `hint`: no such episode,
+only the hints of pool and suite."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
-"""What an expectation stands on when cases like it were seen."""
+"""Bases with measurements of similar cases."""
 ASSUMED_WITHIN = 2.0
-"""What nobody measured is given as half to twice what was supposed. No statistics: a reminder."""
+"""An assumed value stands for the range from half to twice of it. This is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """What is supposed of an episode where none like it was ever seen.
+    """The assumptions about an episode without an earlier one like it.
 
     Attributes:
-        turns: Requests of an episode on average, >= 1.
-        latency: Of one request.
-        is_assumed: Whether nobody said anything of the latency either.
-        tokens_in: Of a whole episode on average; None when nobody said so.
+        turns: Mean requests of an episode, >= 1.
+        latency: The latency of one request.
+        is_assumed: Whether the latency was not set either.
+        tokens_in: Mean tokens of a whole episode; None if not set.
         tokens_out: As `tokens_in`.
     """
 
@@ -84,14 +86,14 @@ class Hint(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a case's episode is expected to ask of its own model, or of one in a role.
+    """The expected requests of a case's episode to its own model, or to a model in a role.
 
     Attributes:
-        model: Who is asked.
-        services_s: Send to answer of each request, in their order, at least one.
-        basis: Whence.
-        test: Node id of the test function whose episodes it resembles, where they were seen.
-        role: As whom the model is asked; empty: the case is about it.
+        model: The model of these requests.
+        services_s: Seconds from send to answer of each request, in their order, at least one.
+        basis: The source of the expectation.
+        test: Node id of the test function whose earlier episode it resembles, if there is one.
+        role: The model's role; empty for the case's own model.
     """
 
     case_id: str
@@ -106,7 +108,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 EpisodeLike = EarlierEpisode | Expected
-"""What was seen, and what is expected."""
+"""A measured or an expected episode."""
 
 
 def expect(
@@ -117,22 +119,22 @@ def expect(
     roles: Mapping[str, tuple[str, Hint]] | None = None,
     known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
-    """An expectation for each case, in their order; the same arguments give the same ones.
+    """An expectation for each case, in their order; the same arguments give the same result.
 
-    A case that was seen goes as it went. Of others of a test function and model that were seen each
-    takes one of these episodes by chance, so that what is rare and long stays so; where only the
-    suite was seen with the model, or only the model, one of those. The rest is drawn from the
-    hints. Chance is the case's seed.
+    A case with an earlier episode repeats it. Other cases take a random earlier episode of the same
+    test function and model, so that rare long episodes stay rare. Without one, they take an episode
+    of the same suite and model, or else of the same model. The remaining cases are drawn from the
+    hints. The random numbers depend on the case's seed.
 
-    After each case comes what it asks of roles: as the episode did that it goes by. A role that
-    tells nothing there is supposed to be asked once.
+    After each case come its requests to roles, from the same earlier episode. A role without
+    earlier episodes is assumed to get one request.
 
     Args:
-        cases: To be planned.
-        earlier: Of an earlier run.
-        hint_of: What is supposed of a case's own model.
-        roles: The model of each role, and what is supposed of it; None for a pool without any.
-        known: The roles of which `earlier` tells.
+        cases: The cases to plan.
+        earlier: The episodes of an earlier run.
+        hint_of: The assumptions about a case's own model.
+        roles: The model of each role, and the assumptions about it; None for a pool without roles.
+        known: The roles that `earlier` contains.
     """
     roles = roles or {}
     by_case = {one.case_id: one for one in earlier if not one.role}
@@ -166,12 +168,12 @@ def expect(
 
 
 def without_roles(expected: Iterable[Expected]) -> list[Expected]:
-    """What cases are expected to ask of their own models: one for each case."""
+    """The expected requests of cases to their own models: one for each case."""
     return [one for one in expected if not one.role]
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
-    """What an episode is like, the nearest first."""
+    """The groups of similar episodes, the most similar first."""
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
@@ -190,7 +192,7 @@ def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
 
 
 def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
-    # Whole turns whose mean is the one supposed.
+    # A whole number of turns with the assumed mean.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
     median_s, sigma = hint.latency.median_s, hint.latency.sigma
@@ -206,14 +208,14 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
 
 
 def request_tokens(one: Expected) -> int | None:
-    """Tokens, in and out, of each request of an episode, on average; None where nobody knows."""
+    """Mean tokens, in and out, of each request of an episode; None if unknown."""
     if one.tokens_in is None or one.tokens_out is None:
         return None
     return math.ceil((one.tokens_in + one.tokens_out) / len(one.services_s))
 
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """A sentence for each model whose requests take more on average than any lane lets pass."""
+    """A sentence for each model whose mean request is larger than any lane allows."""
     told = ((one.model, request_tokens(one)) for one in expected)
     sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
@@ -230,12 +232,12 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """What a plan leaves out about limits on tokens.
+    """Sentences on the token limits that a plan leaves out.
 
     Args:
-        pool: For its limits.
-        lanes: Those of the run.
-        expected: What is expected of the cases.
+        pool: Has the limits.
+        lanes: The lanes of the run.
+        expected: The expectations of the cases.
     """
     asked = {one.model for one in expected}
     names = {name for lane in lanes if lane.model in asked for name in lane.limits}
@@ -258,14 +260,14 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
         n_cases = len(without_roles(expected))
         cases = "case" if n_cases == 1 else "cases"
         yield (
-            f"tokens of {unknown:,} of {n_cases:,} {cases} are not known and count as none; say "
+            f"tokens of {unknown:,} of {n_cases:,} {cases} are unknown and count as 0; set "
             "tokens_in and tokens_out in the mark ultrapar(expect=...), or name a run with "
             "--ultrapar-plan-from"
         )
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """The least limit on tokens of a lane's path, whose it is, its word; infinity for none."""
+    """The smallest token limit on a lane's path, its owner and its word; infinity without one."""
     found = [
         (amount, name, kind.word)
         for name in lane.limits

@@ -1,4 +1,4 @@
-"""How long a run would take: the production broker, played on a clock that costs no time."""
+"""The time of a run, from the production broker in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request to a model in a role: how long it holds its seat, and the tokens that it takes."""
+    """A request to a model in a role: the time for which it holds its seat, and its tokens."""
 
     model: str
     service_s: float
@@ -39,13 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An episode as the forecast plays it: what it asks for, and how long that holds a seat.
+    """An episode in the forecast: its requests, and the times for which they hold a seat.
 
     Attributes:
-        group: Name of its group in the assignment, empty for none.
-        services_s: How long each request holds its seat, in their order, at least one.
-        tokens: What each request takes, in and out; 0 where nobody knows.
-        beside: What it asks of roles, after all that.
+        group: Name of its group in the assignment; empty without a group.
+        services_s: The time for which each request holds its seat, in their order, at least one.
+        tokens: Tokens of each request, in and out; 0 if unknown.
+        beside: Its requests to roles, after all others.
     """
 
     case_id: str
@@ -56,7 +56,7 @@ class Course:
     beside: tuple[Step, ...] = ()
 
     def step(self, turn: int) -> Step:
-        """What a request of it asks, from 0."""
+        """The request with this number, from 0."""
         n_own = len(self.services_s)
         if turn < n_own:
             return Step(self.model, self.services_s[turn], self.tokens)
@@ -64,19 +64,19 @@ class Course:
 
     @property
     def n_steps(self) -> int:
-        """Its requests."""
+        """The number of its requests."""
         return len(self.services_s) + len(self.beside)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What came out.
+    """The result of a forecast.
 
     Attributes:
         makespan_s: From the first send to the last answer.
-        peak_in_flight: Most requests in flight at once.
-        refused: Case ids that no lane would ever answer.
-        lanes: What each lane answered; those with nothing are missing.
+        peak_in_flight: The most requests in flight at the same time.
+        refused: Case ids that no lane can ever serve.
+        lanes: The load of each lane; lanes without requests are missing.
         longest_s: The longest episode from its first lease to its last answer.
     """
 
@@ -96,24 +96,24 @@ def forecast(
     most_open: int = 1_000_000,
     seed: int = 0,
 ) -> Forecast:
-    """Play a run, all of its episodes.
+    """Play a run with all its episodes in virtual time.
 
-    Workers are left out: whoever has work steals idle seats, so homes change who sends and not
+    Workers are left out: a worker with work steals idle seats, so homes determine who sends, not
     when. The same arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits, as declared: rates get the headroom that runs leave, too.
-        courses: All episodes, in the order in which they would be fed.
-        assignment: Groups are carried out, homes are not.
-        between_s: What the client and the network take from an answer to the next request, >= 0.
-        most_open: Episodes open at once; 1 is the modes `serial` and `rotate`.
-        seed: For the broker.
+        pool: The lanes and limits as declared; rates get the headroom that runs leave, too.
+        courses: All episodes, in the order of sending.
+        assignment: Its groups count, its homes do not.
+        between_s: The time of client and network from an answer to the next request, >= 0.
+        most_open: Episodes open at the same time; 1 for the modes `serial` and `rotate`.
+        seed: The broker's seed.
     """
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
 
 
 class _Play(BrokerPlay):
-    def __init__(  # noqa: PLR0917 - made in one place
+    def __init__(  # noqa: PLR0917 - called once
         self,
         pool: Pool,
         courses: Sequence[Course],
@@ -127,7 +127,7 @@ class _Play(BrokerPlay):
         self._ids = itertools.count()
         self._asked: dict[int, tuple[Course, int]] = {}
         self._admission: Admission[Course] = Admission(most_open)
-        # Where all episodes may be open none has to wait for the end of another to ask.
+        # If all episodes may be open, no episode waits for the end of another.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
         self._end_s = 0.0
@@ -137,7 +137,7 @@ class _Play(BrokerPlay):
         self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
-        # Lines in which a case may ask now that something was granted, refused or over.
+        # Lines in which a case may ask after a grant, refusal or end.
         self._to_open: dict[Line, None] = {}
         self.connect(_WORKER)
         self.assign(assignment)
@@ -146,7 +146,7 @@ class _Play(BrokerPlay):
         self._open()
 
     def run(self) -> Forecast:
-        """To the end of the last episode."""
+        """Play to the end of the last episode."""
         while self.step():
             self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
@@ -155,7 +155,7 @@ class _Play(BrokerPlay):
         )
 
     def _open(self) -> None:
-        """Let cases ask until enough do in each line; each grant makes room for another."""
+        """Let cases ask until enough do in each line; each grant makes room for another case."""
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
@@ -195,7 +195,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted turn take its time; what is refused ends its case."""
+        """Let each granted turn take its time; a refusal ends its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

@@ -1,4 +1,4 @@
-"""What falls on keys and limits of a pool, and which of them holds a run up most."""
+"""The load of a pool's keys and limits, and the limit that slows a run most."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""Requests per second of one process to one key, one for each of its workers at most.
+"""Requests per second of one process to one key, at most one for each of its workers.
 
 Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" of four
 processes.
 """
 _FREE = ""
-"""Stands for the cases that no group binds."""
+"""The name of the cases without a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """What falls on one key.
+    """The load of one key.
 
     Attributes:
-        name: `provider/key`, all its names where the pool lists it more than once.
+        name: `provider/key`, with all names if the pool lists the key more than once.
         processes: Names of all processes that may use the key, in the order of their first cases.
-        most_at_once: How many of them the assignment lets run at the same time.
-        qps: The most that processes which run at the same time would send per second, if the key
-            had no rate of its own.
-        qps_limit: The key's own bound, None where it has none.
+        most_at_once: The number of these that the assignment lets run at the same time.
+        qps: The most requests per second that processes running at the same time could send, if the
+            key had no rate.
+        qps_limit: The key's own rate; None without one.
     """
 
     name: str
@@ -61,16 +61,17 @@ def key_load(
 ) -> tuple[KeyLoad, ...]:
     """The load of each key under an assignment, in the order of the pool file.
 
-    Exact as to which groups wait for each other; groups of one `exclusive` lock are taken in the
-    order in which they can come. Delays are left out: what starts 15 s later runs at the same time.
-    A process has the seats that the pool gives its lanes on the key.
+    It is exact about groups that wait for each other; groups of one `exclusive` lock are taken in a
+    possible order. Delays are ignored: a process that starts 15 s later runs at the same time. A
+    process has the seats of its lanes on the key.
 
     Args:
-        pool: For the limits of keys.
+        pool: Has the limits of keys.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        assignment: What a policy made of them. Homes do not bind a case, so they do not count.
-        process_of: Name of the process that would run a case, such as model and difficulty.
+        assignment: A policy's assignment of the cases. Homes do not bind a case, so they do not
+            count.
+        process_of: The name of the process that would run a case, such as model and difficulty.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
@@ -89,7 +90,7 @@ def key_load(
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
-        # One entry for each request per second: the heaviest set instead of the largest.
+        # One entry per request per second, to find the heaviest set instead of the largest.
         sends = [
             group
             for (group, _), on in own.items()
@@ -118,9 +119,9 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """The most of these, one entry per process, of which none waits for another.
+    """The largest number of these groups, one entry per process, that do not wait for each other.
 
-    By Dilworth's theorem that is their number less the size of a largest matching of entries to
+    By Dilworth's theorem this is their number minus the size of a largest matching of entries to
     entries that come after them.
     """
     after = [
@@ -146,17 +147,17 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One number of one limit, as a bound on what can pass in `T` seconds.
+    """One number of one limit, as a bound on the requests in `T` seconds.
 
-    In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate lets
-    `per_s x T + burst` requests go.
+    In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate allows
+    `per_s x T + burst` requests.
 
     Attributes:
         limit: Name of the limit.
-        kind: Which of its numbers, by its word.
+        kind: The word of the number.
         per_s: Seats, or requests per second, > 0.
-        burst: Requests that a rate may let go on top: any window holds the limit's number at most,
-            rounded up, and so may the first moment.
+        burst: Additional requests of a rate: any window holds at most the limit's number, rounded
+            up, and so does the first moment.
     """
 
     limit: str
@@ -166,15 +167,15 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether a request counts once, and not with its service time."""
+        """Whether a request counts once, instead of with its service time."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """All numbers that bind, in the order of the limits; tokens are not among them.
+    """All numbers that bind, in the order of the limits, without tokens.
 
-    Nor is what counts per day, as long as a run is over on its first: a bound that leaves something
-    out is lower, and stays one.
+    Daily limits are left out, because most runs end on their first day. Without them the bound is
+    lower and still valid.
     """
     found = []
     for limit in limits:
@@ -182,7 +183,7 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
             if not kind.is_rate:
                 found.append(Resource(limit.name, kind.word, amount))
             elif kind.is_spaced:
-                # A rate below 1 lets one request go at once, too, and 2.5 per window lets 3.
+                # A rate below 1 also allows one request immediately, and 2.5 per window allows 3.
                 per_s, burst = amount / kind.window_s, math.ceil(amount)
                 found.append(Resource(limit.name, kind.word, per_s, burst))
     return tuple(found)
@@ -190,12 +191,12 @@ def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
 
 @dataclass(slots=True)
 class LaneLoad:
-    """What one lane answers.
+    """The answers of one lane.
 
     Attributes:
-        requests: How many.
+        requests: Their number.
         busy_s: Seconds of their services together.
-        tokens: That they take together, as far as known.
+        tokens: Their tokens together, as far as known.
     """
 
     requests: float = 0
@@ -205,18 +206,18 @@ class LaneLoad:
 
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
-    """What falls on one number of one limit.
+    """The load of one number of one limit.
 
     Attributes:
-        limit: Its name.
-        level: Where in the pool it was declared.
-        kind: Which of its numbers.
-        allows: The number: seats, or sends or tokens in its window.
-        requests: How many pass it.
-        share: Of all requests of the run, 0 to 1.
-        alone_s: Seconds that this limit would need for them if nothing else held them up:
-            seconds of service / seats, requests / rate, or tokens / rate. Of a limit per day: 24
-            hours for each day after the first, which no run waits for.
+        limit: The limit's name.
+        level: The level of the pool at which it was declared.
+        kind: The word of the number.
+        allows: The number: seats, or requests or tokens in its window.
+        requests: The requests that it counts.
+        share: Their share of all requests of the run, 0 to 1.
+        alone_s: Seconds that this limit alone needs for them: seconds of service / seats, requests
+            / rate, or tokens / rate. For a daily limit: 24 hours for each day after the first; no
+            run waits for these.
     """
 
     limit: str
@@ -229,21 +230,21 @@ class LimitLoad:
 
     @property
     def name(self) -> str:
-        """For people, as in `ideallab/key0 (qps)`."""
+        """The name for people, as in `ideallab/key0 (qps)`."""
         return f"{self.limit} ({self.kind})"
 
 
 def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
-    """The load of every number of every limit that has any, that which needs longest first.
+    """The load of every number of every limit with requests, the slowest first.
 
-    Limits per day come last: they say on how many days a run is asked, not how long it takes.
+    Daily limits come last: they determine the number of days of a run, not its duration.
 
     Args:
-        lanes: All of the run.
-        limits: Those of the pool by name; whatever is on no lane's path has no load.
-        loads: What each lane is going to answer, or answered.
+        lanes: All lanes of the run.
+        limits: The pool's limits by name; limits that are on no lane's path have no load.
+        loads: The expected or measured answers of each lane.
     """
     whole = sum(load.requests for load in loads.values())
     passing: dict[str, LaneLoad] = defaultdict(LaneLoad)
@@ -260,11 +261,11 @@ def limit_loads(
         all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
             asked = all_asked[kind.counts]
-            # Nobody knows the tokens of a run that has none.
+            # A run without tokens has unknown tokens, not 0.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
                 if kind.is_daily:
-                    # All of a day may go at once; what is more waits for the next one.
+                    # All requests of a day may be sent at once; the others wait for the next day.
                     alone_s = kind.window_s * max(0, math.ceil(asked / amount) - 1)
                 found.append(
                     LimitLoad(name, limit.level, kind.word, amount, load.requests, share, alone_s)
@@ -273,15 +274,15 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """The limits that need longest, but for a part of it; of loads as `limit_loads` orders them."""
+    """The slowest limits, within a tolerance; `loads` in the order of `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )
 
 
 def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
-    """The limit that needs longest, and how many need as long; `no limit` where none is loaded."""
+    """The slowest limit, and the number of equally slow ones; `no limit` without a load."""
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1
-    return top.name + (f" and {alike} alike" if alike else "")
+    return top.name + (f" and {alike} like it" if alike else "")

@@ -1,4 +1,4 @@
-"""A plan: all that can be said of a run before its first request."""
+"""A plan: the forecast of a run before its first request."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Amount:
     high: float
 
     def scaled(self, value: float) -> Amount:
-        """The interval of something that grows in proportion to this."""
+        """The interval of an amount that is proportional to this."""
         if self.value <= 0:
             return Amount(value, value, value)
         return Amount(value, value * self.low / self.value, value * self.high / self.value)
 
 
 def calls(one: EpisodeLike) -> float:
-    """Requests of an episode."""
+    """The number of requests of an episode."""
     return len(one.services_s)
 
 
 def service_s(one: EpisodeLike) -> float:
-    """Seconds for which an episode keeps its model at work."""
+    """Seconds for which an episode uses its model."""
     return math.fsum(one.services_s)
 
 
@@ -74,23 +74,24 @@ def amount(
 ) -> Amount | None:
     """The sum of a value over the expected episodes, with the interval of a new run's sum.
 
-    Cases of one test function and model count as draws from one distribution, of which the earlier
-    run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
-    variance `n s**2 + n**2 s**2 / m`, `s` being the earlier ones' standard deviation; variances of
-    different functions and models add up. The upper end lies 1.96 standard deviations above, the
-    lower one as many times below: amounts are positive. A case that ran before repeats itself more
-    closely than that, so the interval is rather too wide. It knows nothing of a provider that has
-    changed. What stands on another function's cases or on hints counts with `ASSUMED_WITHIN`.
+    Cases of one test function and model are treated as draws from one distribution, of which the
+    earlier run drew `m`. The sum of `n` new draws then differs from `n` times the earlier mean with
+    variance `n s**2 + n**2 s**2 / m`, where `s` is the standard deviation of the earlier draws.
+    Variances of different functions and models add up. The upper end is 1.96 standard deviations
+    above. The lower end divides by the same factor, because amounts are positive. A case that ran
+    before repeats more closely, so the interval is rather too wide. It does not allow for a
+    provider that has changed. Values from another function's cases or from hints count with
+    `ASSUMED_WITHIN`.
 
     Args:
         expected: The planned episodes.
-        earlier: All episodes that expectations stand on.
-        value_of: The value of one episode; None where it is not known.
+        earlier: All episodes behind the expectations.
+        value_of: The value of one episode; None if it is unknown.
 
     Returns:
-        None where the value of any episode is not known.
+        None if the value of any episode is unknown.
 
-    Source: prediction interval of a mean, e.g. Hahn and Meeker, "Statistical Intervals" (1991),
+    Source: prediction interval of a mean, as in Hahn and Meeker, "Statistical Intervals" (1991),
         section 4.7, summed over strata.
     """
     seen = by_key(
@@ -120,7 +121,7 @@ def amount(
 
 def _variance(n: int, sample: Sequence[float]) -> float:
     m = len(sample)
-    # One draw says nothing of the spread: it may be as large as the value.
+    # One draw does not show the spread, which may be as large as the value.
     own = statistics.variance(sample) if m > 1 else sample[0] ** 2
     return own * (n + n * n / m)
 
@@ -131,10 +132,10 @@ _MTOK = 1_000_000
 def prices(
     pool: Pool, lanes: Sequence[Lane], loads: Mapping[LaneId, LaneLoad]
 ) -> dict[str, tuple[float, float]]:
-    """What a million tokens in and out cost, by model; models without a price are missing.
+    """The price of a million tokens in and out, by model; models without a price are missing.
 
-    Where several providers answer for a model, each counts with its share of the requests, and all
-    of them need a price.
+    If several providers serve a model, each counts with its share of the requests, and all of them
+    need a price.
     """
     listed = {(one.provider, one.model): one for one in pool.prices}
     requests: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -154,9 +155,9 @@ def prices(
 
 
 def missing_prices(pool: Pool, models: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """By model the fields that some provider of it leaves out, in the order of the models.
+    """By model, the price fields that a provider leaves out, in the order of the models.
 
-    Empty where no model has any of them: the pool then says nothing of prices.
+    Empty if no model has any price: then the pool has no prices.
     """
     known = {(one.provider, one.model) for one in pool.prices}
     says_some = bool(known or pool.price_book)
@@ -181,7 +182,7 @@ def cost(
     earlier: Sequence[EarlierEpisode],
     price_of: Mapping[str, tuple[float, float]],
 ) -> Amount | None:
-    """The cost of all episodes whose model has a price; None where their tokens are not known."""
+    """The cost of all episodes whose model has a price; None if their tokens are unknown."""
 
     def of(one: EpisodeLike) -> float | None:
         if one.tokens_in is None or one.tokens_out is None:
@@ -194,8 +195,8 @@ def cost(
 
 
 REFUSED_ABOVE = 10.0
-"""Seats for each one that rates keep busy. Latencies spread and sends bunch, so a few times as many
-are sensible and more are waste; of ten times as many, either number is wrong."""
+"""Seats per seat that rates keep busy. Latencies vary and sends come in bursts, so a few times as
+many seats are sensible and more are waste. With ten times as many, one of the numbers is wrong."""
 
 
 def contradictions(
@@ -209,10 +210,10 @@ def contradictions(
     """A sentence for each contradiction.
 
     Args:
-        pool: What is to be run on.
-        lanes: All of the run.
+        pool: The pool of the run.
+        lanes: All lanes of the run.
         expected: Its episodes.
-        services: Of each model; an assumed one contradicts nothing.
+        services: The service of each model; an assumed one contradicts nothing.
         episode_timeout_s: Deadline of an episode.
     """
     return (
@@ -265,9 +266,9 @@ def _late_episodes(
 
 
 CLIENT_S = 0.0005
-"""What a client takes from a lease to the sending and from an answer to the next asking, where no
-earlier run tells: 0.4 ms and 0.2 ms were the medians of 8,043 requests of the five phases on 2
-cores."""
+"""A client's time from a lease to the sending, and from an answer to the next request for a lease,
+unless an earlier run shows it. The medians of 8,043 requests of the five phases on 2 cores were
+0.4 ms and 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +276,11 @@ class Way:
     """A mode in which the cases could run.
 
     Attributes:
-        policy: The policy that it would take.
-        assignment: What that makes of the cases; None where the mode cannot run them.
-        refusal: Why not.
-        processes: Load of each key by the original scripts' processes; empty where none are bound.
+        policy: The mode's policy.
+        assignment: The assignment of the cases; None if the mode cannot run them.
+        refusal: The reason why it cannot.
+        processes: Load of each key by the original scripts' processes; empty if no processes are
+            bound.
     """
 
     mode: str
@@ -290,12 +292,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What would become of a way.
+    """The prediction for a mode.
 
     Attributes:
-        forecast: None where it cannot run the cases.
-        makespan_s: The forecast's, with the interval of what binds it.
-        limits: Load of each limit, that which needs longest first.
+        forecast: None if the mode cannot run the cases.
+        makespan_s: The forecast's makespan, with the interval of its binding limits.
+        limits: The load of each limit, the slowest first.
     """
 
     way: Way
@@ -306,7 +308,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What one model is asked, by cases that are about it or in a role; amounts as in `RunPlan`."""
+    """The requests to one model, from its own cases or in a role; amounts as in `RunPlan`."""
 
     model: str
     role: str
@@ -319,21 +321,23 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """All that is said of a run.
+    """The plan of a run.
 
     Attributes:
         mode: The mode in force.
         calls: Requests.
-        tokens_in: None where they are not known of every case.
+        tokens_in: None if unknown for any case.
         tokens_out: As `tokens_in`.
         service_s: Seconds of all requests, one after another.
-        bases: Cases by what their estimate stands on.
-        bound: Lower bound of the makespan, whatever the mode.
+        bases: The number of cases by the basis of their estimate.
+        bound: Lower bound of the makespan in any mode.
         predictions: For each mode.
-        cost: Of the models that have a price; None where none has or tokens are not known.
-        unpriced: Models without a price and what the pool leaves out of it, where it has any price.
-        currency: Of `cost`.
-        budget: What the whole run may spend; None: nothing bounds it.
+        cost: The cost of the models with a price; None if no model has a price or tokens are
+            unknown.
+        unpriced: By model, the price fields that the pool leaves out; empty if the pool has no
+            prices.
+        currency: The currency of `cost`.
+        budget: The budget of the whole run; None if there is no budget.
     """
 
     mode: str
@@ -366,16 +370,16 @@ def make_plan(
     *,
     mode: str,
 ) -> RunPlan:
-    """The plan of a run.
+    """Make the plan of a run.
 
     Args:
-        pool: As declared.
-        lanes: All of the run; those of models that are not asked are left out.
-        expected: Its episodes, in the order in which they would be fed, at least one, each with
-            what it asks of roles.
-        earlier: What the expectations stand on; without episodes where they stand on hints alone.
-        ways: The modes that are compared.
-        mode: The mode in force, one of the ways'.
+        pool: The pool as declared.
+        lanes: All lanes of the run; lanes of models without requests are left out.
+        expected: Its episodes in the order of sending, at least one, each with its requests to
+            roles.
+        earlier: The run behind the expectations; without episodes if they are from hints alone.
+        ways: The modes to compare.
+        mode: The mode in force, one of the ways' modes.
     """
     services = by_key((one.model, each_s) for one in expected for each_s in one.services_s)
     lanes = [lane for lane in lanes if lane.model in services]
@@ -409,13 +413,13 @@ def make_plan(
 
 
 def _by_model(expected: Sequence[Expected]) -> dict[tuple[str, str], list[Expected]]:
-    """By model and role; those without a role first."""
+    """By model and role, first without a role."""
     in_order = sorted(expected, key=lambda one: bool(one.role))
     return by_key(((one.model, one.role), one) for one in in_order)
 
 
 def _by_case(expected: Sequence[Expected]) -> dict[str, float]:
-    """Seconds of all requests of each case."""
+    """By case, the seconds of all its requests."""
     found: dict[str, float] = defaultdict(float)
     for one in expected:
         found[one.case_id] += service_s(one)
@@ -444,7 +448,7 @@ def _predict(
         return Prediction(way)
     group_of = {case_id: group.name for group in way.assignment.groups for case_id in group.cases}
     seat_s = earlier.before_send_s if earlier.episodes else CLIENT_S
-    # A seat is taken from the lease on, and requests are sent a moment later.
+    # A seat is taken at the lease, and the request is sent a moment later.
     beside: dict[str, tuple[Step, ...]] = {}
     for one in expected:
         if one.role:
@@ -480,9 +484,9 @@ def _as_known(
     lanes: Sequence[Lane],
     binding: Sequence[LimitLoad],
 ) -> Amount:
-    """A makespan with the interval of what falls on the limits that bind it, or of everything.
+    """A makespan with the interval of the load on its binding limits, or of the whole load.
 
-    Each of them may turn out to need longest, so both ends are the highest of theirs.
+    Each of these limits may turn out to be the slowest, so each end is the highest end of them all.
     """
     parts = {
         (

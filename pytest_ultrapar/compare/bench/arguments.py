@@ -1,4 +1,4 @@
-"""What `ultrapar bench` was asked for, checked before anything runs; pure."""
+"""The arguments of `ultrapar bench`, checked before anything runs; pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 _OTHER_CASES = "it selects by earlier runs, but all modes must run the same cases"
-_NOTHING_RUNS = "it runs nothing; pytest itself knows it"
-_ONE_FILE = "each mode would write over the file of the one before"
+_NOTHING_RUNS = "it runs nothing; use it with pytest itself"
+_ONE_FILE = "each mode would overwrite the file of the mode before"
 _ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
     "--ultrapar-mode": "--modes names the modes",
@@ -28,7 +28,7 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""What bench itself says, or runs nothing; as it is written, `=VALUE` left out."""
+"""Options that bench sets, or that run no case; as written, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -39,7 +39,7 @@ FROM_CONFIGURATION = {
     "ultrapar_resume": ("--ultrapar-resume", "every mode is a run of its own"),
     "ultrapar_baseline": (
         "--ultrapar-baseline",
-        "bench runs all cases serially where serial is among --modes",
+        "to run all cases serially, name serial in --modes",
     ),
     "ultrapar_gate": ("--ultrapar-gate", _ONE_RUN),
     "ultrapar_gate_baseline": ("--ultrapar-gate-baseline", _ONE_RUN),
@@ -50,14 +50,14 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""By where pytest keeps it, whoever said it: the command line, `addopts` or `PYTEST_ADDOPTS`."""
+"""By pytest's name, options from the command line, `addopts` or `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
-    """The modes of a list such as `serial,ultra`, in its order.
+    """Parse a list of modes such as `serial,ultra`, and keep its order.
 
     Raises:
-        ConfigError: It is empty, or names one twice or one that there is not.
+        ConfigError: The list is empty, or contains an unknown mode or a mode twice.
     """
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
@@ -74,17 +74,17 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse what pytest must not be told when every mode runs the same cases.
+    """Refuse options of pytest that do not work if every mode runs the same cases.
 
     Args:
         passed_on: The suite and pytest's options.
         has_pool: Whether `--pool` was given.
 
     Raises:
-        ConfigError: No suite is named first, or an option contradicts what bench does.
+        ConfigError: The suite is not the first argument, or an option contradicts bench.
     """
     if not passed_on or passed_on[0].startswith("-"):
-        found = f"found {passed_on[0]!r} first" if passed_on else "there is none"
+        found = f"found {passed_on[0]!r} first" if passed_on else "found nothing"
         refuse(
             f"name the suite before pytest's options ({found}), such as: "
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
@@ -99,7 +99,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
     """The command line of pytest for one mode, without a directory.
 
-    A policy is passed on only to modes in which it has a say.
+    Only modes that use a policy get the policy option.
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:

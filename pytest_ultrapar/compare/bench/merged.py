@@ -1,4 +1,4 @@
-"""One benchmark file of the modes of a bench, with speed-ups that were measured."""
+"""Merge the benchmark files of all modes into one, with measured speed-ups."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModeRun:
-    """A run of which every planned case has a row.
+    """A run in which every planned case has a row.
 
     Attributes:
-        cases: Planned ones, by id.
-        measures: Of the graded ones, by case id.
-        columns: The same, in their order.
-        benchmark: Its benchmark file; None when no case was completed.
+        cases: The planned cases, by id.
+        measures: The measures of the graded cases, by case id.
+        columns: The same measures, in the same order.
+        benchmark: The benchmark file; None if no case was completed.
     """
 
     mode: str
@@ -47,10 +47,10 @@ class ModeRun:
 
 
 def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
-    """All of a run: it came to its end, and its journal is there.
+    """Read a run that ended and whose journal exists.
 
     Raises:
-        ResultsError: A file of it cannot be read.
+        ResultsError: A file of the run cannot be read.
     """
     manifest = read_manifest(directory)
     with closing(Intake(directory)) as taken:
@@ -73,10 +73,10 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
 
 
 def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
-    """The run that others are measured against: `serial`, else `rotate`, one case at a time too.
+    """The run that others are measured against: `serial`, else `rotate`, which is sequential, too.
 
     Returns:
-        None where neither is among them, or `rotate` has nothing beside it.
+        None if both are missing, or if `rotate` is the only run.
     """
     of_mode = {run.mode: run for run in runs}
     if set(of_mode) == {"rotate"}:
@@ -85,12 +85,12 @@ def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
 
 
 class Speedup(NamedTuple):
-    """How much faster a run was than the serial one.
+    """The speed-up of a run over the serial run.
 
     Attributes:
-        factor: Cases per second over those of the serial run.
-        interval: At least 95 %, as `speedup_interval` has it; None with fewer than 3 cases.
-        serial_s: What the run's completed cases took one after the other.
+        factor: Cases per second, divided by the serial run's cases per second.
+        interval: At least 95 %, from `speedup_interval`; None with fewer than 3 cases.
+        serial_s: The time of the run's completed cases one after the other.
         n_serial: Cases that the serial run completed.
     """
 
@@ -101,15 +101,15 @@ class Speedup(NamedTuple):
 
 
 def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
-    """The speed-up of some cases; None when one of the runs completed none of them.
+    """The speed-up of some cases; None if a run completed no such case.
 
-    A case stands for its time in both runs, so that one that takes long takes long in both: drawn
-    together, such cases do not widen the interval.
+    A case contributes its times in both runs together. A long case is long in both, so it does not
+    widen the interval.
 
     Args:
         serial: The serial run.
-        other: The other one.
-        chosen: Which cases.
+        other: The other run.
+        chosen: Selects the cases.
     """
     slow, fast = _shares(serial, chosen), _shares(other, chosen)
     nothing = (0, 0.0)
@@ -130,7 +130,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """By case id, whether it was completed (0 or 1), and its seconds of the makespan."""
+    """By case id, whether the case was completed (0 or 1), and its seconds of the makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -144,15 +144,15 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
-"""Whose service times tell most of a serial run: those with the least in flight beside a case."""
+"""By preference: with fewer requests in flight, a mode estimates a serial run better."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
-    """The entries of all modes in one file; None when none completed a case.
+    """The entries of all modes in one file; None if no mode completed a case.
 
-    Where mode `serial` ran, or else `rotate`, every speed-up is over that (`basis` "full", `over`)
-    and no estimate of a serial run stays. Else the estimate of one mode stays, and says of which
-    (`estimated_from`).
+    If mode `serial` ran, or else `rotate`, every speed-up is over that mode (`basis` "full",
+    `over`), and the file contains no estimate of a serial run. Else it contains the estimate of one
+    mode and names the mode (`estimated_from`).
     """
     files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
     if not files:
@@ -184,7 +184,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """What takes the place of estimates, by suite and model."""
+    """The measured speed-ups that replace estimates, by suite and model."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:
@@ -193,7 +193,7 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scop
             if found is not None:
                 measured[part] = {
                     "speedup": found.factor,
-                    # It cannot differ from itself.
+                    # A run does not differ from itself.
                     "speedup_interval": found.interval if run is not base else None,
                     "serial_s": found.serial_s,
                     "basis": "full",
