@@ -223,7 +223,7 @@ def test_killed_conversations_go_on_from_their_answers(talks, workers, way, shar
         len(talks.server.prompts) - n_before
     )
     if share > 0.1:
-        assert re.search(r"[1-9]\d* conversations? went on from recorded answers", said), said
+        assert re.search(r"[1-9]\d* conversations? resumed from recorded answers", said), said
     assert "asked something else" not in said
 
 
@@ -241,7 +241,7 @@ def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks
     found = summary(talks)
     assert found["n_resumed"] + found["n_strayed"] <= n_open
     assert found["n_strayed"] > 0
-    assert f"{found['n_strayed']} asked something else and went on live from there" in said
+    assert f"{found['n_strayed']} sent a different request and continued live from there" in said
     # The first two requests are the same each time; of these as many as ever are sent twice.
     same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
     assert sum(n - 1 for n in same.values()) <= SEATS

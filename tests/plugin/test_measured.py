@@ -151,7 +151,7 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     project.report.fnmatch_lines(
         [
             "* no request through llm exceeded a limit, by our own records: p/key0 *",
-            "3 of 6 graded cases asked nothing through llm; *",
+            "3 of 6 graded cases sent no request through llm; *",
         ]
     )
     assert len(project.server.prompts) == 6

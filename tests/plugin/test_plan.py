@@ -102,7 +102,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n0")
     assert "3 cases from the same case in an earlier run" in said
-    assert "17 cases from a case of the same test and model there" in said
+    assert "17 cases from a case of the same test and model in that run" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # One request each is what was seen, two are what the mark supposes.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)

@@ -38,7 +38,7 @@ def test_every_step_of_a_run_has_its_line(project):
     assert list(dict.fromkeys(steps)) == ["collecting", "asking", "grading", "writing tables"]
     graded = [int(n) for n in re.findall(r"(?:asking|grading): (\d+)/16 graded", said)]
     assert graded == sorted(graded)
-    assert re.search(r"asking: .* ETA [0-9.]+ s, slowest: p/key0 \(workers\)", said), said
+    assert re.search(r"running: .* ETA [0-9.]+ s, slowest: p/key0 \(workers\)", said), said
     assert re.search(r"grading: .* ETA [0-9.]+ s", said), said
     assert "writing tables: 0/16 cases" in said
     assert CANARY not in said

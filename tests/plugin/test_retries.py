@@ -47,7 +47,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
     text = project.report.str()
     n = len(failed)
-    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} tried again on other lanes"
+    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} retried on other lanes"
     assert re.search(said, text)
     assert "lane p/m/key0" not in text
 

@@ -254,7 +254,7 @@ def test_a_difference_is_called_chance_only_where_there_is_one(tmp_path, outcome
     page = render(run.path).decode()
     (verdict,) = re.findall(r"<td>[^<]*</td><td>(equal|may be chance|not known|yes)</td>", page)
     assert verdict == said
-    assert "Models beside m1: none of them solved a larger share" in page
+    assert "Comparison with m1, which solved the largest share" in page
 
 
 def test_first_tokens_are_those_of_the_tables(repeated):
@@ -534,7 +534,9 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
     page = render(repeated).decode()
     assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
     said = waits_line(read_manifest(repeated).lanes)
-    assert said.endswith(" waited longest for pauses of lanes (90.0 s), lab/key0 (qps) (12.0 s)")
+    assert said.endswith(
+        " waited longest, in total, for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
+    )
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
     assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 

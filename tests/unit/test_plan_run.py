@@ -128,7 +128,7 @@ def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
     plan = planned(pool, *run(200))
     top = plan.chosen.limits[0]
     line = next(line for line in text(plan) if line.startswith("lower bound"))
-    assert line.endswith(f", by {top.name} and 1 alike")
+    assert line.endswith(f", by {top.name} and 1 like it")
     first, second, *others = plan.bound.prices
     turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
     said = text(dataclasses.replace(plan, bound=turned))
@@ -173,12 +173,10 @@ def test_binding_key_is_told_from_another_limit_that_binds(load):
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
-    assert (
-        "binding key: p/key0 (qps) and 1 like it, which alone needs 20.0 s; of all limits" in said
-    )
+    assert "binding key: p/key0 (qps) and 1 like it, alone needs 20.0 s; binding limit:" in said
     first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
     name = lines[first + 1].split()[0]
-    assert f"of all limits {name} (workers) and 1 like it binds, 50.0 s" in said
+    assert f"binding limit: {name} (workers) and 1 like it, 50.0 s" in said
 
 
 def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):

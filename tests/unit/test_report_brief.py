@@ -183,7 +183,7 @@ def test_any_run_fits_on_a_screen(width, name):
     rows = [line for line in table[: table.index("")] if line.rstrip().endswith("%")]
     assert len(rows) > 4, told
     assert not any("\x1b" in line for line in told)
-    assert told[-1] == "results in out: report.md tells more, ultrapar report shows it"
+    assert told[-1] == "results in out: read report.md, or run ultrapar report"
 
 
 def test_shares_are_coloured_and_nothing_moves():

@@ -147,7 +147,7 @@ def test_folder_without_a_name_is_not_the_current_one(folder, refused, monkeypat
     # Of a shell variable that is not set.
     monkeypatch.chdir(folder)
     name, *rest = command
-    assert "FOLDER: an empty name names no folder" in refused(name, "", *rest)
+    assert "FOLDER is empty" in refused(name, "", *rest)
     assert (folder / "whole").is_dir()
 
 

@@ -166,7 +166,7 @@ def test_case_is_shown_with_grade_attempts_waits_and_what_was_said(show, tmp_pat
         "  think",
         '  find({"n":1})',
         "== turn 1: tool, named find, for call c1",
-        "== turn 1: assistant, of role judge",
+        "== turn 1: assistant, role judge",
     ]:
         assert row in lines
 
@@ -301,10 +301,10 @@ def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
     (tmp_path / "r" / FILE_NAME).write_text("{")
     code, out, _ = show("r")
     assert code == 0
-    assert "its manifest cannot be read" in out
+    assert "cannot read its manifest" in out
     assert "the journal has 1 gap; what stood there is not shown:" in out
     assert ("solved", 0) in listed(out)
-    assert "what it asked and got cannot be read" in show("r", "case0")[1]
+    assert "cannot read its requests" in show("r", "case0")[1]
 
 
 def test_case_that_was_solved_and_whose_test_failed_is_a_failure(show, tmp_path):
