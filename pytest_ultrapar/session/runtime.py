@@ -1,4 +1,4 @@
-"""What a process needs in order to run cases: the run's files, settings and secrets."""
+"""The files, settings and secrets that a process needs to run cases."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.replayed import ReplayedEpisodes
 
 
-_WRONG = "does not hold what a run leaves there"
+_WRONG = "does not contain an assignment"
 ASSIGNMENT_FILE = "assignment.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Runtime:
-    """One process's view of a run; made when its items are known, closed when the session ends.
+    """The run in one process, from the end of collection to the end of the session.
 
     Attributes:
         config: pytest's.
         options: Settled settings.
         directory: The run's directory.
         worker: `gw0`, ...; without xdist `main`.
-        redactor: Knows the run's secrets.
-        replayed: Reads the run that is replayed, if any.
+        redactor: Masks the run's secrets.
+        replayed: Reads the replayed run, if any.
     """
 
     config: pytest.Config
@@ -50,7 +50,7 @@ class Runtime:
     redactor: Redactor
 
     def __post_init__(self) -> None:
-        """Open this process's own journal segment.
+        """Open this process's journal segment.
 
         Raises:
             ResultsError: The segment or the debug log cannot be made.
@@ -68,12 +68,12 @@ class Runtime:
         self._closed = False
 
     def sync(self) -> None:
-        """Wait until all that was kept so far is on the disk itself.
+        """Wait until everything stored so far is on the disk.
 
         Raises:
             ResultsError: Some of it may be lost.
         """
-        # What records name before the records.
+        # Parts first: records refer to them.
         self.parts.sync()
         self.journal.sync()
 
@@ -81,15 +81,15 @@ class Runtime:
         """A finished episode, from the journal.
 
         Raises:
-            ResultsError: Something else stands there.
+            ResultsError: The position has no finished episode.
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
-            raise ResultsError(f"the journal has no finished episode in {position}")
+            raise ResultsError(f"the journal has no finished episode at {position}")
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case, empty for none; made before any case is dispatched."""
+        """The assignment's group of a case, or an empty text; set before cases are dispatched."""
         if self._groups is None:
             assignment = read_assignment(self.directory)
             self._groups = {
@@ -101,7 +101,7 @@ class Runtime:
         """Sync and close all files. Idempotent.
 
         Raises:
-            ResultsError: The journal may have lost what was appended last; all files are closed.
+            ResultsError: The journal may have lost its last records; all files are closed.
         """
         if self._closed:
             return
@@ -119,7 +119,7 @@ class Runtime:
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
-    """Leave the assignment where workers find it. Called by the controller before it dispatches.
+    """Write the assignment for the workers. Called by the controller before it dispatches.
 
     Raises:
         ResultsError: It cannot be written.
@@ -128,9 +128,9 @@ def write_assignment(directory: Path, assignment: Assignment) -> None:
 
 
 def read_assignment(directory: Path) -> Assignment:
-    """The run's assignment; an empty one while there is none.
+    """The run's assignment; an empty one if the file does not exist.
 
     Raises:
-        ResultsError: It cannot be read, or is no assignment.
+        ResultsError: The file cannot be read, or has another content.
     """
     return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)

@@ -1,4 +1,4 @@
-"""Figures of a whole run that a suite computes of all its rows: F1, Elo, corpus BLEU."""
+"""Figures of a whole run that a suite computes from all rows, such as F1, Elo or corpus BLEU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
 """Enough for two digits of an interval's bounds; a figure may take a second to compute."""
 _LEAST_RESAMPLES = 0.9
-"""Share of the resamples that must have the figure: of those that lack it nothing is known."""
+"""Share of the resamples that must have the figure: the others would bias the interval."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
 _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
@@ -40,15 +40,15 @@ _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
 def add_figures(
     config: pytest.Config, run_dir: Path, summary: RunSummary
 ) -> tuple[RunSummary, tuple[str, ...]]:
-    """Ask the suite for its figures, and keep them in the run's summary.
+    """Compute the suite's figures and store them in the run's summary.
 
     Args:
         config: pytest's, with the suite's conftests loaded.
         run_dir: A run with tables.
-        summary: As it stands there.
+        summary: The summary in that directory.
 
     Returns:
-        The summary with the figures, and a sentence for each that could not be had.
+        The summary with the figures, and a sentence for each figure that failed.
 
     Raises:
         ResultsError: A table cannot be read, or the summary cannot be written.
@@ -57,8 +57,8 @@ def add_figures(
     faults: list[str] = []
     hooks = getattr(config.hook, HOOK).get_hookimpls()
     if hooks:
-        found_rows = read_rows(run_dir, "results", (), beginning=("",))  # which every name has
-        # One function cannot change what the next one gets.
+        found_rows = read_rows(run_dir, "results", (), beginning=("",))  # all columns
+        # Read-only, so that no function changes the rows of the next one.
         rows: Rows = [*map(MappingProxyType, found_rows)]
         cases = read_cases(run_dir)
         cells = cells_of(cases)
@@ -113,7 +113,7 @@ def _number(said: Any) -> float:  # noqa: ANN401
 def _interval(
     figure: Callable[[Rows], Any], rows: Rows, clusters: Mapping[str, str]
 ) -> tuple[float, float] | None:
-    """Bounds at 95 %, by drawing clusters of dependent cases anew; None where they tell none.
+    """The 95 % interval from resampled case clusters; None if there are too few values.
 
     Source: B. Efron, R. J. Tibshirani, An introduction to the bootstrap (1993), ch. 13: the
         percentile interval.
@@ -124,7 +124,7 @@ def _interval(
     draw = np.random.default_rng(0)
     values = []
     for drawn in draw.integers(len(own), size=(N_RESAMPLES, len(own))):
-        with suppress(*_RAISED):  # a draw may lack what the figure needs
+        with suppress(*_RAISED):  # a draw may lack rows that the figure needs
             values.append(_number(figure([row for at in drawn for row in own[at]])))
     if len(own) < 2 or len(values) < _LEAST_RESAMPLES * N_RESAMPLES:  # noqa: PLR2004 - no spread
         return None

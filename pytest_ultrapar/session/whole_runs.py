@@ -1,4 +1,4 @@
-"""A plugin of pytest for the runs of `ultrapar bench`: refuses what modes must not be told."""
+"""A pytest plugin for the runs of `ultrapar bench`: refuses options that differ between modes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_ultrapar.compare.bench.arguments import FROM_CONFIGURATION
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Look at the options as pytest understood them, wherever they come from.
+    """Check the options as pytest parsed them, from the command line or configuration.
 
     Raises:
-        pytest.UsageError: Modes could not be compared with one of them.
+        pytest.UsageError: With one of the options modes cannot be compared.
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):
