@@ -1,4 +1,4 @@
-"""The commands that finish a run, and run some of its cases again."""
+"""The commands that finish a run, or run some of its cases again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _UNFINISHED = ("interrupted", "never ran", "not graded")
 
 
 def again_command(manifest: Manifest, *what: str) -> str:
-    """The command, for a shell, that runs of a run's cases those with these node ids or options."""
+    """The shell command that runs the cases of a run with these node ids or options."""
     kept, _ = _parted(manifest.arguments, [row.option for row in _MAKING_CASES])
     return shlex.join(["pytest", *kept, *what])
 
 
 def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> Iterator[str]:
-    """Sentences with the command that finishes a run, and with that for what is not solved."""
+    """Sentences with the commands that finish a run and run its unsolved cases again."""
     is_near = directory.parent.name == DEFAULT_PARENT.name
     run = directory.name if is_near else str(directory)
     resume, only, of = Options.resume.option, Options.only.option, Options.only_of.option
@@ -37,11 +37,11 @@ def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) 
         yield f"finish the run: {shlex.join(['pytest', *same, f'{resume}={run}'])}"
     if ends := ",".join(end for end in _AGAIN if counts.get(end)):
         said = again_command(manifest, f"{only}={ends}", f"{of}={run}")
-        yield f"run again what was not solved: {said}"
+        yield f"rerun cases that were not solved: {said}"
 
 
 def _parted(arguments: Iterable[str], options: Collection[str]) -> tuple[list[str], list[str]]:
-    """Of a command line these options with their values, and all other words."""
+    """The given options of a command line with their values, and all other words."""
     kept, others, words = list[str](), list[str](), iter(arguments)
     for word in words:
         option, _, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""The end of a run on one screen: what matters first, and where the rest is; pure."""
+"""The summary of a finished run on one screen, most important first; pure."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _MOST_ROWS = 20
 _MOST_SCORES = 3
 _LEAST_BESIDE_TESTS = 6
 _LEAST_REST = 2
-"""Lines of what else there is to say, where rows of the table take the place of others."""
+"""Lines besides the table that stay when rows of the table need the room."""
 _MOST_OF_A_KIND = 3
-"""Lines on lanes, and as many on cases without a grade."""
+"""Lines on lanes, and also lines on cases without a grade."""
 _MOST_FOLDS = 2
 _WARNINGS = ("LIMIT EXCEEDED", "CLIENT-BOUND", "BLOCKED")
 _WIDEST_HEAD = 12
@@ -57,7 +57,7 @@ _WIDEST_NAME = 30
 _N_AND_SOLVED = 16
 """Characters of these two columns."""
 _WITH_INTERVAL = 24
-"""Characters of a mean with its interval, where no case has a solved rate."""
+"""Characters of a mean with its interval, if no case has a solved rate."""
 _SHARE = re.compile(r"\b(\d+)%")
 _REFUSED = re.compile("key .* was refused ")
 _MORE = f" (more in {REPORT})"
@@ -65,12 +65,12 @@ _LAST_CLAUSE = re.compile(r"(?<=.{25})([,;] [^,;]*| \([^()]*\)?)$", re.DOTALL)
 
 
 def plain(text: str, share: float) -> str:
-    """No colour, whatever the share."""
+    """The text without colour."""
     return text
 
 
 _SHOWN = f"open {PAGE}, or read {REPORT}"
-_NOT_SHOWN = f"{REPORT} tells more, ultrapar report shows it"
+_NOT_SHOWN = f"read {REPORT}, or run ultrapar report"
 
 
 def brief_lines(
@@ -87,15 +87,14 @@ def brief_lines(
     """At most `MOST_LINES` lines of at most `MOST_WIDTH` characters, safe for a terminal.
 
     Args:
-        summary: What the compaction found.
-        lanes: What became of each lane.
-        directory: Where the results are, as it should be shown.
-        width: Of the terminal, in characters.
-        is_quiet: Whether only the verdict, a cause of trouble and the place of the results are
-            wanted.
-        has_page: Whether `report.html` stands there, too.
-        part: Whose part of which run this is; None: the run is one host's.
-        paint: Colours a share of solved cases, 0 to 1, that is written out already.
+        summary: The summary that the compaction made.
+        lanes: The final state of each lane.
+        directory: The directory of the results, as text to show.
+        width: Width of the terminal, in characters.
+        is_quiet: Whether to show only the verdict, a cause of failures and the directory.
+        has_page: Whether the directory contains `report.html`.
+        part: The host and the run that it is part of; None for a run on one host.
+        paint: Colours the text of a solved share; the second argument is the share, 0 to 1.
     """
     width = min(width, MOST_WIDTH)
     simulated = [SIMULATED] if summary.simulated else []
@@ -142,20 +141,20 @@ def _must_be_read(sentence: str) -> bool:
 
 
 def _keys_are_wrong(summary: RunSummary, lanes: Sequence[LaneStatus]) -> bool:
-    """Whether no case was asked since each key was refused: of such a run there is no more."""
+    """Whether no case ran because every key was refused."""
     refused = lanes and all(one.is_removed and _REFUSED.match(one.reason) for one in lanes)
     return bool(refused) and summary.n_infra(NO_LANE) == summary.statistics.n_planned
 
 
 def _wrong_keys(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Which keys those are, what their providers said, and what to do."""
+    """The refused keys, the providers' messages, and the fix."""
     yield from _first(line for line in lane_lines(lanes) if _REFUSED.match(line))
     words = [line.partition(LAST_TRY)[2] for line in trouble_lines(summary)]
     yield from (f"the provider said: {one}" for one in dict.fromkeys(words) if one)
     if any("(environment " in one.reason for one in lanes):
         yield "set that variable to a valid key, then resume this run (the command is below)"
     else:
-        yield "no key was sent: name the variable that holds one as env in the pool (ultrapar init)"
+        yield "no key was sent: set env in the pool to the variable with the key (ultrapar init)"
 
 
 def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
@@ -163,7 +162,7 @@ def _folded(sentences: Iterable[str], width: int, most_lines: int) -> list[str]:
 
 
 def _blocks(sentences: Iterable[str], width: int, most_lines: int) -> Iterator[list[str]]:
-    """Lines of sentences, so many for each at most: without its last clauses, or else cut."""
+    """The lines of each sentence, at most `most_lines`: drop its last clauses, else cut it."""
     fold = partial(textwrap.wrap, width=width, subsequent_indent="  ", break_on_hyphens=False)
     for sentence in sentences:
         most = max(most_lines, _MOST_FOLDS if _must_be_read(sentence) else 1)
@@ -191,11 +190,11 @@ def _speed(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
         yield "; ".join([counted(summary.n_requests, "request"), *cost_lines(summary)])
 
 
-# -- models by what else varies --------------------------------------------------------------------
+# -- models by another parameter -------------------------------------------------------------------
 
 
 def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
-    """Tables to show, as many as have room: all cases and each test, or tests as columns."""
+    """The tables to try, largest first: all cases and each test, or tests as columns."""
     tests = summary.tests
     every = ResultsOfTest("all cases", summary.summary_by, summary.cells)
     if 1 < len(tests) == summary.n_tests:
@@ -218,7 +217,7 @@ def _tables(summary: RunSummary) -> Iterator[list[ResultsOfTest]]:
 def _lines(
     tables: Sequence[ResultsOfTest], most_rows: int, width: int, where: str
 ) -> tuple[list[str], int]:
-    """Lines of tables and of their legend, and how many rows of the first one are shown."""
+    """The lines of tables and legend, and the number of rows shown of the first table."""
     if not tables[0].cells:
         return [], 0
     most_rows = max(1, most_rows)
@@ -231,7 +230,7 @@ def _lines(
     more = [counted(n_hidden, "more column")] if n_hidden else []
     more = ["intervals", *more] if _rates(tables[0]) else more
     legend = f"n: graded cases{f'; {REPORT} has ' * bool(more)}{', '.join(more)}"
-    legend += "" if _rates(tables[0]) else "; means with their intervals at 95 %"
+    legend += "" if _rates(tables[0]) else "; means with 95 % intervals"
     if n_rows > n_shown:
         legend = f"+ {n_rows - n_shown:,} more in {where}; {legend}"
     return [*lines, *_folded([legend], width, _MOST_FOLDS)], n_shown
@@ -240,7 +239,7 @@ def _lines(
 def _of_table(
     table: ResultsOfTest, most_rows: int, width: int, *, total: bool = False
 ) -> tuple[list[str], int, int]:
-    """Its lines, the best first; of how many rows, and how many columns have no room."""
+    """The lines, best first; the number of all rows; the number of columns without room."""
     varying = [i for i in range(len(table.by)) if len({one.names[i] for one in table.cells}) > 1]
     at, across, *_ = [*varying, None, None]
     rows = _by_name(table.cells, at or 0)
@@ -286,7 +285,7 @@ def _row(
         return [*head, *means, *(f"{one.mean:.2f}" if one else "-" for one in firsts)]
     means = [f"{cell.scores[one].mean:.2f}" if one in cell.scores else "-" for one in scores]
     solved, *shares = [f"{_rate(one):.0%}" if one.n_rated else "-" for one in (cell, *others)]
-    solved += f" of {cell.n_rated:,}" if 0 < cell.n_rated < cell.n_graded else ""
+    solved = f"{solved} of {cell.n_rated:,}" if 0 < cell.n_rated < cell.n_graded else solved
     return [*head, solved, *means, *shares]
 
 
@@ -295,12 +294,12 @@ def _by_name(cells: Iterable[Cell], place: int) -> dict[str, list[Cell]]:
 
 
 def _rates(table: ResultsOfTest) -> bool:
-    """Whether it shows solved rates; else all of its cases were graded by scores alone."""
+    """Whether the table shows solved rates; if not, scores alone grade all of its cases."""
     return any(cell.n_rated for cell in table.cells) or not any(one.scores for one in table.cells)
 
 
 def _rate(cell: Cell, none: float = 0.0) -> float:
-    """Solved cases of those that were graded so."""
+    """The share of solved among cases with a solved rate."""
     return cell.counts["solved"] / cell.n_rated if cell.n_rated else none
 
 
@@ -313,7 +312,7 @@ def _line(name: str) -> str:
 
 
 def _heads(values: Sequence[str], room: int) -> tuple[list[str], list[str]]:
-    """As many headings as fit, in two lines: a cell has four characters, a name twenty."""
+    """As many headings as fit, in two lines: a table cell has 4 characters, a name 20."""
     fair = room // len(values) - len(GAP) if values else 0
     width = max(_NARROWEST_HEAD, min(_WIDEST_HEAD, fair))
     above, below = [], []

@@ -1,4 +1,4 @@
-"""All that a run says of itself, as a file of its directory."""
+"""The report of a run as a file in its directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_OF_A_STEP = 10_000
 
 
 MOST_OF_A_STEP = 1024 * 1024
-"""Bytes of all that a step of a job may write as its summary.
+"""The most bytes that a step of a job may write as its summary.
 
 Source: GitHub Actions, workflow commands: step isolation and limits.
 """
@@ -31,13 +31,13 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
     """Add a run's report to the file that GitHub shows as the summary of a step.
 
     Args:
-        path: The file, as `GITHUB_STEP_SUMMARY` names it; what stands in it stays.
-        summary: What the compaction found.
-        manifest: The run's, with what became of its lanes.
+        path: The file that `GITHUB_STEP_SUMMARY` names; its content stays.
+        summary: The summary that the compaction made.
+        manifest: The run's manifest, with the final state of its lanes.
         run_dir: The run's directory.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     with path.open("ab") as file:
         room = MOST_OF_A_STEP - file.tell()
@@ -49,7 +49,7 @@ def add_to_step_summary(path: Path, summary: RunSummary, manifest: Manifest, run
 def run_sections(
     summary: RunSummary, manifest: Manifest, run_dir: Path, *, goes_on: bool = False
 ) -> Iterator[Section]:
-    """All that a run in this directory says of itself, and the command that runs it again."""
+    """The whole report of a run in this directory, with the commands that run cases again."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
     counts = {**summary.statistics.counts, "never ran": summary.n_without_grade * (not goes_on)}
     if notes := (*again_lines(manifest, counts, run_dir),):
@@ -57,15 +57,15 @@ def run_sections(
 
 
 def write_report(path: Path, summary: RunSummary, manifest: Manifest) -> None:
-    """Write all that there is to say of a run.
+    """Write `report.md`.
 
     Args:
         path: The run's directory.
-        summary: What the compaction found.
-        manifest: The run's, with what became of its lanes.
+        summary: The summary that the compaction made.
+        manifest: The run's manifest, with the final state of its lanes.
 
     Raises:
-        ResultsError: It cannot be written.
+        ResultsError: The report cannot be written.
     """
     sections = run_sections(summary, manifest, path)
     write_whole(path / REPORT, ("\n".join(markdown_lines(sections)) + "\n").encode())

@@ -1,4 +1,4 @@
-"""How far a run is, in one line for each of its steps; pure."""
+"""The progress of a run in one line for each step; pure."""
 
 from __future__ import annotations
 
@@ -17,38 +17,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
-"""Seconds over which rates are taken: enough for slow models, few enough to see a pause."""
+"""The span of rates, in seconds: long enough for slow models, short enough to show a pause."""
 
 LINE_S = 10.0
 LINE_SHARE = 0.02
-"""Of the time so far."""
+"""Share of the time so far."""
 
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""Cases answered and not graded; with fewer of them grading waits for answers."""
+"""Cases answered and not graded; with fewer, grading waits for answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """What is known of a run in progress.
+    """The known state of a run in progress.
 
     Attributes:
         total: Planned cases.
-        answered: Cases whose episode has ended, whether pytest has graded them or not.
+        answered: Cases whose episode has ended, graded or not.
         counts: Graded cases by outcome.
         in_flight: Requests in flight.
-        all_answered: Whether no episode is left.
-        seen: (monotonic seconds, answered, graded) of the recent past, oldest first, at most two a
-            second.
-        eta: When the last episode ends, estimated at `eta_at_s`; None while nobody knows.
-        whole: Of a run of several hosts, how far all are together; None: it is on one host.
-        whole_at_s: When that was looked at, monotonic seconds.
+        all_answered: Whether all episodes have ended.
+        seen: Recent (monotonic seconds, answered, graded), oldest first, at most two a second.
+        eta: The end of the last episode, estimated at `eta_at_s`; None while unknown.
+        whole: The progress of all hosts together; None for a run on one host.
+        whole_at_s: The time of `whole`, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: For which servers it waits, or why it sends nothing, in words; empty for neither.
-        whole_seen: The same as `seen`: monotonic seconds, and cases done by all hosts.
-        begun: Of each model of which all hosts were seen to claim cases: monotonic seconds when
-            that began, and cases that nobody had claimed then.
+        waits: The servers it waits for, or the reason it sends nothing, in words; else empty.
+        whole_seen: Recent (monotonic seconds, cases done by all hosts), like `seen`.
+        begun: For each model whose cases were claimed: the time when that began, in monotonic
+            seconds, and the unclaimed cases at that time.
     """
 
     total: int
@@ -68,7 +67,7 @@ class ProgressState:
 
     @property
     def graded(self) -> int:
-        """Graded cases, those without a measurement among them."""
+        """Graded cases, including cases without a measurement."""
         return sum(self.counts.values())
 
 
@@ -82,7 +81,7 @@ def observe(
     all_answered: bool = False,
     waits: str = "",
 ) -> ProgressState:
-    """The state after a look at the run at `now_s`."""
+    """The state after an observation of the run at `now_s`."""
     return replace(
         state,
         answered=answered,
@@ -95,7 +94,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """Which servers a run waits for and why, or that only tries are left; empty for neither."""
+    """The servers that a run waits for, or the number of cases that wait to retry; else empty."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -108,7 +107,7 @@ def awaited(status: BrokerStatus) -> str:
 def observe_whole(
     state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
-    """The state after a look at what all hosts have done at `now_s`."""
+    """The state after an observation of all hosts at `now_s`."""
     begun = dict(state.begun)
     for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
         if whole.unclaimed.get(model, 0) < n:
@@ -125,30 +124,30 @@ def observe_whole(
 
 
 def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
-    """Looks of the recent past and another one, each with its time first."""
+    """Recent observations and a new one, each with its time first."""
     now_s = look[0]
     if not seen or now_s - seen[-1][0] >= _STEP_S:
         seen = (*seen, look)
-    # The newest look that is older than the window stays, so that the window is always full.
+    # Keep the newest observation older than the window, so that the window is always full.
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
     return seen
 
 
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Episodes ended per second over the recent past; None where none has."""
+    """Episodes ended per second over the recent past; None if no episode ended."""
     since_s, answered, _ = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.answered - answered, now_s - since_s)
 
 
 def graded_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Cases graded per second over the recent past; None where none has."""
+    """Cases graded per second over the recent past; None if no case was graded."""
     since_s, _, graded = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.graded - graded, now_s - since_s)
 
 
 def seconds_left(state: ProgressState, now_s: float) -> float | None:
-    """Seconds until all is asked and graded; None while nobody knows."""
+    """Seconds until all cases are graded; None while unknown."""
     per_s = graded_per_s(state, now_s)
     backlog = state.answered - state.graded
     grading_s = None
@@ -163,14 +162,14 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 
 
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
-    """What is known, a few words for each fact, in the order in which it is shown.
+    """A few words for each known fact, in the order in which they are shown.
 
-    The step is `asking` while episodes run, with the limit that is done last, then `grading`. Of a
-    run of several hosts the step, the rate and the end are those of all of them.
+    The step is `cases` while episodes run, with the slowest limit, then `grading`. For a run on
+    several hosts the step, the rate and the ETA cover all hosts.
     """
     if state.whole is not None:
         return _said_of_whole(state, state.whole, now_s)
-    step = "grading" if state.all_answered else "asking"
+    step = "grading" if state.all_answered else "cases"
     per_s = graded_per_s(state, now_s) if state.all_answered else answered_per_s(state, now_s)
     left_s = seconds_left(state, now_s)
     counts = state.counts
@@ -179,7 +178,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
         facts["waits"] = state.waits
     n_scored = counts.get("scored")
     for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
-        # What is graded by scores alone has no solved rate.
+        # A case that scores alone grade has no solved rate.
         if counts.get(outcome) or (outcome in RATED and not n_scored):
             facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     if not state.all_answered:
@@ -194,14 +193,14 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
 
 
 def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
-    # The server hears of this host's own a moment later.
+    # The server learns of this host's cases a moment later.
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
-    facts = {"step": f"asking on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
+    facts = {"step": f"cases on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
     since_s, n_before = state.whole_seen[0] if state.whole_seen else (now_s, 0)
     per_s = _per_s(whole.n_done - n_before, now_s - since_s)
     if per_s is not None:
-        facts["rate"] = f"{rate(per_s)} in all"
+        facts["rate"] = f"{rate(per_s)} in total"
         if n_done < whole.n_cases:
             left_s = whole_seconds_left(whole.n_cases - n_done, per_s, _paces(state, whole, now_s))
             facts["ETA"] = f"ETA {duration(left_s)}"
@@ -221,10 +220,10 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
 
 
 def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tuple[int, float]]:
-    """Of each model its cases that nobody has claimed, and how many are claimed per second.
+    """For each model, its unclaimed cases and the cases claimed per second.
 
-    Over all the time since the first of them: slow ones are claimed seldom. Nothing where groups
-    wait for each other, since what a model did then says nothing of what it will do.
+    Rates cover the whole time since the first claim, because slow cases are claimed rarely. Empty
+    if groups wait for each other: then the past of a model does not predict its future.
     """
     for model, (since_s, n_before) in () if whole.in_groups else state.begun.items():
         n = whole.unclaimed.get(model, 0)
@@ -237,11 +236,11 @@ _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
     *("partial", "scored", "slowest", "rate"),
 )
-"""The last goes first when the line is too long."""
+"""If the line is too long, it loses facts from the end of this list."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """One line of at most `width` characters; what matters least is left out first."""
+    """One line of at most `width` characters; the least important facts are left out first."""
     facts = said(state, now_s)
     room = width - len(facts["step"]) - 2
     if len(facts.get("waits", "")) > max(room, 0):
@@ -250,7 +249,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Seconds to the next line where lines stay, as in the log of a CI: 150 in an hour, 310 a day.
+    """Seconds to the next line in a log, as in CI: 150 lines in an hour, 310 in a day.
 
     Args:
         waited_s: Seconds since the first step began.
@@ -259,12 +258,12 @@ def next_line_s(waited_s: float) -> float:
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
-    """One line while pytest collects, which says nothing of how much is left.
+    """One line while pytest collects; pytest does not report how much is left.
 
     Args:
         waited_s: Seconds so far.
-        before: Seconds that it took in the run before, and how many cases it found; None if nobody
-            knows.
+        before: Seconds that collection took in the run before, and its number of cases; None if
+            unknown.
         width: Most characters.
     """
     parts = [(0, f"collecting: {duration(waited_s)} so far")]
@@ -281,8 +280,8 @@ def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
     """One line while tables are written.
 
     Args:
-        done: Cases that are written.
-        total: All of them.
+        done: Written cases.
+        total: All cases.
         waited_s: Seconds so far.
         width: Most characters.
     """

@@ -1,4 +1,4 @@
-"""Numbers, tables and foreign text as people read them in a terminal."""
+"""Numbers, tables and text from outside, formatted for a terminal or Markdown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def counted(n: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """`a, b and 3 more`: at most so many names."""
+    """`a, b and 3 more`: at most `most` names."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def duration(seconds: float) -> str:
-    """Three digits or so: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
+    """Seconds in about three digits: `0.21 s`, `12.3 s`, `4 min 05 s`, `3 h 12 min`, `2 d 04 h`."""
     if seconds < 10:  # noqa: PLR2004 - two digits after the point below it, one above
         return f"{seconds:.2f} s"
     if seconds < 2 * _MINUTE_S:
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Cases per second, or per minute or hour where that says more: `1,332/s`, `7.5/min`."""
+    """A rate per second, minute or hour, the first that is at least 1: `1,332/s`, `7.5/min`."""
     for factor, unit in ((1, "s"), (_MINUTE_S, "min")):
         if per_s * factor >= 1:
             return f"{_few_digits(per_s * factor)}/{unit}"
@@ -54,7 +54,7 @@ def times(factor: float) -> str:
 
 
 def or_dash(value: float | None, shown: Callable[[float], str]) -> str:
-    """A number as it is shown; `-` where there is none."""
+    """A number as text; `-` for None."""
     return "-" if value is None else shown(value)
 
 
@@ -68,7 +68,7 @@ def _few_digits(number: float) -> str:
 
 
 # C0 without tab and line feed, DEL, C1; bidi marks, embeddings, overrides and isolates, which
-# reorder what a reader sees; line and paragraph separators; lone surrogates, which UTF-8 lacks.
+# reorder what a reader sees; line and paragraph separators; unpaired surrogates, which UTF-8 lacks.
 # Source: ECMA-48 section 5 (control sequences), Unicode UAX #9 (bidi controls).
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -82,10 +82,9 @@ _SAFE_ASCII = bytes((*b"\t\n", *range(0x20, 0x7F)))
 
 
 def visible(text: str) -> str:
-    r"""`text` with everything that could steer a terminal shown as `\x1b`, `\u202e` and the like.
+    r"""`text` with control characters, bidi controls and unpaired surrogates escaped as `\x1b`.
 
-    Tabs and line feeds stay; a lone backslash is not doubled, since this is for eyes and never read
-    back. Lone surrogates are shown, too.
+    Tabs and line feeds stay. A backslash is not doubled: people read this text, programs do not.
     """
     if text.isascii() and not text.encode().translate(None, _SAFE_ASCII):
         return text  # ten times as fast
@@ -93,21 +92,21 @@ def visible(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """`visible` of as many characters from the beginning, and how many more there are."""
+    """`visible` of the first `most` characters, and the number of characters left out."""
     more = f"[+{len(text) - most:,} characters]" if len(text) > most else ""
     return f"{visible(text[:most])}{more}"
 
 
 def one_line(text: str) -> str:
-    r"""`visible`, with line feeds and tabs as `\n` and `\t`, too: for names and cells."""
+    r"""`visible`, with line feeds and tabs also escaped: for names and table cells."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def harmless(text: str) -> str:
-    """`visible` without colours and with the ends of lines that Windows writes.
+    r"""`visible` without colours; `\r\n` stays.
 
-    For what pytest shows of a case. Nothing tells the colours of pytest's own differences from
-    those that a model wrote to look like a verdict, so neither reach a terminal.
+    For pytest's own output of a case. A model can write colours that look like pytest's, so all
+    colours are removed.
     """
     return _UNSAFE_OR_COLOUR.sub(_left, text)
 
@@ -122,7 +121,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def n_cells(text: str) -> int:
-    """How many cells of a terminal a text takes: Chinese letters two, accents none.
+    """The number of terminal cells that a text takes: 2 for a Chinese letter, 0 for an accent.
 
     Source: Unicode UAX #11 (East Asian width).
     """
@@ -137,16 +136,16 @@ _LINKED = re.compile(
     r"(?<!\w)@(?=\w)|:(?=//)|www(?=\.)|(?<=[\w.+-])@(?=[\w.-]*\.)|#(?=\d)|\bGH-(?=\d)",
     re.IGNORECASE,
 )
-"""Mentions, addresses and references, up to where a zero-width space parts them."""
+"""The part of a mention, address or reference after which a zero-width space goes."""
 _MARKUP = re.compile(r"[`*|~$]|<(?=[A-Za-z/!?])|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LITERAL_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")
-"""One that would escape what follows: Markdown knows escapes of ASCII punctuation only."""
+"""A backslash that would escape the next character: in Markdown, ASCII punctuation only."""
 _LEAST_NAME = 8
 
 
 def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows of a table whose rows name their cells, all alike; both empty without one."""
+    """The header and rows of a table whose rows have the same names; both empty without rows."""
     header = tuple(rows[0]) if rows else ()
     return header, [tuple(row.values()) for row in rows]
 
@@ -154,16 +153,16 @@ def columns_of(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], list
 def text_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int, width: int
 ) -> list[str]:
-    """Lines of a table, names to the left and numbers to the right of their columns.
+    """The lines of a table, with names aligned left and numbers right.
 
-    Where it is too wide, columns are left out from the right down to two numbers, which a last line
-    says, then names are shortened in their middle.
+    If the table is too wide, it loses columns from the right, but keeps two numbers; a last line
+    counts the hidden columns. Then names are shortened in the middle.
 
     Args:
         header: One text for each column.
-        rows: As many texts each.
-        n_names: How many of the first columns are names.
-        width: Characters for a line; below what the numbers need, lines are longer.
+        rows: One text for each column.
+        n_names: The number of first columns that are names.
+        width: Characters for a line; lines are longer if the numbers need more.
     """
     widths = _widths(header, rows)
     whole = _length(widths)
@@ -182,7 +181,7 @@ def text_table(
 
 
 def shorten(text: str, width: int) -> str:
-    """`text`, its middle left out if it is longer than `width`: names differ at their ends."""
+    """`text` without its middle if it is longer than `width`: names differ at their ends."""
     if len(text) <= width:
         return text
     tail = (width - 2) // 2
@@ -208,12 +207,12 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], n_names: int) -> Itera
 def markdown_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, n_names: int
 ) -> list[str]:
-    """Lines of a table: names to the left and numbers to the right of their columns.
+    """The lines of a Markdown table, with names aligned left and numbers right.
 
     Args:
         header: One text for each column.
-        rows: As many texts each.
-        n_names: How many of the first columns are names.
+        rows: One text for each column.
+        n_names: The number of first columns that are names.
     """
     head, *body = [[unmarked(text) for text in row] for row in (header, *rows)]
     widths = [max(3, width) for width in _widths(head, body)]
@@ -224,9 +223,9 @@ def markdown_table(
 
 
 def unmarked(text: str) -> str:
-    """A cell of a Markdown table that shows a text as it is, calls nobody and links nothing.
+    """A text for a Markdown table cell: shown literally, with no mention and no link.
 
-    Only what would be markup there is escaped: files are read as they stand, too.
+    Only markup is escaped, so that the file stays readable as plain text.
 
     Source: GitHub Flavored Markdown 6.9 (extended autolinks) and GitHub's mentions and references.
     """

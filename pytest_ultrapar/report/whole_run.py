@@ -1,7 +1,7 @@
-"""A run of several hosts as one of them shows it: how far all are, what this one may send; pure.
+"""A run on several hosts as one host shows it: the progress of all, and this host's share; pure.
 
-A host without a share of a limit sends nothing, by design: a small limit goes to few hosts. Whoever
-looks at its screen must see that, and what it waits for.
+A host without a share of a limit sends nothing, by design: a small limit goes to few hosts. Its
+screen must show this, and the limit that it waits for.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 _LONGEST = 120
-"""Of what a server said of itself, within a line."""
+"""The most characters of a server's message in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeRun:
-    """What a host knows of the run that it shares with others.
+    """The state of a shared run, as one of its hosts knows it.
 
     Attributes:
-        n_hosts: Hosts that are heard of, this one included.
+        n_hosts: Hosts in the run, including this one.
         n_cases: All cases.
-        n_done: Those that are finished, by any host.
-        n_open: Those under way on any host.
-        unclaimed: Those that no host has claimed, by model.
-        in_groups: Whether groups rule the order of cases, so that models may wait for each other.
-        n_claimed: Those that this host ever claimed.
-        hears_first: Whether nobody gets a case yet: a server that forgot the run hears first what
-            hosts still have.
-        drained: Whether an operator wants this host to begin nothing more.
+        n_done: Cases that any host has finished.
+        n_open: Cases in progress on any host.
+        unclaimed: Cases that no host has claimed, by model.
+        in_groups: Whether groups decide the order of cases, so that models may wait for each other.
+        n_claimed: Cases that this host has claimed so far.
+        hears_first: Whether the server lost the run and first collects the hosts' state. Until then
+            no host gets a case.
+        drained: Whether an operator told this host to start no more cases.
     """
 
     n_hosts: int
@@ -58,11 +58,11 @@ class WholeRun:
 
 
 class HostPart(NamedTuple):
-    """Whose part of which run a host's results are.
+    """The host and the run that some results belong to.
 
     Attributes:
         host: The host's name.
-        run: The run's.
+        run: The run's name.
         n_cases: Cases of the whole run.
     """
 
@@ -72,14 +72,14 @@ class HostPart(NamedTuple):
 
 
 def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
-    """This host's part in a few words: `share 3 of 10 workers, 8 of 16 qps`; empty: none is known.
+    """This host's share in a few words: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
 
-    Of each kind the limits of one level are added up: of that which allows least in all, since it
-    is what binds. What is counted over days is left out: hosts have only the next little of it.
+    For each kind, the text has the sum of the limits of one level, the level with the lowest sum,
+    because it binds. Daily limits are left out: hosts hold only a small part of them in advance.
 
     Args:
-        shares: What the host was told of each limit.
-        limits: Of the pool, by name.
+        shares: The host's share of each limit.
+        limits: The pool's limits, by name.
     """
     sums: dict[str, dict[str, tuple[float, float]]] = {}
     for one in shares:
@@ -104,76 +104,76 @@ def joined_words(
     shares: Sequence[ShareStatus],
     limits: Mapping[str, Limit],
 ) -> list[str]:
-    """What a host says when it has joined: where it is, how far all are, what it may send.
+    """The lines that a host prints after it joined: the run, its progress, this host's share.
 
     Args:
-        whole: What is known of the run.
-        part: Which host of which run.
-        server: Where the run is kept.
-        shares: What the host was told of each limit; empty: nothing yet.
-        limits: Of the pool, by name.
+        whole: The known state of the run.
+        part: The host and its run.
+        server: The server that stores the run.
+        shares: The host's share of each limit; empty if none has arrived.
+        limits: The pool's limits, by name.
     """
-    others = whole.n_hosts - 1
-    beside = f"with {counted(others, 'other host')}" if others else "the only host so far"
+    n_others = whole.n_hosts - 1
+    others = f"with {counted(n_others, 'other host')}" if n_others else "the only host so far"
     lines = [
-        f"host {part.host} of run {part.run} on {server}, {beside}: {whole.n_done:,} of "
+        f"host {part.host} of run {part.run} on {server}, {others}: {whole.n_done:,} of "
         f"{counted(part.n_cases, 'case')} done"
     ]
     own = ""
     if shares and not any(one.share for one in shares):
-        own = " has no share of them yet"
+        own = " has no share yet"
     elif shares:
         words = share_words(shares, limits)
         own = f"'s {words}" if words else ""
     elif limits:
-        own = " gets its share of them in some seconds"
-    return [*lines, f"limits are those of all hosts together; this host{own}"] if own else lines
+        own = " gets its share in a few seconds"
+    return [*lines, f"limits cover all hosts together; this host{own}"] if own else lines
 
 
 def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
-    """Seconds until all cases of a run are done, if each model goes on at its pace.
+    """Seconds until all cases of a run are done, if each model keeps its pace.
 
     Args:
         n_left: Cases that are not done.
         per_s: Cases that end per second; above 0.
-        models: Of each model whose pace is known, its cases that no host has claimed, and how many
-            are claimed per second; above 0. The slow ones decide when all is done.
+        models: For each model with a known pace, its unclaimed cases and the cases claimed per
+            second; above 0. The slowest model decides.
     """
     return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
 def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Why this host sends nothing, though the run goes on; empty where it sends, or soon will.
+    """The reason that this host sends nothing during the run; empty if it sends, or soon does.
 
     Args:
-        whole: What is known of the run.
-        status: What the broker says.
-        lanes: All of the run.
+        whole: The known state of the run.
+        status: The broker's status.
+        lanes: All lanes of the run.
     """
     if status.trouble:
         return f"waits: {status.trouble:.{_LONGEST}}"
     if whole.hears_first:
-        return "waits: the server forgot the run, and hears first what hosts still have"
+        return "waits: the server lost the run and first collects the state of all hosts"
     if status.in_flight:
         return ""
     if whole.drained:
-        return "drained: it begins nothing more"
+        return "drained: it starts no more cases"
     if whole.n_done >= whole.n_cases:
         return ""
     if _has_begun_all(whole, status):
-        return f"waits: nothing left to begin, {whole.n_open:,} under way on other hosts"
+        return f"waits: no case left to start, {whole.n_open:,} in progress on other hosts"
     if not status.shares:
         return "waits: its first share of the limits" if status.room is not None else ""
     return _waits_for_share(whole, status, lanes)
 
 
 def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Which limits are closed, where that is why nothing can be sent; else empty.
+    """The closed limits, if they are the reason that nothing can be sent; else empty.
 
     Args:
-        whole: What is known of the run.
-        status: What the broker says.
-        lanes: All of the run.
+        whole: The known state of the run.
+        status: The broker's status.
+        lanes: All lanes of the run.
     """
     if status.in_flight or whole.n_done >= whole.n_cases or _has_begun_all(whole, status):
         return ""
@@ -189,7 +189,7 @@ def _has_begun_all(whole: WholeRun, status: BrokerStatus) -> bool:
 
 
 def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """Which limit this host has no part of, where that is true of all lanes that it needs."""
+    """The limit that this host has no share of, if this stops all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
@@ -200,14 +200,15 @@ def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane
     if all(one.coming > 0 for one in barring):
         return f"waits: its share of {names[0]} is on its way"
     if n_more:
-        return f"waits: {names[0]} and {counted(n_more, 'more limit')} are with other hosts"
-    return f"waits: {names[0]} is with other hosts"
+        return f"waits: other hosts have {names[0]} and {counted(n_more, 'more limit')}"
+    return f"waits: other hosts have {names[0]}"
 
 
 def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> list[ShareStatus]:
-    """Limits that this host has no part of, one for each lane that it needs; none if one is free.
+    """The limits without a share here, one for each needed lane; empty if one lane is free.
 
-    Of a lane the one that is closed, or the smallest: it cannot be divided, and others follow it.
+    For a lane with several such limits, take the closed one, or else the smallest: it cannot be
+    divided, and the others depend on it.
     """
     known = {lane.lane: lane for lane in status.lanes}
     shares = by_key((one.limit, one) for one in status.shares)
@@ -228,5 +229,5 @@ def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> li
 
 
 def _number(value: float) -> str:
-    """Whole numbers as they are, others with two digits at most after the point."""
+    """A number with at most two digits after the point."""
     return f"{value:,.0f}" if value == int(value) else f"{round(value, 2):,g}"

@@ -49,7 +49,7 @@ class Bound(msgspec.Struct, frozen=True):
         if not self.prices:
             return "longest episode"
         top, n_more = self.prices[0], len(self.alike) - 1
-        return f"{top.limit} ({top.kind})" + (f" and {n_more} alike" if n_more else "")
+        return f"{top.limit} ({top.kind})" + (f" and {n_more} like it" if n_more else "")
 
     @property
     def alike(self) -> tuple[Price, ...]:

@@ -182,7 +182,7 @@ def test_times_of_an_opened_case_sum_to_those_of_the_list(chromium, tmp_path):
     for order, first in (("longest", "3.00 s"), ("longest_in_all", "2.00 s")):
         page.locator("#order").select_option(order)
         expect(took.first).to_contain_text(first)
-    expect(took.first.locator(".line")).to_have_text("after 9.00 s in line")
+    expect(took.first.locator(".line")).to_have_text("after 9.00 s in the queue")
     page.locator(".case").first.click()
     said = page.locator(".detail .times").inner_text()
     line_s, whole_s, *parts = map(float, re.findall(r"([\d.]+) s\b", said))

@@ -282,10 +282,10 @@ def test_host_without_a_share_says_what_it_waits_for(  # noqa: PLR0917
         assert re.search(rf"^  lab/key[01]'s {word}: host\d \d", told, re.MULTILINE), told
     outputs = ended(*run)
     lines = "\n".join(outputs).splitlines()
-    progress = [line for line in lines if line.startswith("asking on ")]
-    assert any("asking on 3 hosts: " in line for line in progress), outputs
+    progress = [line for line in lines if line.startswith("cases on ")]
+    assert any("cases on 3 hosts: " in line for line in progress), outputs
     assert any("waits: lab/key" in line for line in progress), progress
-    assert any(line.endswith("with other hosts") for line in progress), progress
+    assert any("waits: other hosts have " in line for line in progress), progress
     assert any("/50 done, " in line and "share " in line for line in progress), progress
     assert not any(line.startswith("0 cases") for line in lines)
 
@@ -468,8 +468,8 @@ def test_ctrl_c_while_a_host_waits_for_a_key_leaves_no_run(project, hosts, lab):
         wait_until(lambda: "waiting for key lab/key" in host.output)
         host.process.send_signal(signal.SIGINT)
         output = host.end(2)
-    assert "gave up waiting for key lab/key" in output
-    assert "; nothing was sent" in output
+    assert "stopped waiting for key lab/key" in output
+    assert "; no request was sent" in output
     assert not host.directory.exists()
 
 

@@ -223,7 +223,7 @@ def test_killed_conversations_go_on_from_their_answers(talks, workers, way, shar
         len(talks.server.prompts) - n_before
     )
     if share > 0.1:
-        assert re.search(r"[1-9]\d* conversations? went on from recorded answers", said), said
+        assert re.search(r"[1-9]\d* conversations? resumed from recorded answers", said), said
     assert "asked something else" not in said
 
 
@@ -241,7 +241,7 @@ def test_conversation_that_asks_something_else_goes_on_live_and_is_counted(talks
     found = summary(talks)
     assert found["n_resumed"] + found["n_strayed"] <= n_open
     assert found["n_strayed"] > 0
-    assert f"{found['n_strayed']} asked something else and went on live from there" in said
+    assert f"{found['n_strayed']} sent a different request and continued live from there" in said
     # The first two requests are the same each time; of these as many as ever are sent twice.
     same = Counter(one for one in talks.server.prompts if one.endswith(("-0 ", "-1 ")))
     assert sum(n - 1 for n in same.values()) <= SEATS
@@ -329,7 +329,7 @@ def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
     assert result.ret == 0
     said = " ".join(result.stdout.str().split())
     assert "1 finished episode resumed; 1 conversation that broke off" in said
-    assert "1 conversation went on from recorded answers" in said
+    assert "1 conversation resumed from recorded answers" in said
     assert talks.server.prompts == ["slow 0.02 0-5"]
     figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")
     assert [[row.get(name) for name in figures] for row in talks.project.rows()] == [
@@ -401,7 +401,7 @@ def test_it(three):
         assert talks.server.wait_for(lambda prompts: len(prompts) == 3), running.output
         wait_until(lambda: n_exchanges(talks.project.directory / "journal") == 2)
         running.kill()
-    assert "1 conversation went on from recorded answers" in talks.resume("-n0")
+    assert "1 conversation resumed from recorded answers" in talks.resume("-n0")
     assert Counter(talks.server.prompts) == {"say a": 1, "say c": 1, "later b": 2}
 
 

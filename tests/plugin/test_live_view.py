@@ -65,7 +65,7 @@ def test_view_shows_lanes_models_and_failures_and_leaves_nothing_behind(terminal
     shown = terminal(workers, n_cases=n)
     lines = shown.until(lambda lines: is_view(lines) and any("failed" in line for line in lines))
     text = "\n".join(lines)
-    assert re.search(rf"^asking: \d+/{n} graded, ETA ", text, re.MULTILINE)
+    assert re.search(rf"^cases: \d+/{n} graded, ETA ", text, re.MULTILINE)
     assert re.search(r"^p/m/key0 +\S+ +\d/4\b", text, re.MULTILINE)
     assert re.search(rf"^m +\d+/{n} +\d+\.\d %, \d+\.\d to ", text, re.MULTILINE)
     assert re.search(r"^failed  .*AssertionError: an answer that", text, re.MULTILINE)
@@ -138,7 +138,7 @@ def test_view_is_as_it_was_asked_for(terminal, options, environ, has_view, has_c
     draws = bool(re.search(r"\x1b\[\d*[JAK]", raw))
     one_line = "--ultrapar-live=line" in options or "-q" in options
     assert draws == (has_view or one_line)
-    assert ("asking: " in raw) == (has_view or one_line)
+    assert ("cases: " in raw) == (has_view or one_line)
     if "-s" in options:
         assert all(f"printed slow 0.3 yes {n} printed" in raw for n in range(24))
 

@@ -40,7 +40,7 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project):
         [
             "lower bound * s (*); efficiency *.* %",
             "where the time went: bound * s (*.* %)*",
-            "* in flight at most; no request through llm exceeded a limit, *: p/key0 *",
+            "at most * in flight; no request through llm exceeded a limit; *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
@@ -150,8 +150,9 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     assert result.ret == 0, result.stdout.str()
     project.report.fnmatch_lines(
         [
-            "* no request through llm exceeded a limit, by our own records: p/key0 *",
-            "3 of 6 graded cases asked nothing through llm; *",
+            "* no request through llm exceeded a limit; "
+            "highest use in this run's records: p/key0 *",
+            "3 of 6 graded cases sent no request through llm; *",
         ]
     )
     assert len(project.server.prompts) == 6

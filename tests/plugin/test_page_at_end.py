@@ -50,7 +50,7 @@ def test_page_that_cannot_be_written_fails_nothing(project):
         [
             "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
             " ultrapar report makes it",
-            "results in *: report.md tells more, ultrapar report shows it",
+            "results in *: read report.md, or run ultrapar report",
         ]
     )
 

@@ -102,7 +102,7 @@ def test_earlier_run_is_used_as_far_as_it_fits(project, planned):
     project.suite(SUITE_OF_20)
     said = planned("-n0")
     assert "3 cases from the same case in an earlier run" in said
-    assert "17 cases from a case of the same test and model there" in said
+    assert "17 cases from a case of the same test and model in that run" in said
     assert re.search(r"the earlier run is \S+/\.ultrapar/\S+, mode ultra", said)
     # One request each is what was seen, two are what the mark supposes.
     assert re.search(r"^m +20 +20 ", said, re.MULTILINE)
@@ -292,7 +292,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert rows(said)["phase"][1].startswith("40.0 s")
     assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+    assert "binding key: p/key0 (workers), alone needs 7.27 s" in said
 
 
 def test_collect_only_lists_and_plans(project, planned):

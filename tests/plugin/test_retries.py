@@ -47,7 +47,7 @@ def test_failed_requests_move_to_the_other_instance_of_the_model(project):
     assert len(attempts) == len(project.server.prompts) == 30 + len(failed)
     text = project.report.str()
     n = len(failed)
-    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} tried again on other lanes"
+    said = rf"lane p/m2/key0.*{n} failed requests? \({n} overload\), {n} retried on other lanes"
     assert re.search(said, text)
     assert "lane p/m/key0" not in text
 
@@ -67,7 +67,10 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
     lane = read_manifest(project.directory).lanes[0]
     assert (lane.state, lane.n_opened) == ("out", 1)
     project.report.fnmatch_lines(
-        ["lane p/m/key0 failed and answered nothing * times in a row over *; breaker opened once*"]
+        [
+            "lane p/m/key0 failed and answered nothing * times in a row over *; "
+            "circuit breaker opened once*"
+        ]
     )
 
 

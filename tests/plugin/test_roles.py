@@ -310,4 +310,4 @@ def test_judged(judged_alone): assert judged_alone
 """
     write(project, body)
     assert project.run("-n0").ret == 0
-    project.report.fnmatch_lines(["1 of 3 graded cases asked nothing through llm; *"])
+    project.report.fnmatch_lines(["1 of 3 graded cases sent no request through llm; *"])

@@ -55,9 +55,9 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     simulated.report.fnmatch_lines(
         [
             "40 cases: 40 solved; coverage 100.0 %",
-            "serial sample: 8 cases one after another in *; not in the times below",
+            "serial sample: 8 cases one after another in *; not included in the times below",
             "ultra: 32 cases in *",
-            "speed-up *x (interval of at * over one after another (*, by that sample)",
+            "speed-up *x (interval of at * over a serial run (*, from the serial sample)",
         ]
     )
     entries = {one["name"]: one for one in read_json(simulated, "benchmark.json")["benchmarks"]}
@@ -135,7 +135,7 @@ def test_it(answer, request, grade):
         [
             f"serial sample: {len(kept)} case* one after another in *",
             "ultra: 1? cases of this session in *",
-            "speed-up *x over one after another (*, by that sample)",
+            "speed-up *x over a serial run (*, from the serial sample)",
         ]
     )
     assert {row["outcome"] for row in project.rows()} == {"solved"}

@@ -36,7 +36,8 @@ def test_all_that_is_not_solved_is_named_by_outcomes_and_run(run, tmp_path):
     manifest, path = run()
     counts = {"solved": 3, "partial": 1, "infra": 2, "error": 0}
     assert [*again_lines(manifest, counts, path)] == [
-        "run again what was not solved: pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
+        "rerun cases that were not solved: "
+        "pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
     ]
     (line,) = again_lines(manifest, {"error": 1}, tmp_path / "o")
     assert line.endswith(f"-of={tmp_path}/o")
@@ -53,7 +54,7 @@ def test_run_without_an_end_is_finished_first_by_the_same_command(run):
         "finish the run: pytest evals -k 'not a' --ultrapar-pool=p.toml --ultrapar-only=partial"
         " --ultrapar-resume=r"
     )
-    assert again.startswith("run again what was not solved: pytest --ultrapar-pool=p.toml ")
+    assert again.startswith("rerun cases that were not solved: pytest --ultrapar-pool=p.toml ")
     shared = msgspec.structs.replace(manifest, cluster_run="nightly")
     assert [*again_lines(shared, {"never ran": 2}, path)] == []
 
@@ -66,7 +67,7 @@ def test_show_says_how_to_run_cases_again(ultrapar, tmp_path, monkeypatch):
         f"finish the run: pytest --ultrapar-pool=p.toml --ultrapar-resume={tmp_path}/r"
     )
     assert out.splitlines()[-1] == (
-        "run again what was not solved: pytest --ultrapar-pool=p.toml "
+        "rerun cases that were not solved: pytest --ultrapar-pool=p.toml "
         f"--ultrapar-only=unsolved,partial,error --ultrapar-only-of={tmp_path}/r"
     )
     _, out, _ = ultrapar("show", "r", "case4")

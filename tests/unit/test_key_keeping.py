@@ -215,7 +215,7 @@ def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path
         keep_keys(keys, tmp_path, "wait", WaitingLine(terminal), clock=VirtualTime(), pause=pause)
     assert terminal.written[1:] == [
         "",
-        "ultrapar: gave up waiting for key a/k1; nothing was sent",
+        "ultrapar: stopped waiting for key a/k1; no request was sent",
     ]
     locks.give_back({})
 

@@ -121,7 +121,7 @@ def test_view_that_fails_gives_way_to_the_line(terminal, monkeypatch, has_line):
     progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
     progress.collecting(None)
     progress.asking(to_ask(), {"m": 20}, lambda: status(4), is_simulated=False)
-    wanted = b"asking: 0/20 graded" if has_line else b"not shown any more (AttributeError)\r\n"
+    wanted = b"cases: 0/20 graded" if has_line else b"not shown any more (AttributeError)\r\n"
     read_until(fd, wanted)
     progress.stop()
 

@@ -176,7 +176,7 @@ def test_cost_stands_in_tables_summary_and_benchmark(tmp_path):
     assert (summary.cost.total, summary.cost.by_model) == (0.0041, {"m1": 0.0041})
     assert summary.statistics.cost == 0.0041
     said = told_of(summary)
-    assert "cost 0.00410 USD, 0.00205 USD per graded case, by prices of pool.toml" in said
+    assert "cost 0.00410 USD, 0.00205 USD per graded case, at prices from pool.toml" in said
     benchmark = msgspec.json.decode((run.path / "benchmark.json").read_bytes())
     extra = benchmark["benchmarks"][0]["extra_info"]
     assert (extra["cost"], extra["currency"]) == (0.0041, "USD")

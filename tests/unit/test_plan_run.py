@@ -91,7 +91,7 @@ def test_plan_of_a_run_that_rates_bind(pool):
     plan = planned(pool, *run(200))
     assert (plan.n_cases, plan.calls.value, plan.service_s.value) == (200, 400, 100.0)
     assert plan.chosen.forecast.makespan_s == pytest.approx(400 / 20 * 1.02, rel=0.05)
-    assert binding(plan.chosen.limits) == "p/key0 (qps) and 1 alike"
+    assert binding(plan.chosen.limits) == "p/key0 (qps) and 1 like it"
     assert 0.85 <= plan.bound.seconds / plan.chosen.forecast.makespan_s <= 1
     serial, rotate, phase, _ = plan.predictions
     assert serial.forecast.makespan_s == pytest.approx(100.0, rel=0.01)
@@ -128,7 +128,7 @@ def test_bound_names_the_first_of_the_limits_that_bind_alike(pool):
     plan = planned(pool, *run(200))
     top = plan.chosen.limits[0]
     line = next(line for line in text(plan) if line.startswith("lower bound"))
-    assert line.endswith(f", by {top.name} and 1 alike")
+    assert line.endswith(f", by {top.name} and 1 like it")
     first, second, *others = plan.bound.prices
     turned = msgspec.structs.replace(plan.bound, prices=(second, first, *others))
     said = text(dataclasses.replace(plan, bound=turned))
@@ -173,10 +173,10 @@ def test_binding_key_is_told_from_another_limit_that_binds(load):
     loads = (KeyLoad("p/key0", ("a", "b"), 2, 4.0, 10.0),)
     lines = text(planned(pool, *run(200), processes=loads))
     (said,) = (line for line in lines if "binding key: " in line)
-    assert "binding key: p/key0 (qps) and 1 alike, which alone needs 20.0 s; of all limits" in said
+    assert "binding key: p/key0 (qps) and 1 like it, alone needs 20.0 s; binding limit:" in said
     first = next(at for at, line in enumerate(lines) if line.startswith("limit, mode ultra"))
     name = lines[first + 1].split()[0]
-    assert f"of all limits {name} (workers) and 1 alike binds, 50.0 s" in said
+    assert f"binding limit: {name} (workers) and 1 like it, 50.0 s" in said
 
 
 def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
@@ -188,7 +188,7 @@ def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
     assert lines[table + MOST_ROWS + 1].startswith("(")
-    assert lines[table + MOST_ROWS + 1].endswith("more limits, which need less)")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits with less need)")
     assert max(len(line) for line in lines if line.startswith(("model ", "limit,"))) <= 80
 
 

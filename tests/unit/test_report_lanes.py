@@ -27,7 +27,7 @@ def test_lane_whose_requests_time_out_says_where_giving_up_does_not_reach_the_se
     (line,) = lines(given_up, lane(is_whole=True), lane(outcomes={"ok": 9}, is_whole=True))
     assert line == (
         "lane p/a/k: 5 failed requests (5 timeout); 5 requests timed out: without `stream = true` "
-        "a server may go on computing what was given up"
+        "a server may keep computing abandoned answers"
     )
 
 
@@ -44,7 +44,7 @@ def test_lane_whose_answers_were_cut_says_how_many_and_where():
 def test_lane_that_is_paused_at_the_end_says_for_how_long_it_was_in_all():
     reason = "lane p/a/k was rate limited and asked for 1 s: paused 1.04 s"
     paused = lane("p/a/k", "paused", reason, pauses={"rate": 2}, paused_s={"rate": 1.3})
-    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in all"]
+    assert lines(paused) == [f"{reason}; paused twice, 1.30 s in total"]
 
 
 def test_lanes_that_are_out_for_the_same_reason_share_a_line_before_all_others():
@@ -64,16 +64,16 @@ def test_lanes_with_trouble_have_a_bounded_number_of_lines():
     many = [lane(f"p/i{n}/k", outcomes={"timeout": 1}) for n in range(MOST_LANES + 5)]
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
-    assert found[-1] == "... and 5 more lines of lanes, all in the manifest"
+    assert found[-1] == "... and 5 more lines on lanes; the manifest has all"
 
 
 def test_fields_that_are_not_understood_are_said_once_per_instance():
     odd = ("message.reasoning (object)", "message.refusal (bool)")
     lanes = [lane(f"p/{name}", left_out=odd) for name in ("a/k", "a/l", "b/k")]
     assert lines(*lanes, lane("p/c/k", left_out=odd[:1]), lane()) == [
-        "answers of p/a, p/b have fields that are not understood, and are read without them: "
+        "answers of p/a, p/b have fields of unexpected types, which were ignored: "
         "message.reasoning (object), message.refusal (bool)",
-        "answers of p/c have fields that are not understood, and are read without them: "
+        "answers of p/c have fields of unexpected types, which were ignored: "
         "message.reasoning (object)",
     ]
 
@@ -81,12 +81,12 @@ def test_fields_that_are_not_understood_are_said_once_per_instance():
 def test_metrics_that_told_nothing_are_said_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
-        "metrics_url of p/a, p/b told nothing that is known, and had no effect: known are vLLM, "
-        "SGLang, TGI and llama.cpp"
+        "metrics_url of p/a, p/b had no effect: it returned no known metric; metrics of vLLM, "
+        "SGLang, TGI and llama.cpp are known"
     ]
 
 
 def test_wider_sends_are_said_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)
-    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")
+    assert line.startswith("requests on p/k were spaced 5 % wider after refusals")

@@ -92,5 +92,5 @@ def test_what_matters_comes_first_however_long_names_are(most_bytes):
     text = markdown_within([first, wide, long], most_bytes)
     assert len(text.encode()) <= most_bytes
     assert "- SIMULATED: so it is\n- 2 cases: 1 solved\n" in text
-    assert text.endswith("Left out for its size: cells")
+    assert text.endswith("Left out, too large: cells")
     assert "### names" in text

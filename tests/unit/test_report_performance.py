@@ -35,8 +35,8 @@ def test_bound_is_shown_with_the_parts_beyond_it():
 def test_whole_run_is_shown_in_its_parts():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=7.5, tables_s=0.5)
     assert lines(whole, lane())[1] == (
-        "the run and its tables took 20.0 s: start 2.00 s, asking 10.0 s, after the last"
-        " answer 7.50 s, tables 0.50 s; efficiency of the whole 30.0 %"
+        "total time 20.0 s: start 2.00 s, requests 10.0 s, after the last"
+        " answer 7.50 s, tables 0.50 s; efficiency of the whole run 30.0 %"
     )
 
 
@@ -59,7 +59,7 @@ def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
 def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
-    said = "all requests together waited longest for pauses of lanes (90.0 s), p/k0 (qps) (12.0 s)"
+    said = "requests waited longest, in total, for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
     assert waits_line(lanes) == said
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
@@ -73,7 +73,7 @@ def test_waits_name_limits_that_are_alike_as_the_bound_does():
     ]  # fmt: skip
     waited = {"p/k2 (qps)": 30.0, "p/k0 (qps)": 20.0, "p/k1 (workers)": 4.0, "q/k (qps)": 1.0}
     assert waits_line([lane(waited_s=waited)], audit=audited) == (
-        "all requests together waited longest for p/k0 (qps) and 2 alike (50.0 s),"
+        "requests waited longest, in total, for p/k0 (qps) and 2 like it (50.0 s),"
         " p/k1 (workers) (4.00 s), q/k (qps) (1.00 s)"
     )
 
@@ -114,17 +114,15 @@ AUDITED = msgspec.structs.replace(
 def test_audit_speaks_of_what_was_seen():
     (line,) = lines(AUDITED)
     assert line == (
-        "2 requests in flight at most; no request through llm exceeded a limit, by our"
-        " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+        "at most 2 requests in flight; no request through llm exceeded a limit; highest use in"
+        " this run's records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 
 
 def test_nothing_is_said_of_how_well_one_case_ran():
     statistics = msgspec.structs.replace(MEASURED.statistics, n_timed=1)
     one = msgspec.structs.replace(MEASURED, statistics=statistics, start_s=2.0, tables_s=0.5)
-    assert lines(one, lane()) == [
-        "the run and its tables took 12.5 s: start 2.00 s, asking 10.0 s, tables 0.50 s"
-    ]
+    assert lines(one, lane()) == ["total time 12.5 s: start 2.00 s, requests 10.0 s, tables 0.50 s"]
     alone = msgspec.structs.replace(statistics, latency=None)
     assert pace(msgspec.structs.replace(one, statistics=alone)) == "ultra: 1 case in 10.0 s"
 
@@ -140,7 +138,7 @@ def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
         line for line in lines(msgspec.structs.replace(SUMMARY, stalls=places)) if "BLO" in line
     ]
     assert line.startswith(
-        "BLOCKED: all episodes of a process stood still for 3.20 s in fetched (evals/a.py:3), "
+        "BLOCKED: a call stopped all episodes of a process for 3.20 s in fetched (evals/a.py:3), "
         "0.50 s in b (b.py:4), 0.20 s in c (c.py:1)"
     )
 

@@ -48,7 +48,7 @@ def after(*looks, total=100, in_flight=15, eta=KEY, counts=None, all_answered=Fa
 def test_progress_line_says_everything_where_there_is_room():
     state = after((0.0, 0), (10.0, 40), counts=COUNTS)
     assert progress_line(state, 10.0, 200) == (
-        "asking: 38/100 graded, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight,"
+        "cases: 38/100 graded, 20 solved, 5 partial, 10 unsolved, 2 infra, 1 error, 15 in flight,"
         " 4.0/s, ETA 15.0 s, slowest: lab/key0 (qps)"
     )
 
@@ -90,7 +90,7 @@ def test_progress_says_that_only_cases_are_left_that_wait_after_refusals(
 def test_progress_says_no_rate_and_no_end_before_anything_is_known():
     state = after((0.0, 0), (3.0, 0), counts={}, eta=None)
     line = progress_line(state, 3.0, 200)
-    assert line == "asking: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
+    assert line == "cases: 0/100 graded, 0 solved, 0 partial, 0 unsolved, 15 in flight"
 
 
 def test_grading_that_trails_behind_decides_when_all_is_over():
@@ -157,18 +157,18 @@ def of_several(waits="", n_before=100):
 
 def test_progress_of_several_hosts_is_that_of_all_of_them():
     assert progress_line(of_several(), 10.0, 200) == (
-        "asking on 3 hosts: 120/560 done, 2.0/s in all, ETA 3 min 40 s, here 32 graded, 30 solved, "
-        "2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
+        "cases on 3 hosts: 120/560 done, 2.0/s in total, ETA 3 min 40 s, here 32 graded, "
+        "30 solved, 2 infra, 15 in flight, share 3 of 10 workers, 8 of 16 qps"
     )
     assert progress_line(of_several(), 10.0, 80) == (
-        "asking on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
+        "cases on 3 hosts: 120/560 done, ETA 3 min 40 s, here 32 graded"
     )
 
 
 def test_host_that_waits_says_so_before_anything_else():
-    state = of_several("waits: key0's qps = 2 is with other hosts", n_before=120)
+    state = of_several("waits: other hosts have key0's qps = 2", n_before=120)
     line = progress_line(state, 10.0, 80)
-    assert line == "asking on 3 hosts: 120/560 done, waits: key0's qps = 2 is with other hosts"
+    assert line == "cases on 3 hosts: 120/560 done, waits: other hosts have key0's qps = 2"
     assert "in flight" not in progress_line(state, 10.0, 200)
 
 

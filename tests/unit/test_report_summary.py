@@ -143,9 +143,9 @@ def test_summary_says_what_came_out_with_its_counts():
     )
     assert "mean scores: workflow 0.625 (n = 24)" in text
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
-    assert "\nspeed-up 30.0x over one after another (5 min 00 s, estimated, usually too" in text
+    assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 requests more, in episodes that do not count (yet)\n" in text
+    assert "\n11 more requests in episodes that do not count (yet)\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
@@ -156,25 +156,23 @@ def of_own_times(interval, stretch=None):
 
 
 def test_without_a_sample_the_speedup_is_what_it_is_at_most():
-    most = (
-        "speed-up at most 30.0x over one after another: 30.0 cases under way at a time on average"
-    )
-    measures = "; --ultrapar-baseline=7 measures it"
+    most = "speed-up at most 30.0x over a serial run: 30.0 cases in progress on average"
+    measures = "; measure it with --ultrapar-baseline=7"
     for interval in (None, (0.0, 33.0)):
         assert f"{most}{measures}" in of_own_times(interval)
     slow = Stretch(4.2, 39.6, 2.31, 2.1, 2.5, None)
     took = "answers took 2.3x as long with 40 in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
-    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % of these times, and {took}"
+    bound = f"lower bound 8.00 s (p/k (qps)); efficiency 80.0 % at these answer times, and {took}"
     assert bound in told
 
 
 def test_speedup_is_claimed_where_answers_took_no_longer_beside_others():
     told = of_own_times((25.0, 33.0), Stretch(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
     assert (
-        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over one after another"
-        " (5 min 00 s, by its own answer times, which did not rise with requests in flight)"
+        "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over a serial run"
+        " (5 min 00 s, from answer times, which did not rise with the number of requests in flight)"
     ) in told
     assert not [line for line in told if "took" in line]
 
@@ -224,8 +222,8 @@ def test_kinds_of_cases_are_not_taken_for_requests():
     }
     kinds, said = sections["Cases by kind"]
     assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
-    assert said.endswith(" requests 2 failed, 7 refused for rate limits")
-    assert not [note for note in sections["Trouble"] if "kinds" in note]
+    assert said.endswith(" requests, 2 failed, 7 refused for rate limits")
+    assert not [note for note in sections["Failures"] if "kinds" in note]
 
 
 def test_text_table_says_which_width_shows_the_columns_that_it_leaves_out():

@@ -54,7 +54,7 @@ def test_share_adds_up_the_level_that_binds():
     ("own", "said"),
     [
         (shares(key0=(1, 1)), ""),
-        (shares(), "waits: p/key0's qps = 1.5 and 1 more limit are with other hosts"),
+        (shares(), "waits: other hosts have p/key0's qps = 1.5 and 1 more limit"),
         (shares(key0=(0, 1), key1=(0, 1)), "waits: its share of p/key0's qps = 1.5 is on its way"),
         ([], "waits: its first share of the limits"),
     ],
@@ -65,9 +65,7 @@ def test_host_without_a_share_says_which_limit_it_waits_for(own, said):
 
 def test_one_limit_that_bars_all_lanes_is_named_alone():
     closed = [ShareStatus("pool", "workers", 0, 1, 0), *shares(key0=(1, 1), key1=(1, 1))[1:]]
-    assert waits_words(WHOLE, told(closed), LANES) == (
-        "waits: pool's workers = 1 is with other hosts"
-    )
+    assert waits_words(WHOLE, told(closed), LANES) == ("waits: other hosts have pool's workers = 1")
 
 
 def test_closed_limits_are_waited_for_where_all_lanes_have_one():
@@ -82,7 +80,7 @@ def test_closed_limits_are_waited_for_where_all_lanes_have_one():
     # One key is open, or others have its limit; something is under way; nothing is left.
     elsewhere = [*shares(key0=(1, 1)), *days[:1]]
     assert waits_words(WHOLE, told(elsewhere), LANES) == (
-        "waits: p/key1's qps = 2 is with other hosts"
+        "waits: other hosts have p/key1's qps = 2"
     )
     for whole, status in (
         (WHOLE, told([*free, *days[:1]])),
@@ -106,10 +104,14 @@ def test_lanes_that_are_removed_wait_for_nothing():
     ("whole", "status", "said"),
     [
         (WHOLE, told(shares(), trouble="the server does not answer"), "waits: the server does not"),
-        (WholeRun(1, 9, 0, 0, {"m": 9}, hears_first=True), told([]), "waits: the server forgot"),
-        (WholeRun(2, 9, 3, 6, {"m": 0}), told(shares()), "waits: nothing left to begin, 6 under"),
+        (
+            WholeRun(1, 9, 0, 0, {"m": 9}, hears_first=True),
+            told([]),
+            "waits: the server lost the run",
+        ),
+        (WholeRun(2, 9, 3, 6, {"m": 0}), told(shares()), "waits: no case left to start, 6 in"),
         (WholeRun(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
-        (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it begins"),
+        (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
     ],
 )
 def test_other_reasons_to_send_nothing(whole, status, said):
@@ -122,12 +124,12 @@ def test_host_that_joins_says_how_many_there_are_and_what_it_may_send():
     part = HostPart("ci-3", "nightly", 600)
     assert joined_words(WHOLE, part, "redis://db/0", shares(key1=(2, 2)), LIMITS) == [
         "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",
-        "limits are those of all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
+        "limits cover all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
     ]
     alone = WholeRun(1, 600, 0, 0, {"m": 600})
     first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)
     assert first.endswith(", the only host so far: 0 of 600 cases done")
-    assert second.endswith("this host gets its share of them in some seconds")
+    assert second.endswith("this host gets its share in a few seconds")
     nothing = [msgspec.structs.replace(one, share=0) for one in shares()]
     _, second = joined_words(alone, part, "redis://db/0", nothing, LIMITS)
-    assert second.endswith("this host has no share of them yet")
+    assert second.endswith("this host has no share yet")

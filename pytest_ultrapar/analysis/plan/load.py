@@ -284,4 +284,4 @@ def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1
-    return top.name + (f" and {alike} alike" if alike else "")
+    return top.name + (f" and {alike} like it" if alike else "")

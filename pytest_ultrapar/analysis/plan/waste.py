@@ -65,7 +65,7 @@ class SeatUse(msgspec.Struct, frozen=True):
     @property
     def where(self) -> str:
         """The first of its limits, and how many are alike."""
-        more = f" and {len(self.limits) - 1} alike" if len(self.limits) > 1 else ""
+        more = f" and {len(self.limits) - 1} like it" if len(self.limits) > 1 else ""
         return f"{self.limits[0]}{more}"
 
 

@@ -1,4 +1,4 @@
-"""Cases of a run as text for a terminal: a line each, or one with all that it said."""
+"""Cases of a run as text for a terminal: a line for each case, or one whole case."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class _Call(msgspec.Struct, frozen=True):
 _NOTHING = "-"
 _MOST_DAMAGE = 5
 _ID = 8
-"""Characters of a case's id in a list: enough to name it."""
+"""Characters of a case's id in a list: enough to be unique."""
 _MOST_SCORES = 2
-"""Of a case in a list; all are shown with the case."""
+"""Scores of a case in a list; the case itself shows all."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def list_lines(
 
     Args:
         run: The run.
-        shown: Which of its cases, in this order.
-        reader: Of its episodes.
+        shown: The cases to show, in this order.
+        reader: Reader of the run's episodes.
         width: Characters for a line.
     """
     yield head_line(run)
@@ -65,7 +65,7 @@ def list_lines(
         return
     test, names = short_names([one.case for one in shown])
     if test:
-        yield f"all of {one_line(test)}"
+        yield f"test {one_line(test)}"
     header = ["outcome", "id", "case", "attempts", "time"]
     has_prices = run.manifest is not None and bool(run.manifest.prices)
     rows = []
@@ -86,7 +86,7 @@ def list_lines(
     header += [*(["cost"] if has_prices else []), "scores"]
     head, *lines = text_table(header, rows, n_names=3, width=width)
     yield head
-    for number, line in enumerate(lines):  # the last one may say that columns are hidden
+    for number, line in enumerate(lines):  # the last line may count hidden columns
         yield line
         grade = shown[number].history.grade if number < len(shown) else None
         why = (grade.reason or grade.error or "").strip() if grade is not None else ""
@@ -98,9 +98,9 @@ def list_lines(
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """The one test that cases are of, and what its node ids have in brackets.
+    """The test of all cases, and the parameters in brackets of each node id.
 
-    Where they are of several, or there is one alone, an empty text and their node ids.
+    For cases of several tests, or a single case: an empty text and the whole node ids.
     """
     parts = [case.nodeid.partition("[") for case in cases]
     tests = {test for test, _, _ in parts}
@@ -110,7 +110,7 @@ def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
 
 
 def head_line(run: RunCases) -> str:
-    """Which run it is and how it stands."""
+    """The run, its state, and the number of cases in each state."""
     states = [one.state for one in run.cases]
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     manifest = run.manifest
@@ -119,16 +119,16 @@ def head_line(run: RunCases) -> str:
         what = f"{one_line(manifest.run_id)}, mode {manifest.mode}"
         what += f", a sample of {manifest.drawn_from:,}" if manifest.drawn_from else ""
         what += ", SIMULATED" if manifest.simulated else ""
-    going_on = ", going on" if run.is_in_use else ""
+    in_progress = ", in progress" if run.is_in_use else ""
     became = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none"
-    return f"run {what}{going_on}: {counted(len(run.cases), 'case')}: {became}"
+    return f"run {what}{in_progress}: {counted(len(run.cases), 'case')}: {became}"
 
 
 def _damage_lines(run: RunCases) -> Iterator[str]:
     if run.manifest is None:
-        yield "its manifest cannot be read: costs are not known"
+        yield "cannot read its manifest: costs are unknown"
     if run.damage:
-        yield f"the journal has {counted(len(run.damage), 'gap')}; what stood there is not shown:"
+        yield f"the journal has {counted(len(run.damage), 'gap')}; lost records are not shown:"
     for one in run.damage[:_MOST_DAMAGE]:
         yield f"  {one_line(one.segment)} at byte {one.offset}: {one_line(one.reason)}"
     if len(run.damage) > _MOST_DAMAGE:
@@ -150,13 +150,13 @@ def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> 
 
 
 def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
-    """All that is known of a case: what it is, its grade, its requests and what was said.
+    """The whole case: its facts, its grade, its requests and its conversation.
 
     Args:
         run: The run.
         one: The case.
-        reader: Of the run's episodes.
-        width: Characters for a line of a table; what was said is not wrapped.
+        reader: Reader of the run's episodes.
+        width: Characters for a line of a table; messages are not wrapped.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -170,7 +170,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
-        # What is more than a line begins below its name: tracebacks keep their form.
+        # A text of several lines starts below its name, so that tracebacks keep their form.
         yield from (
             [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
             if "\n" in text
@@ -193,7 +193,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     messages = conversation(run.directory, episode)
     if not messages:
         yield ""
-        yield "what was said is not kept"
+        yield "the conversation is not stored"
     for message in messages:
         yield ""
         yield from _message_lines(message)
@@ -201,8 +201,8 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "what it asks is known when it asks on or ends"
-    return "what it asked and got cannot be read" if one.history.had_episode else "it asked nothing"
+        return "its requests are shown after its next request or its end"
+    return "cannot read its requests" if one.history.had_episode else "it sent no request"
 
 
 def _case_facts(one: RunCase) -> list[tuple[str, str]]:
@@ -231,7 +231,7 @@ def _grade_facts(one: RunCase) -> Iterator[tuple[str, str]]:
     if grade.reason:
         yield "why", visible(grade.reason)
     if grade.error:
-        # Journals of earlier versions have reasons here.
+        # Earlier versions wrote reasons into this field.
         went_wrong = one.test_failed or grade.outcome in {"infra", "error"}
         yield "error" if went_wrong else "why", visible(grade.error.rstrip("\n"))
 
@@ -301,7 +301,7 @@ def _result(attempt: Attempt) -> str:
 
 def _message_lines(message: TurnMessage) -> Iterator[str]:
     known = {
-        "of role": message.pool_role,
+        "role": message.pool_role,
         "named": message.name,
         "for call": message.tool_call_id,
         "choice": message.choice,
@@ -327,11 +327,11 @@ def _calls(tool_calls: str) -> str:
     try:
         calls = msgspec.json.decode(tool_calls, type=list[_Call])
     except msgspec.DecodeError:
-        # There is none, or a suite's own code or an earlier version has written it.
+        # Empty, or written by a suite's own code or an earlier version.
         return tool_calls
     return "\n".join(f"{call.name}({call.arguments})" for call in calls)
 
 
 def _said(text: str) -> Iterator[str]:
-    """Lines of somebody else, indented: none can be taken for a heading of ours."""
+    """Lines from outside, indented, so that they cannot look like a heading."""
     return (f"  {line}" for line in visible(text).split("\n"))

@@ -1,4 +1,4 @@
-"""`ultrapar clean`: removes runs that nobody needs any more."""
+"""`ultrapar clean`: remove old runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=36_500)
 NAME = "clean"
-SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
+SUMMARY = "remove old or interrupted runs; shows them first"
 DESCRIPTION = """\
-Show which runs of a folder would be removed, and what they take; --yes removes them. A run goes
-where it meets all rules that are given. Never removed are runs that are in use, the benches of the
-folder, what is no run, runs that hold other runs, and anything that a symbolic link in the folder
-leads to. To remove runs of a bench, name the bench as the folder.
+Show the runs of a folder that match all given rules, and their size; --yes removes them. This
+command never removes runs in use, benches in the folder, other files, runs that contain other runs,
+and targets of symbolic links. To remove runs of a bench, name the bench as the folder.
 
     ultrapar clean --keep 10
     ultrapar clean --older-than 30d --keep 3 --yes
@@ -38,12 +37,12 @@ leads to. To remove runs of a bench, name the bench as the folder.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `ultrapar clean`."""
     add_folder(parser)
-    parser.add_argument("--keep", metavar="N", type=_number, help="the N newest runs stay")
+    parser.add_argument("--keep", metavar="N", type=_number, help="keep the N newest runs")
     parser.add_argument(
         "--older-than",
         metavar="AGE",
         type=_age,
-        help="only runs begun or resumed longer ago: 12h, 30d, 8w",
+        help="only runs started or resumed longer ago than AGE: 12h, 30d, 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
     parser.add_argument("--yes", action="store_true", help="remove them")
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no number of runs; write a whole number such as 10"
+            f"{text!r} is not a number of runs; write a whole number such as 10"
         )
     return int(text)
 
@@ -62,16 +61,16 @@ def _age(text: str) -> timedelta:
     age = int(match[1]) * _UNITS[match[2]] if match else None
     if age is None or age > _LONGEST:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no age; write hours, days or weeks as 12h, 30d or 8w"
+            f"{text!r} is not an age; write hours, days or weeks as 12h, 30d or 8w"
         )
     return age
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or remove them; `EXIT_UNUSABLE` where one could not be removed.
+    """Print or remove the runs; `EXIT_UNUSABLE` if a run could not be removed.
 
     Raises:
-        ConfigError: There is no such folder, or no rule is given.
+        ConfigError: The folder does not exist, or no rule is given.
     """
     # Structs of whole runs; not for `--help`.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
     now = datetime.now(UTC)
-    # Those of benches have a folder of their own.
+    # Runs of benches are in a folder below.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
     going = chosen(
         runs,
@@ -121,14 +120,14 @@ def chosen(
     older_than: timedelta | None,
     interrupted: bool,
 ) -> list[FoundRun]:
-    """The runs that go, newest first, by all rules that are given; one that goes on never does.
+    """The runs that match all given rules, newest first; never a run in progress.
 
     Args:
-        runs: All of a folder, newest first.
+        runs: All runs of a folder, newest first.
         now: An aware time.
-        keep: So many of the newest runs stay; None: no run stays for being new.
-        older_than: Its last session began longer ago; None: at any time.
-        interrupted: Whether only interrupted ones go.
+        keep: The number of newest runs to keep; None for no such rule.
+        older_than: The least time since the run's last session began; None for any time.
+        interrupted: Whether to match only interrupted runs.
     """
     return [
         run

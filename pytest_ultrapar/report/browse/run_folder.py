@@ -1,4 +1,4 @@
-"""The runs in a folder: what each is, how it ended, and what it takes on the disk."""
+"""The runs in a folder, with their state, results and size on disk."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Verdict = Literal["complete", "interrupted", "going on", "damaged"]
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What became of the cases of a run.
+    """The number of cases of a run in each state.
 
     Attributes:
-        planned: Cases that were to run.
-        final: Of these, those with a row in `results`.
-        graded: Of these, those that count in scores.
-        solved: Of these, those that were solved.
-        scored: Of the graded, those that scores alone graded.
+        planned: Planned cases.
+        final: Planned cases with a row in `results`.
+        graded: Final cases that count in scores.
+        solved: Graded cases that were solved.
+        scored: Graded cases that were graded by scores alone.
     """
 
     planned: int
@@ -51,19 +51,20 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a folder; a line of `ultrapar runs --json`.
 
     Attributes:
-        name: Of its directory, below the folder.
-        directory: Absolute.
+        name: Path of its directory below the folder.
+        directory: Absolute path of its directory.
         run_id: Its id.
-        verdict: `complete`: each planned case has a row; `going on`: a process writes into it;
+        verdict: `complete`: each planned case has a row; `going on`: a process writes to it;
             `damaged`: its manifest, cases or journal cannot be read; else `interrupted`.
-        started_at: When its last session began, as far as its manifest or else its lock tells.
-        cases: None where nobody can tell.
-        duration_s: Of its last session, until now where it goes on; None where that was killed.
-        cost: Of all its requests in `currency`, as far as known; None before it ended.
-        currency: Of `cost`.
-        bytes: Of all its files.
+        started_at: The start of its last session, from its manifest or else its lock.
+        cases: None if unknown.
+        duration_s: Duration of its last session, until now for a run in progress; None if the
+            session was killed.
+        cost: Known cost of all its requests in `currency`; None before it ended.
+        currency: The currency of `cost`.
+        bytes: Size of all its files.
         simulated: Whether any answer came from the simulated provider.
-        drawn_from: How many cases it is a sample of; 0: it is none.
+        drawn_from: The number of cases that it is a sample of; 0 for a full run.
     """
 
     name: str
@@ -81,21 +82,21 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """Share of the cases that have one; None without any."""
+        """The solved share of cases with a solved rate; None without such cases."""
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
 
 
 def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
-    """The runs in a folder and in the benches there, newest first; symbolic links are passed by.
+    """The runs in a folder and in its benches, newest first; symbolic links are skipped.
 
     Args:
         folder: A folder of runs, or the directory of a bench.
         now: An aware time.
 
     Raises:
-        ConfigError: There is no such folder, it cannot be read, or it is a run itself.
+        ConfigError: The folder does not exist, cannot be read, or is a run itself.
     """
     found: list[FoundRun] = []
     for path in _directories(folder):
@@ -111,7 +112,7 @@ def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
 
 def _directories(folder: Path) -> list[Path]:
     if _is_run(folder.resolve()):
-        refuse(f"{folder} is a run; name the folder in which it stands")
+        refuse(f"{folder} is a run; name the folder that contains it")
     with cannot(f"list the runs of {folder}", error=ConfigError), os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
@@ -140,7 +141,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         bytes=size_of(path),
     )
     if not (path / MANIFEST_NAME).exists():
-        # Ended while it collected tests, or does so now.
+        # It ended during collection, or is collecting now.
         return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
     try:
         manifest = read_manifest(path)
@@ -158,12 +159,12 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
 
 
 def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
-    """The run with what became of its cases.
+    """The run with the counts of its cases.
 
     Raises:
-        ResultsError: A file of it cannot be read.
+        ResultsError: One of its files cannot be read.
     """
-    # Of a run that goes on or was killed, the summary is of an earlier session.
+    # For a run in progress or killed, the summary is from an earlier session.
     is_over = manifest.ended_at is not None and not is_in_use
     summary = read_summary(path) if is_over else None
     cost = None
@@ -193,7 +194,7 @@ def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: b
 
 
 def _count(path: Path) -> Counts:
-    """What the journal says."""
+    """The counts in the journal."""
     cases = read_cases(path)
     history = read_history(path / JOURNAL_NAME).cases
     found = [history[case.case_id].grade for case in cases if case.case_id in history]
@@ -211,7 +212,7 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files below a directory; what vanishes meanwhile is left out."""
+    """Bytes of all files below a directory; files that vanish meanwhile are left out."""
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

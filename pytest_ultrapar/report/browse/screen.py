@@ -1,4 +1,4 @@
-"""Stdout as it is: a terminal of some size, or another program."""
+"""Output to stdout: a terminal with a width, or another program."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def table_width() -> int:
 
 
 def write(text: str) -> None:
-    """Write text to stdout; characters that its encoding lacks as escapes."""
+    """Write text to stdout; escape characters that its encoding lacks."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def write_line(line: str) -> None:
-    """`write` a line at once; what would steer the terminal as escapes."""
+    """`write` a line and flush; escape control characters."""
     write(f"{visible(line)}\n")
     sys.stdout.flush()
 
 
 def write_paged(text: str) -> None:
-    """`write`, on a terminal by `$PAGER` where the text does not fit."""
+    """`write`, on a terminal through `$PAGER` if the text does not fit."""
     on_terminal = sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()
     if on_terminal and text.count("\n") >= shutil.get_terminal_size().lines:
         import pydoc  # noqa: PLC0415 - 20 ms, for terminals only

@@ -1,4 +1,4 @@
-"""The page of a run that is over, made by the process that has made its tables."""
+"""The page of a finished run, written by the process that wrote its tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_ultrapar.report.pages.page import TEMPLATE, write_page
 if TYPE_CHECKING:
     from pathlib import Path
 
-template(TEMPLATE)  # compiled with the import, while the run goes on
+template(TEMPLATE)  # compiled during the import, while the run is in progress
 
 
 def at_end(run_dir: Path) -> None:
-    """Write the page. Called by that process, when whoever waits for the tables has them.
+    """Write the page. That process calls it after it delivered the tables.
 
     Raises:
         ConfigError: The run's tables are damaged.

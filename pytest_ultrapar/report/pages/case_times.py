@@ -1,4 +1,4 @@
-"""Where the time of a case went: in line before it began, and from then to its end; pure."""
+"""The time of a case: in the queue before it began, and from then to its end; pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 _DIGITS = 4
 Table = Any
-"""Arrow's."""
+"""An Arrow table."""
 
 
 def case_times(
     results: Table, attempts: Table, case_of: Numbers
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """The two times of each case and the parts of the second.
+    """The two times of each case, and the parts of the second time.
 
-    `service_s` is its duration less everything else, so what is neither service nor back-off was
-    waiting or refused. All that it waited, less what it waited then, it waited before.
+    `service_s` is the duration without all other parts, so the rest without back-off was waits or
+    refused requests. The total wait without the waits after the start is the time in the queue.
 
     Args:
-        results: Rows of the table.
-        attempts: Rows of the table.
-        case_of: For each of these the number of its row of `results`, or -1.
+        results: Rows of `results`.
+        attempts: Rows of `attempts`.
+        case_of: For each row of `attempts` its row number in `results`, or -1.
 
     Returns:
-        Seconds in line for the first lease, before the case began; and from then to its end by what
-        they were spent on: their sum is `duration_s` of `results`.
+        Seconds in the queue for the first lease, before the case began; and the seconds from then
+        to its end, by part. Their sum is `duration_s` of `results`.
     """
     sent_s = floats(attempts["t_send_s"])
     asked_s, leased_s = (
@@ -44,7 +44,7 @@ def case_times(
     def of_cases(each_s: Floats) -> Floats:
         return np.bincount(case_of[known], each_s[known], len(results)).astype(float)
 
-    # The first lease is older than the request that uses it: nothing was waited for there.
+    # The first lease is older than the request that uses it: that request did not wait.
     held_s = of_cases(np.maximum(0.0, leased_s - asked_s))
 
     def seconds(name: str) -> Floats:

@@ -1,4 +1,4 @@
-"""`ultrapar report`: the page of a run, or its report as Markdown."""
+"""`ultrapar report`: the HTML report of a run, or its report as Markdown."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = "report"
-SUMMARY = "write the page of a run, report.html, or print its report as Markdown"
+SUMMARY = "write the HTML report of a run, report.html, or print Markdown"
 DESCRIPTION = """\
-Write a page that shows a run: one file that needs nothing else and sends nothing. A run that goes
-on, or was killed, is shown as far as it came. It is named by its directory, its id, or latest.
+Write the HTML report of a run: one file that loads and sends nothing. If a run is in progress or
+was killed, you see its results so far. Name a run by its directory, its id, or latest.
 
     ultrapar report latest
     ultrapar report .ultrapar/20261122T151326Z-cb39c5 --out run.html
@@ -31,15 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", help="the page (default: report.html in the run's directory)"
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="print Markdown that fits a comment instead"
+        "--markdown", action="store_true", help="print Markdown instead, short enough for a comment"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit code.
+    """Write or print the report; return the exit code.
 
     Raises:
-        ConfigError: There is no such run, or it has not planned its cases yet.
+        ConfigError: The run does not exist, or has not planned its cases yet.
         ResultsError: A file cannot be read or written.
     """
     from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415

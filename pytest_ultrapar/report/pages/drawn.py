@@ -1,7 +1,7 @@
-"""Small drawings in cells of a page's tables, as SVG that fits any width; pure.
+"""Small drawings in table cells of a page, as SVG that fits any width; pure.
 
-What a drawing shows stands as numbers in its row, too, so it is hidden from who cannot see it. A
-tip is shown where somebody points.
+The row of a drawing also has its numbers, so screen readers skip the drawing. A tooltip shows the
+value under the pointer.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 _MOST_TICKS = 5
 _HEIGHT = 100
-"""Of a strip, in units of its own."""
+"""Height of a strip, in units of its view box."""
 
 
 class Scale(NamedTuple):
-    """What the left and the right end of a column stand for; the two differ."""
+    """The values at the left and right end of a column; they differ."""
 
     low: float
     high: float
 
     def at(self, value: float) -> str:
-        """Where a value lies, in per cent of the width."""
+        """The position of a value, in per cent of the width."""
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
     def ticks(self) -> list[float]:
-        """Round numbers from end to end, some five."""
+        """About five round numbers from end to end."""
         width = self.high - self.low
         power = 10.0 ** math.floor(math.log10(width / _MOST_TICKS))
         step = next(n * power for n in (1, 2, 5, 10) if width / (n * power) <= _MOST_TICKS)
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
 
 def up_to(values: Iterable[float]) -> Scale:
-    """From 0 to the largest."""
+    """A scale from 0 to the largest value."""
     return Scale(0.0, max(values, default=0.0) or 1.0)
 
 
@@ -66,7 +66,7 @@ def bar(scale: Scale, value: float, tip: str, look: str = "") -> Markup:
 
 
 def interval(scale: Scale, value: float, low: float | None, high: float | None, tip: str) -> Markup:
-    """A point with its interval, if it has one, and a line at 0 where that is within the scale."""
+    """A point with its interval, if any, and a line at 0 if the scale contains 0."""
     parts = [_line("zero", scale, 0.0, 0.0, ("0", "100%"))] if scale.low < 0 < scale.high else []
     if low is not None and high is not None:
         parts.append(_line("interval", scale, low, high))
@@ -83,15 +83,15 @@ def strip(
     ticks: Iterable[int] = (),
     spans: Iterable[tuple[str, float, float]] = (),
 ) -> Markup:
-    """Values over time, each of a slice.
+    """Values over time, one for each slice.
 
     Args:
-        values: As shares of the height.
-        tips: What is said of each slice, behind `tip`.
-        tip: What the strip is of.
+        values: Shares of the height.
+        tips: The tooltip of each slice, after `tip`.
+        tip: The subject of the strip.
         slice_s: Seconds of a slice.
-        ticks: Slices that are marked.
-        spans: Times that are marked below, by a look and a begin and end in seconds.
+        ticks: Slices with a mark.
+        spans: Times with a mark below: a CSS class, and begin and end in seconds.
     """
     n = len(values)
     heights = ((round(_HEIGHT * (1 - min(1.0, one))), 1) for one in values)
@@ -122,7 +122,7 @@ def _line(
 
 
 def _drawn(tip: str, *parts: Markup, **data: str) -> Markup:
-    """A drawing; what others wrote is in `tip` and in `data`, and nowhere else."""
+    """A drawing; text from outside is only in `tip` and `data`."""
     said = {name: visible(text) for name, text in {"tip": tip, **data}.items()}
     pairs = Markup().join(Markup(' data-{}="{}"').format(*one) for one in said.items())
     return Markup('<svg class="drawn" aria-hidden="true"{}>{}</svg>').format(

@@ -1,4 +1,4 @@
-"""What all pages have in common: look, scripts, and the policy that lets nothing else run."""
+"""The parts that all pages share: style, scripts, and the policy that blocks other scripts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = files("pytest_ultrapar")
 _HEADING = re.compile(r'<h2 id="([^"]*)"[^>]*>([^<]*)</h2>')
-"""What a contents list names: an id, and a text that is markup already."""
+"""An entry of the contents: an id, and a text that is already markup."""
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """A figure that stands for itself; `source` says where it is in the files of a run."""
+    """A headline figure; `source` names its place in the files of a run."""
 
     label: str
     value: str
@@ -35,7 +35,7 @@ def template(name: str) -> jinja2.Template:
     """A template of the package.
 
     Args:
-        name: Its path there, such as `report/pages/report.html.j2`.
+        name: Its path in the package, such as `report/pages/report.html.j2`.
     """
     import jinja2  # noqa: PLC0415 - only here
 
@@ -52,23 +52,23 @@ def template(name: str) -> jinja2.Template:
 
 
 def _shown(value: object) -> object:
-    """Of a text of somebody else what can be seen; what is markup already is ours."""
+    """A text from outside made `visible`; our own markup is unchanged."""
     return visible(value) if type(value) is str else value
 
 
 _DATA = "\0"
-"""In the place of the data, and nowhere else, since what others write is `visible`. In a text with
-the rest, one character beyond the BMP would make four bytes of each."""
+"""A placeholder for the data; it cannot occur elsewhere, because text from outside is `visible`. If
+the data were in the same string, one character beyond the BMP would make each character 4 bytes."""
 
 
 def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
-    """A page: a template with the look and the scripts of all pages, and a policy for just these.
+    """A page: a template with the shared style and scripts, and a policy that allows only these.
 
     Args:
-        name: Of the template, as `template` takes it.
-        script: Path in the package of the page's own script, which runs last.
-        data: What the scripts read, `embedded`.
-        shown: What the template names beside.
+        name: The template's path, as in `template`.
+        script: The path in the package of the page's own script, which runs last.
+        data: The data of the scripts, `embedded`.
+        shown: The other variables of the template.
     """
     texts = [_text("report/pages/page.js"), _text(script)]
     style = _text("report/pages/page.css")
@@ -83,7 +83,7 @@ def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
 
 
 def embedded(data: object) -> bytes:
-    """JSON for a script element, which nothing in it can end."""
+    """JSON for a script element; nothing in it can end the element."""
     return msgspec.json.encode(data).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
 
 
@@ -94,7 +94,7 @@ def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its o
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """What the page may do: run exactly these scripts, and send or load nothing."""
+    """The page's policy: run exactly these scripts, and send or load nothing."""
     allowed = " ".join(_digest(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "

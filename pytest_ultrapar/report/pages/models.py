@@ -1,4 +1,4 @@
-"""What each model costs, and how it does when it is asked again."""
+"""The cost of each model, its pass@k, and its comparison with the best model."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Question = tuple[int, int]
 
 _EACH_K = 10
-"""Up to here every k has a point, beyond it 20, 50, 100 and so on."""
+"""Every k up to this has a point; beyond it only 20, 50, 100 and so on."""
 
 
 class ModelCost(msgspec.Struct, frozen=True):
-    """What the cases of a model cost, solved or not.
+    """The cost of the cases of a model, solved or not.
 
     Attributes:
-        cost: Of its cases whose cost is known, in the run's currency.
-        n_unknown: Cases that sent something whose cost is not known.
-        n_solved: Of all its cases.
+        cost: Cost of its cases with a known cost, in the run's currency.
+        n_unknown: Cases that sent requests of unknown cost.
+        n_solved: Solved cases among all its cases.
     """
 
     model: str
@@ -39,19 +39,19 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """What one solved case cost, failures paid for; None where none was solved."""
+        """The cost per solved case, including failures; None without solved cases."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A model beside the one that solved most, by the cases that both were asked and graded on.
+    """A model compared with the best model, by the graded cases that both have.
 
     Attributes:
         n: Pairs of cases.
-        n_gained: Cases that this model solved alone.
-        n_lost: Cases that the best one solved alone.
-        low: Of the difference of the solved shares, this model's less the best one's, the interval
-            at 95 %; None where all cases depend on each other.
+        n_gained: Cases that only this model solved.
+        n_lost: Cases that only the best model solved.
+        low: Lower end of the 95 % interval of `difference`; None if all cases depend on each other.
+        high: Its upper end.
     """
 
     model: str
@@ -63,17 +63,18 @@ class Beside(msgspec.Struct, frozen=True):
 
     @property
     def difference(self) -> float:
-        """Of the solved shares."""
+        """This model's solved share minus the best model's."""
         return (self.n_gained - self.n_lost) / self.n
 
 
 class PassAt(msgspec.Struct, frozen=True):
-    """How often one of `k` repetitions of a cell is solved.
+    """pass@k: the probability that at least one of `k` repetitions of a cell is solved.
 
     Attributes:
-        n: Cells that it counts: those with at least `k` graded repetitions.
+        n: The counted cells: cells with at least `k` graded repetitions.
         value: Mean over these cells.
-        low: Of the interval at 95 %; None where nothing is known of it.
+        low: Lower end of the 95 % interval; None if unknown.
+        high: Its upper end.
     """
 
     model: str
@@ -89,12 +90,12 @@ def model_costs(
     model_at: Numbers,
     shown: Mapping[str, str],
 ) -> list[ModelCost]:
-    """What each model's cases cost; nothing where no cost is known.
+    """The cost of each model's cases; without models of unknown cost.
 
     Args:
-        results: Rows of the table, with `cost`.
-        model_at: Of each row, which model it is of.
-        shown: How the page calls each model.
+        results: Rows of `results`, with `cost`.
+        model_at: The index of the model of each row.
+        shown: The page's name for each model.
     """
     cost = floats(results["cost"])
     is_unknown = np.isnan(cost)
@@ -113,11 +114,11 @@ def model_costs(
 
 
 def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[PassAt]:
-    """pass@k of each model, k rising; nothing where cells have no repetitions.
+    """pass@k of each model, for rising k; empty if cells have no repetitions.
 
     Args:
         rows: The results of each model.
-        shown: How the page calls each model.
+        shown: The page's name for each model.
     """
     found = []
     for model, own in sorted(rows.items()):
@@ -135,12 +136,12 @@ def beside_best(
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
 ) -> tuple[str, list[Beside]]:
-    """The model that solved the largest share, and each other one beside it, the nearest first.
+    """The model with the largest solved share, and the others compared with it, closest first.
 
     Args:
         rows: The graded results of each model; at least one model.
-        questions: What each case asks, by case id.
-        shown: How the page calls each model.
+        questions: The question of each case, by case id; equal for the same case of two models.
+        shown: The page's name for each model.
     """
     best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))
     others = sorted(rows.keys() - {best})

@@ -1,6 +1,6 @@
-"""A run that has no tables, or none that are still true: it goes on, or was killed.
+"""Tables of a run that is in progress or was killed, so its own tables are missing or outdated.
 
-Tables are made of a copy of what it has written so far, and are gone with it.
+They are made from a temporary copy of the run's files, and removed with the copy.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Readable(NamedTuple):
     """A run's directory with tables.
 
     Attributes:
-        directory: The run's own, or a copy.
-        state: What is to be known of the run before its figures; empty where it is over.
-        goes_on: Whether it will have more than that.
+        directory: The run's own directory, or a copy.
+        state: A sentence about an unfinished run, shown before its figures; else empty.
+        goes_on: Whether the run is in progress.
     """
 
     directory: Path
@@ -52,13 +52,13 @@ class Readable(NamedTuple):
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Readable]:
-    """The run with its tables, or with those of what it has written so far, until the end.
+    """The run with its tables, or a copy with tables of the results so far; a context manager.
 
-    The run's directory stays as it is, and a run that goes on is not held up.
+    The run's directory does not change, and a run in progress does not wait.
 
     Raises:
         ConfigError: The run has not planned its cases yet, or cannot be read.
-        ResultsError: There is no room for a copy.
+        ResultsError: The copy cannot be written.
     """
     goes_on = in_use(run_dir)
     if _is_over(run_dir):
@@ -66,7 +66,7 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         return
     if not (run_dir / MANIFEST_NAME).exists():
         how = "has not planned its cases yet" if goes_on else "ended before its first case"
-        refuse(f"{run_dir} {how}: there is nothing to show")
+        refuse(f"{run_dir} {how}: nothing to show")
     with tempfile.TemporaryDirectory(prefix="ultrapar-") as folder:
         copy = Path(folder) / run_dir.name
         now = datetime.now(UTC)
@@ -83,9 +83,9 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         n_done = f"{statistics.n_answered:,} of {statistics.n_planned:,} cases"
         yield Readable(
             copy,
-            f"This run goes on: it had {n_done} at {now:%Y-%m-%d %H:%M:%S} UTC"
+            f"This run is in progress: {n_done} done at {now:%Y-%m-%d %H:%M:%S} UTC"
             if goes_on
-            else f"This run was interrupted: it has {n_done}; --ultrapar-resume finishes it",
+            else f"This run was interrupted: {n_done} done; finish it with --ultrapar-resume",
             goes_on,
         )
 
@@ -95,7 +95,7 @@ def _is_over(run_dir: Path) -> bool:
 
 
 def gently(work: Callable[[], None]) -> None:
-    """Do it with what others leave of the CPU: a run that goes on needs it more."""
+    """Do the work at the lowest CPU priority, because a run in progress needs the CPU more."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
         one.submit(work).result()
 
@@ -107,9 +107,9 @@ def _yield_to_others() -> None:
 
 
 def _copy(run_dir: Path, copy: Path) -> None:
-    """What tables are made of, up to the last whole record of each part of the journal."""
+    """Copy the files that tables need, up to the last whole record of each journal segment."""
     (copy / JOURNAL_NAME).mkdir(parents=True)
-    # What is recovered tells of the journal as it was before: so it is read first.
+    # `recovered` describes the journal at an earlier time, so copy it first.
     for name in _SMALL_FILES:
         if (run_dir / name).exists():
             shutil.copyfile(run_dir / name, copy / name)

@@ -1,4 +1,4 @@
-"""Transcripts packed for a page: parts that a browser unpacks when somebody looks at a case."""
+"""Transcripts packed for a page, in parts that the browser unpacks when a case is opened."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""So many have their rows in memory at first: a run's tables may be larger than that is."""
+"""Cases in the first batch: the tables of a run may be larger than memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
-"""What comes next may say so much, if it is as long as the first: all tables are read each time."""
+"""Characters in a further batch, estimated from the batch before; a batch reads all tables."""
 MOST_BYTES = 8_000_000
-"""Of all parts as the page holds them; beyond that it would open slowly."""
+"""The most bytes of all parts in the page; a larger page opens slowly."""
 MOST_CHARACTERS = 200_000_000
-"""Of all parts unpacked: what says the same all the time packs a thousandfold."""
+"""The most characters of all parts unpacked: repetitive text packs by a factor of 1,000."""
 _LEVEL = 4
-"""Takes a third of the time of 6, and 3 % more room of prose."""
+"""Takes a third of the time of level 6, and 3 % more space for prose."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -48,9 +48,11 @@ _ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOW
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Parts of base64 of gzip of JSON in columns, and which case is in which.
+    """Parts as base64 of gzip of JSON in columns.
 
     Attributes:
+        parts: The parts.
+        of_case: The index of the part of each case.
         n_left_out: Cases whose transcripts had no room.
     """
 
@@ -60,12 +62,12 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """The scores, conversations and attempts of cases, in this order, as far as there is room.
+    """The scores, conversations and attempts of cases, in this order, until the page is full.
 
     Args:
         run_dir: The run's directory.
-        case_ids: Those that somebody wants most come first.
-        n_runs: How many runs share the page's room.
+        case_ids: The cases, most interesting first.
+        n_runs: The number of runs that share the page's room.
 
     Raises:
         ResultsError: A table cannot be read.
@@ -100,18 +102,18 @@ def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
 
 
 class _Rows(NamedTuple):
-    """Rows of some cases, by case in their order.
+    """Rows of some cases, in the order of the cases.
 
     Attributes:
-        case: The number of the case of each.
-        columns: The same of all other columns, by name.
+        case: The number of the case of each row.
+        columns: All other columns, by name.
     """
 
     case: Numbers
     columns: Mapping[str, Sequence[Any]]
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """Those of some of the cases, which are counted from 0 there; no column that is empty."""
+        """The rows of cases `start` to `end`, numbered from 0, without empty columns."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
@@ -125,7 +127,7 @@ def _of_cases(
     case_ids: Sequence[str],
     beginning: str | None = None,
 ) -> tuple[Numbers, Any]:
-    """Rows of cases in an Arrow table, by case, and the number of the case of each."""
+    """Rows of cases in an Arrow table, ordered by case, and the case number of each row."""
     rows = read_columns(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
     case = places(rows["case_id"], case_ids)
     order = np.argsort(case, kind="stable")
@@ -145,7 +147,7 @@ def _scores(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _messages(found: tuple[Numbers, Any]) -> _Rows:
-    """Messages whose texts have a bound, each and together."""
+    """Messages, with a limit on each text and on all texts of a case."""
     case, rows = found
     said = {name: rows[name].to_pylist() for name in _TEXTS}
     n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
@@ -180,6 +182,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Texts, behind the role of the pool where there is one."""
+    """Texts, each after the role of the pool if it has one."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
