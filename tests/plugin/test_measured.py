@@ -105,7 +105,7 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
 def test_a_client_that_cannot_keep_up_is_called_so(project):
     project.suite(BUSY)
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was the client's own time: *"])
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was spent in the client: *"])
     summary = json.loads((project.directory / "summary.json").read_text())
     parts = summary["attribution"]["run"]
     assert parts["client_s"] > 0.1 * summary["attribution"]["makespan_s"]
