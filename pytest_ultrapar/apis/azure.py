@@ -1,4 +1,4 @@
-"""What Azure OpenAI does otherwise than OpenAI: addresses, and the header with the key."""
+"""The differences of Azure OpenAI from OpenAI: addresses, and the header with the key."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Azure(OpenAi):
     base_url_hint: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A path that is ours to write."""
+        """A message if the URL contains a part of the path that the plugin adds; else None."""
         if "/openai" in urlsplit(base_url).path:
             # ".../openai/v1" is OpenAI's own API.
             return (
-                'must be the resource\'s address without "/openai" and what follows (api = "openai"'
-                ' is for Azure\'s ".../openai/v1")'
+                'must be the resource\'s address without "/openai" and the rest of the path'
+                ' (api = "openai" is for Azure\'s ".../openai/v1")'
             )
         return None
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """That of the deployment, but for responses, whose body names it."""
+        """The URL of the deployment; for responses, the body names the deployment."""
         of = "" if path == RESPONSES_PATH else f"/deployments/{quote(name, safe='')}"
         return _resource(base_url, of + path, version)
 
@@ -40,7 +40,7 @@ class Azure(OpenAi):
         return {"api-key": token}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, which names no model."""
+        """The body, without a model."""
         return encode_request(None, messages, parameters)
 
 

@@ -1,4 +1,4 @@
-"""What SDKs get of `/embeddings`: vectors, which are theirs to read; we read what they cost."""
+"""Answers of `/embeddings` for SDKs: only the usage is read, the vectors are for the SDK."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Embeddings:
     """A `registry.Reader`."""
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """A reply without words. The vectors stay unread: there may be 2,000 of 3,072 numbers."""
+        """A reply without text. Vectors are not decoded: there may be 2,000 of 3,072 numbers."""
         found = answered(body, _decoder, "list of embeddings")
         if isinstance(found, Failure):
             return found
@@ -25,7 +25,7 @@ class Embeddings:
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 
     def stream(self) -> ChatStream:
-        """None is ever asked for; what comes all the same is no answer."""
+        """A chat stream: embeddings are never streamed, so any stream fails."""
         return ChatStream()
 
 

@@ -1,4 +1,4 @@
-"""A stream of server-sent events, read and masked in pieces as they come."""
+"""A stream of server-sent events, read and masked in pieces as they arrive."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
-"""Of `CRLF CRLF` the third byte ends the event, as with `EventReader`."""
+"""The third byte of `CRLF CRLF` ends the event, as in `EventReader`."""
 _SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
 _BLANK = rb"(?:\s|data:)*+"
 _FIELD = re.compile(
     rb'"(?!(?:%s)")(\w++)"%s:%s(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % (_SAME, _BLANK, _BLANK),
     re.DOTALL,
 )
-"""A field of JSON that may go on in the next event: its name, and its text or number. An event of
-several lines has `data:` at the beginning of each."""
+"""A JSON field that may continue in the next event: its name, and its text or number. An event of
+several lines has `data:` at the beginning of each line."""
 _HEX = rb"[0-9a-fA-F]"
 _HALF_ESCAPE = re.compile(
     rb"(?:(?<!\\)(?:\\|%%(?:25)*+5[Cc])++(?:x%(h)b?|u%(h)b{0,3}|U%(h)b{0,7})?"
     rb"|(?:&|%%(?:25)*+26|\\++(?:u00|x)26)(?:amp;)*+(?:#[xX]?%(h)b{0,6}|[a-z]{0,4})"
     rb"|(?:%%|\\++(?:u00|x)25)(?:25)*+%(h)b?)\Z" % {b"h": _HEX}
 )
-"""The end of a text where an escape may be cut: of JSON, of HTML, of URLs, or of one in another."""
+"""An escape of JSON, HTML or URLs, maybe nested, that may be cut at the end of a text."""
 _HALF_BYTES = 64
-"""Looked at for one."""
+"""Bytes at the end of a text that are searched for a cut escape."""
 _CUT = b"..."
-"""Behind the end of a text that goes on in another event: the redactor then knows a beginning."""
+"""A mark after a text that continues in another event, so that the redactor finds a beginning."""
 _BEGINNING_BYTES = 96
-"""Kept of a text: longer than the beginning by which a secret is known, in any spelling."""
+"""Bytes kept of a text: longer than the beginning that identifies a secret, in any spelling."""
 _SECRET_BYTES = 4096
-"""Kept of a text with a secret in it, which may go on: longer than all of it."""
+"""Bytes kept of a text that contains a secret, which may continue: longer than a whole secret."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
 # In a text, a quote has a backslash before it.
 _NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')
@@ -44,9 +44,9 @@ _LINE_ENDS = b"\r\n"
 
 
 class EventReader:
-    """Reads one stream of events; keeps no more than the event that is not complete yet.
+    """Reads one stream of events; holds only the incomplete event.
 
-    Comments and fields other than `data` are left out. Lines end in LF, CR or CRLF.
+    Comments and fields other than `data` are skipped. Lines end in LF, CR or CRLF.
 
     Source: WHATWG HTML Living Standard, section 9.2.6, "Interpreting an event stream".
     """
@@ -60,7 +60,7 @@ class EventReader:
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of the events that this piece completes, in order."""
         if self._after_cr and piece:
-            # The second half of a CRLF that was cut in two.
+            # The second half of a split CRLF.
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
         events: list[bytes] = []
@@ -77,9 +77,9 @@ class EventReader:
         return events
 
     def end(self) -> list[bytes]:
-        """The data of an event that the stream's end completes: the standard drops it, we do not.
+        """The data of an event that the end of the stream completes.
 
-        What matters is whether it can be read, and servers forget the last empty line.
+        The standard drops such an event, but some servers forget the last empty line.
         """
         if self._line:
             self._take(self._completed(b""))
@@ -106,15 +106,15 @@ class EventReader:
 
 
 class MaskedEvents:
-    """Takes secrets out of a stream of events, however it is cut into pieces and into events.
+    """Removes secrets from a stream of events, however it is split into pieces and events.
 
-    What comes is held back to the end of its event, before which no reader can use it. Texts that
-    go on from event to event (the JSON fields of one name, by the last `index` before them) are
-    searched as one. Up to 7 characters of a secret are out before it is known as one. Half an
-    escape that follows a secret at the end of a text comes with what completes it.
+    Each event is held back until it is complete; no reader can use a part of one. A text that
+    continues over several events is searched as one text: JSON fields of the same name and the same
+    last `index`. Up to 7 characters of a secret may pass before it is recognised. A cut escape
+    after a secret is held back until it is complete.
 
     Args:
-        masked: Takes secrets out of bytes; of those without one it returns the same object.
+        masked: Removes secrets from bytes; returns the same object if it finds no secret.
     """
 
     def __init__(self, masked: Callable[[bytes], bytes]) -> None:
@@ -124,7 +124,7 @@ class MaskedEvents:
         self._index = b"0"
 
     def feed(self, piece: bytes) -> bytes:
-        """The events that are whole with this piece; empty for none."""
+        """The events that this piece completes; may be empty."""
         held = self._held
         start = max(0, len(held) - 1)
         held += piece
@@ -132,14 +132,14 @@ class MaskedEvents:
         if end < len(_BLANK_LINES[0]):
             return b""
         if held[end - 1 : end + 1] == b"\r\n":
-            # No event needs it, but readers that look for whole ends of lines wait for it.
+            # No event needs it, but readers that expect whole line ends wait for it.
             end += 1
         events = bytes(held[:end])
         del held[:end]
         return self._masked_whole(events)
 
     def end(self) -> bytes:
-        """What is left when all has come: servers forget the last empty line."""
+        """The rest at the end of the stream: some servers forget the last empty line."""
         left = bytes(self._held)
         self._held.clear()
         return self._masked_whole(left)
@@ -184,7 +184,7 @@ class MaskedEvents:
         return b"".join([*pieces, events[kept_from:]])
 
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
-        """What to show of texts behind what was shown of the same before."""
+        """The masked texts, after the part of the same text that was shown before."""
         whole = before + b"".join(texts)
         shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]
@@ -193,11 +193,11 @@ class MaskedEvents:
             alone != texts and _without_half(b"".join(alone)) == _without_half(new)
         ):
             return alone
-        # A secret in more than one of them: all comes at once, so the first may have all of it.
+        # A secret spans several of them: put the whole text into the first one.
         return [new, *[b""] * (len(texts) - 1)]
 
     def _shown(self, text: bytes) -> bytes:
-        """What to show of a text that goes on; half an escape behind a secret is held back."""
+        """The masked form of a text that continues, without a cut escape after a secret."""
         stem = _without_half(text)
         shown = self._masked(stem + _CUT).removesuffix(_CUT)
         is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
@@ -205,10 +205,10 @@ class MaskedEvents:
 
 
 def without_usage(events: bytes) -> bytes:
-    """Whole events of a chat without that which says only what it took.
+    """Whole events of a chat without the event that contains only the usage.
 
     Args:
-        events: One after the other, as they came.
+        events: The bytes of consecutive events.
     """
     each = _EVENT.findall(events)
     return b"".join(one for one in each if not (_NO_CHOICE.search(one) and _TOOK.search(one)))

@@ -1,4 +1,4 @@
-"""An attempt that brought no reply, whichever API was asked."""
+"""A failed attempt, the same for all APIs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
-"""Characters that are kept of prints, of log text and of what a server says of a failure."""
+"""The most characters stored of printed text, log text and a server's error."""
 _LONGEST_SECRET = 4096
-"""Characters, escaped as it may be; tokens of gateways have one to two thousand."""
+"""The most characters of a secret, with escapes; tokens of gateways have 1,000 to 2,000."""
 
 
 def beginning(text: str) -> str:
-    """`text`, or what is kept of it when it has more than `LARGEST_TEXT` characters.
+    """`text`, or its beginning if it has more than `LARGEST_TEXT` characters.
 
-    What is dropped then begins before the cut, by as many visible characters as a secret may have:
-    blanks within it would else push its beginning into what is shown.
+    The cut is moved back by as many visible characters as a secret may have. Otherwise blanks in a
+    secret could move its beginning into the shown part.
     """
     if len(text) <= LARGEST_TEXT:
         return text
@@ -31,29 +31,29 @@ def beginning(text: str) -> str:
 
 
 def beginning_of_bytes(body: bytes) -> str:
-    """What `beginning` keeps of UTF-8; bytes that are none are replaced."""
+    """`beginning` of UTF-8 text; invalid bytes are replaced."""
     return beginning(body[: 4 * LARGEST_TEXT + 4].decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One attempt that brought no reply.
+    """One attempt without a reply.
 
     Attributes:
-        outcome: What the lease is returned with.
-        message: One sentence for people. May quote the server at length, and with it a secret:
-            whoever shows or keeps it takes that out and cuts it afterwards
-            (`engine.sender.EngineParts.shown`).
-        refused_kind: `context_length` or `content_filter` when `outcome` is `refused`.
-        retry_after_s: What the server asked for, seconds.
+        outcome: The outcome with which the lease is returned.
+        message: One sentence for people. It may quote the server at length, and with it a secret:
+            `engine.sender.EngineParts.shown` removes secrets and shortens it before it is shown or
+            stored.
+        refused_kind: `context_length` or `content_filter` if `outcome` is `refused`.
+        retry_after_s: The wait that the server asked for, seconds.
         maybe_billed: Whether the provider may have charged for it although no answer came.
-        exceeded: Of what there was too much, with outcome `rate` or where it is wordless.
-        is_final: Whether the server wants the request not to be sent again.
-        is_wordless: Whether it is a 503 or a refused connection that names no time to come back:
-            `congestion` where the instance answers others meanwhile.
-        meaning: What its words mean, one of `vocabulary.toml`; None: not known.
-        said: The error's own message and codes in lower case, by which a pool may know it.
-        came: What had come of an answer, for the record alone; None: nothing.
+        exceeded: The exceeded limit, with outcome `rate` or if `is_wordless`.
+        is_final: Whether the server asked not to send the request again.
+        is_wordless: Whether it is a 503 without `Retry-After` or a refused connection. It becomes
+            `congestion` if the instance answers other requests meanwhile.
+        meaning: The meaning of its words, one of `vocabulary.toml`; None if unknown.
+        said: The error's message and codes in lower case; the pool's patterns match them.
+        came: The part of an answer that came, only for the record; None without one.
     """
 
     outcome: FailedOutcome

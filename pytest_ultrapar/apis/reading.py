@@ -1,7 +1,6 @@
-"""What is read alike of all APIs' answers: JSON within bounds, counts of tokens, and errors.
+"""The parts of reading that all APIs share: bounded JSON, token counts, and errors.
 
-An API adds the shapes that it has on the wire; that a body is bounded, mended and never believed
-without need stands here once.
+Each API adds its wire shapes. This module limits bodies, repairs them and checks their values.
 """
 
 from __future__ import annotations
@@ -32,16 +31,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Reply
 
 NOTHING = msgspec.Raw(b"null")
-"""What a field holds that is not there."""
+"""The value of a missing field."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """The shape of an answer or of an event, in the place of which an error may come.
+    """The shape of an answer or event; an error may come instead.
 
     Attributes:
-        error: The error, where it is a field.
-        kind: `type`; it or `object` is "error" where all of it is one.
-        id: Unread, as the next two: a server that counts its answers has answered all the same.
+        error: The error, if it is in a field.
+        kind: The field `type`; it or `object` is "error" if the whole object is an error.
+        object: The kind of the object.
+        id: Not decoded, so that an odd value does not fail the answer; the same holds for `model`
+            and `usage`.
     """
 
     error: msgspec.Raw = NOTHING
@@ -55,51 +56,51 @@ class Answer(msgspec.Struct, omit_defaults=True):
 T = TypeVar("T")
 A = TypeVar("A", bound=Answer)
 MOST_TOKENS = 10**9
-"""Larger counts of one answer are not believed: a thousand times the longest context there is, and
-sums of 10^9 such counts still fit in 64 bits."""
-CALL_WITHOUT_ID = "a tool call of the answer has no id, by which its result could name it"
+"""The largest plausible count of one answer: a thousand times the longest context, and sums of 10^9
+such counts still fit in 64 bits."""
+CALL_WITHOUT_ID = "a tool call of the answer has no id, which its result needs"
 MOST_TOOL_CALLS = 1_000
-"""Of choices, too: OpenAI allows 128 of either. A bound keeps a hostile stream from growing by what
-has no content."""
+"""The most tool calls, and also the most choices; OpenAI allows 128 of each. The bound protects
+against a hostile stream of empty pieces."""
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
-    """An answer or an event of a stream, or what is wrong with it.
+    """An answer or an event of a stream, or the reason that it cannot be decoded.
 
-    Text that no file can hold comes back with it escaped (`sanitise.sanitised`); side fields of odd
-    types are unknown (`sanitise.understood`).
+    Text that cannot be stored is escaped (`sanitise.sanitised`); side fields of unexpected types
+    are ignored (`sanitise.understood`).
 
     Args:
-        content: Of any kind.
-        decoder: Of its shape.
-        noun: What it should be, for people.
+        content: Any bytes.
+        decoder: Decoder of the expected shape.
+        noun: The name of the shape, for messages.
     """
     if has_too_many_objects(content):
-        return malformed(f"the answer holds more than {MOST_OBJECTS} objects")
+        return malformed(f"the answer has more than {MOST_OBJECTS} objects")
     try:
         return decoder.decode(content)
     except RecursionError:
-        return malformed(f"the answer is no {noun}: it is nested too deeply")
+        return malformed(f"the answer is not a valid {noun}: it is nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         whole = sanitised(content)
         if whole is not None:
             return decoded(whole, decoder, noun)
         found = understood(content, decoder) if isinstance(error, msgspec.ValidationError) else None
-        return malformed(f"the answer is no {noun}: {error}") if found is None else found
+        return malformed(f"the answer is not a valid {noun}: {error}") if found is None else found
 
 
 def answered(content: bytes, decoder: msgspec.json.Decoder[A], noun: str) -> A | Failure:
-    """As `decoded`, and the failure for which an error stands that came instead."""
+    """The same as `decoded`; an error instead of an answer becomes its failure."""
     found = decoded(content, decoder, noun)
     return found if isinstance(found, Failure) else error_in(found, content) or found
 
 
 def error_in(found: Answer, content: bytes) -> Failure | None:
-    """The failure for which an error in an answer stands, if it has one.
+    """The failure of an error in an answer, if there is one.
 
     Args:
-        found: The answer.
-        content: As it came.
+        found: The decoded answer.
+        content: The answer's bytes.
     """
     if is_error(found.error):
         return failure_in_answer(bytes(found.error))
@@ -107,12 +108,12 @@ def error_in(found: Answer, content: bytes) -> Failure | None:
 
 
 _NO_ERROR = frozenset(("", "0", "0.0", "200", "none", "null", "false", "ok", "success", "no error"))
-"""Gateways leave the field in a good answer, and write it as their language writes nothing."""
+"""Values of `error` that mean no error: some gateways keep the field in good answers."""
 _LONGEST_NO_ERROR = 300
 
 
 def is_error(field: msgspec.Raw) -> bool:
-    """Whether the field for an error holds one."""
+    """Whether the field `error` contains an error."""
     if is_nothing(field):
         return False
     held = bytes(field)
@@ -127,26 +128,26 @@ def _is_no_error(said: object) -> bool:
 
 
 def is_nothing(field: msgspec.Raw) -> bool:
-    """Whether a field is not there, or null."""
+    """Whether a field is missing or null."""
     return field is NOTHING or bytes(field) == b"null"
 
 
 class Usage(dict[str, msgspec.Raw]):
-    """What an API counted, unread: some gateways write 12.0, and no figure spoils an answer."""
+    """The counts of an API, not decoded: gateways may write 12.0, and no count fails an answer."""
 
     @classmethod
     def of(cls, field: msgspec.Raw, name: str = "usage") -> Self:
-        """What an answer took; empty: it does not say."""
+        """The usage of an answer; empty without one."""
         return cls(part_of(field, dict[str, msgspec.Raw], name) or {})
 
     def count(self, name: str, within: str = "") -> int | None:
-        """A number of tokens; None where none is said that can be believed.
+        """A number of tokens; None without a plausible number.
 
         Args:
-            name: Of the number.
-            within: The field of the usage that has it; empty: none, the usage itself.
+            name: The name of the number.
+            within: The field of the usage that contains it; empty for the usage itself.
         """
-        # Many answers lack some, and an exception for each takes a third of reading one.
+        # Many answers lack some, and exceptions would take a third of the time to read an answer.
         counts = self if not within else Usage.of(self[within], "") if within in self else Usage()
         if name not in counts:
             return None
@@ -157,19 +158,19 @@ class Usage(dict[str, msgspec.Raw]):
         return int(number) if 0 <= number <= MOST_TOKENS else None
 
     def add(self, more: Usage) -> None:
-        """Take a later event's counts, which are totals: zeros, as some end with, say nothing."""
+        """Add a later event's counts, which are totals; ignore the zeros that some servers send."""
         for name, figure in more.items():
             if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
                 self[name] = figure
 
 
 def malformed(reason: str) -> Failure:
-    """An answer that cannot be read: what it cost is not known."""
+    """The failure of an answer that cannot be read; its cost is unknown."""
     return Failure("malformed", reason, maybe_billed=True)
 
 
 def filtered(why: str = "") -> Failure:
-    """An answer that the provider stopped in the middle, and why if it says so."""
+    """The failure of an answer that a content filter stopped, with the reason if there is one."""
     reason = "the provider's content filter stopped the answer" + (f": {why}" if why else "")
     return Failure("refused", reason, "content_filter")
 
@@ -185,22 +186,22 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""Their owners' pages name them. An unknown word says nothing of the answer."""
+"""Words from the providers' documentation. An unknown word is not a failure."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
-    """The failure of a generation that came to no end of its own; None: the answer stands.
+    """The failure of a generation that was stopped or failed; None if the answer is valid.
 
     Args:
-        reason: For the end, in the API's own word.
-        why: What else it says of that.
+        reason: The finish reason in the API's word.
+        why: The API's explanation, if any.
     """
     if reason is None:
         return None
     if _FILTERED.fullmatch(reason):
         return filtered(why or ("" if reason == "content_filter" else reason))
     if _FAILED.fullmatch(reason):
-        said = f"the generation failed: it ended with {reason[:40]!r}"
+        said = f"the generation failed: finish reason {reason[:40]!r}"
         return Failure("overload", said, maybe_billed=True)
     return None
 
@@ -212,10 +213,10 @@ class _ErrorCode(msgspec.Struct):
 
 
 def failure_in_answer(error: bytes) -> Failure:
-    """The failure that an error object stands for, by the rules for HTTP errors.
+    """The failure of an error object, by the rules for HTTP errors.
 
-    vLLM puts the HTTP status into `code`, OpenAI a word there and into `type`; what says neither is
-    an error of the server. It may have been billed, since the provider had begun to answer.
+    vLLM puts the HTTP status into `code`; OpenAI puts a word into `code` and `type`. Without
+    either, it is a server error. It may be billed, because the provider had begun to answer.
 
     Args:
         error: The object as JSON.
@@ -229,7 +230,7 @@ def failure_in_answer(error: bytes) -> Failure:
 def _status(error: bytes) -> int:
     found = part_of(error, _ErrorCode) or _ErrorCode()
     code = str(found.code)
-    # An int of more than 4300 digits cannot be one; three digits are all that a status has.
+    # A status has three digits; `int` refuses texts of more than 4300 digits.
     if len(code) == len("500") and code.isascii() and code.isdigit() and code[0] in "45":
         return int(code)
     known = map(status_of, (code, found.type or "", str(found.status)))
@@ -242,11 +243,11 @@ _PIECE = re.compile(
     rb'\s*:\s*")([^"\\]*+(?:\\.[^"\\]*+)*+)',
     re.DOTALL,
 )
-"""What may go on in another event, wherever it comes."""
+"""Text fields that may continue in another event."""
 _CUT = re.compile(rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX))
-"""Half a surrogate pair at the beginning of a piece or at its end: no text can hold it."""
+"""Half a surrogate pair at the beginning or end of a piece; a Python text cannot store it."""
 _MARK = os.urandom(8).hex()
-"""What no server can know stands before a half until its other half is here."""
+"""A mark before a half until its other half comes; random, so that no server can send it."""
 _HALF = re.compile(rf"{_MARK}(?:([dD][89abAB]..){_MARK}([dD][c-fC-F]..)|(....))")
 
 
@@ -260,22 +261,21 @@ def _whole(half: re.Match[str]) -> str:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """The pieces of a stream's text as one: characters that were cut are whole, halves shown."""
+    """The pieces of a stream's text as one: split characters joined, unpaired halves escaped."""
     return _HALF.sub(_whole, "".join(pieces))
 
 
 class EventStream(Generic[A]):
-    """The events of one answer so far; see `registry.Stream`. An API says what follows from each.
+    """The events of one answer so far; see `registry.Stream`. Each API implements `_take`.
 
     Attributes:
-        done: Nothing that comes now matters: the server said that this was all, or it cannot be
-            read.
-        t_first_token_s: When the first content, reasoning or tool call came, by the clock of
-            whoever feeds; None before.
+        done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
+        t_first_token_s: The time of the first content, reasoning or tool call, by the clock of the
+            caller; None before.
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[A], noun: str) -> None:
-        """Wait for events, which are read as by `answered`."""
+        """Prepare to read events as `answered` does."""
         self.done = False
         self.t_first_token_s: float | None = None
         self._decoder = decoder
@@ -285,12 +285,12 @@ class EventStream(Generic[A]):
         self._said_done = False
 
     def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, which came at `now_s`."""
+        """Take the next bytes of the body, received at `now_s`."""
         for event in self._events.feed(piece):
             self.take(event, now_s)
 
     def end(self, now_s: float) -> None:
-        """Take note that the body came to its end as HTTP has it."""
+        """Record the regular end of the HTTP body."""
         for event in self._events.end():
             self.take(event, now_s)
         self.done = True
@@ -300,7 +300,7 @@ class EventStream(Generic[A]):
         data = data.strip()
         if not data or self.done:
             return
-        # Chat completions end so; gateways may add it to streams of other APIs.
+        # Chat completions end with it; gateways may add it to streams of other APIs.
         if data == b"[DONE]":
             self._said_done = self.done = True
             return
@@ -313,18 +313,18 @@ class EventStream(Generic[A]):
             self._take(event, now_s)
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or why there is none: an error in the stream, or an end before its end."""
+        """The reply, or its failure: an error in the stream, or a stream that was cut off."""
         found = self._whole(lane, latency_s)
         if self._failure is None:
             return found
         return replace(self._failure, came=found.came if isinstance(found, Failure) else found)
 
     def _take(self, event: A, now_s: float) -> None:
-        """What an event says."""
+        """Take an event."""
         raise NotImplementedError
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in all events that came, before an error if there was one."""
+        """The reply of all events before an error, if any."""
         raise NotImplementedError
 
     def _note_token(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""JSON as servers write it, made readable, storable and small enough, for all APIs."""
+"""Repair and check JSON from servers, so that it can be read and stored, for all APIs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON from elsewhere raises: no JSON, no text, or nested without end."""
+"""Errors from decoding outside JSON: invalid JSON, invalid UTF-8, or nested too deeply."""
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
-"""What was left out of answers, where that is to be said: fields, each with what it held."""
+"""Fields ignored in answers, each with the type that it had; None if they are not reported."""
 
 
 def _note(field: str, error: Exception) -> None:
@@ -28,12 +28,12 @@ def _note(field: str, error: Exception) -> None:
 
 
 def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> T | None:
-    """What a JSON text or a part of one says; None where it is something else or nothing.
+    """A JSON text or a part of one, decoded; None if it is invalid or of another type.
 
     Args:
-        text: Of any content.
-        kind: What it should be.
-        field: Of an answer, where something else is to be said.
+        text: Any text.
+        kind: The expected type.
+        field: The name of an answer's field, to report another type.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -44,27 +44,26 @@ def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> 
 
 
 _LARGEST_BYTES = 1024 * 1024
-"""Mending takes up to 13 times the text's size for a moment."""
+"""The largest text to repair: the repair briefly takes up to 13 times the size of the text."""
 _BOM = b"\xef\xbb\xbf"
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-# A string without its end is one to the end of the text, or each quote in it would be tried anew.
+# An unterminated string extends to the end of the text; else each quote would be tried again.
 _NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def sanitised(content: bytes) -> bytes | None:
-    r"""JSON text that can be read and stored, or None where nothing was found to mend.
+    r"""The repaired JSON text, or None if nothing was repaired.
 
-    Escapes of lone surrogates and bytes that are no UTF-8 become text that shows them: `\ud800`,
-    `\xff`. Numbers that are none become null. A mark of the byte order at the beginning is left
-    out.
+    Escapes of unpaired surrogates and invalid UTF-8 become visible text: `\ud800`, `\xff`. `NaN`
+    and `Infinity` become null. A byte order mark at the beginning is removed.
 
     Args:
-        content: JSON text, perhaps; above 1 MiB it is not looked at.
+        content: Any bytes; a text above 1 MiB is not repaired.
     """
     if len(content) > _LARGEST_BYTES:
         return None
@@ -76,12 +75,12 @@ def sanitised(content: bytes) -> bytes | None:
 
 
 _MOST_ODD = 20
-"""Kinds of odd fields: each costs another reading of all."""
+"""The most kinds of odd fields: each one costs another decoding."""
 _MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
-"""Fields that are the answer: what is wrong with one spoils it. All others are beside it."""
+"""Fields of the answer itself: a wrong type in one fails the answer. All others are side fields."""
 _MAY_LACK = frozenset(("tool_calls", "delta"))
 EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
 _BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
@@ -90,17 +89,17 @@ _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
 def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """What a JSON text says, without the side fields that are of another type than expected.
+    """A decoded JSON text without side fields of unexpected types.
 
-    A text with a number is the number, a number in the place of a text its digits, an object in
-    that of a list its only item. What is in no such place is not read.
+    A text in place of a number becomes the number, and a number in place of a text its digits. An
+    object in place of a list becomes its only item. Other side fields of a wrong type are dropped.
 
     Args:
         content: JSON.
-        decoder: Of its shape.
+        decoder: Decoder of the expected shape.
 
     Returns:
-        None where the answer itself is none, or too much is odd.
+        None if the answer itself has a wrong type, or too many fields do.
     """
     whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):
@@ -113,7 +112,7 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
 
 
 def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """What `understood` makes of plain data that came as JSON."""
+    """`understood` for plain data that came as JSON."""
     try:
         found: T = msgspec.convert(plain, decoder.type)
     except msgspec.ValidationError:
@@ -122,10 +121,10 @@ def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
 
 
 def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
-    """Take what is no such field out of an answer, and what is odd alike in its other items.
+    """Repair or remove a field of a wrong type, also in all other items of its list.
 
     Returns:
-        False: it is the answer.
+        False if the field is part of the answer itself.
     """
     said, _, place = str(error).partition(" - at ")
     path = re.findall(r"\w+", place)
@@ -150,7 +149,7 @@ def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: A
 
 
 def _places(node: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
-    """The places of a path in all items of its lists: what holds each, and where in it."""
+    """The places of a path in all items of its lists: the container and the key of each."""
     step, *rest = path
     if isinstance(node, list) != step.isdecimal():
         return
@@ -172,18 +171,18 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 def has_too_many_objects(content: bytes) -> bool:
     """Whether a JSON text has more objects than an answer needs.
 
-    16 MiB of `{},{},` would become 5.6 million objects of 100 bytes and more. A small text may hold
-    what it likes: 256 KiB make 10 MB.
+    16 MiB of `{},{},` would become 5.6 million objects of at least 100 bytes. Small texts are not
+    limited: 256 KiB become at most 10 MB.
     """
     return _has_more(content, b"{", MOST_OBJECTS)
 
 
 def _has_more(content: bytes, sign: bytes, most: int) -> bool:
-    """Whether a text that is not small has a sign more often than that."""
+    """Whether a text that is not small contains a sign more than `most` times."""
     if len(content) <= _SMALL_BYTES or content.count(sign) <= most:
         return False
-    # Braces are also what code is made of: only those outside strings are objects. One string after
-    # the other, for a text without strings would be put together out of as many pieces: 350 MB.
+    # Strings may contain code with braces, so count only braces outside strings. Go through the
+    # strings one by one: removing them from the text would take 350 MB.
     n_signs, end = 0, 0
     for string in _STRING.finditer(content):
         n_signs += content.count(sign, end, string.start())

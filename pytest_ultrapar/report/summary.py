@@ -231,8 +231,8 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         )
     elif several and summary.rate_mode != "fixed" and summary.statistics.makespan_s is not None:
         providers = dict.fromkeys(lane.lane.split("/")[0] for lane in lanes if lane.estimated)
-        named = f": {visible(', '.join(providers))}" if providers else ""
-        yield f"no lower bound: the run estimated limits{named}"
+        limits = f"limits of {visible(', '.join(providers))}" if providers else "limits"
+        yield f"no lower bound: {limits} were estimated"
     if summary.start_s is not None and summary.statistics.makespan_s is not None:
         yield from _whole(summary, summary.statistics.makespan_s)
     if several and summary.attribution is not None:

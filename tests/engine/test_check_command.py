@@ -167,7 +167,11 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
             "failed",
             f"instance lab/gone was not found (404), or does not serve gone (sent to {url} ",
         ),
-        ("slow/slow/none", "unsure", "there was no whole answer in time: no answer within 0.5 s"),
+        (
+            "slow/slow/none",
+            "unsure",
+            "there was no complete answer in time: no answer within 0.5 s",
+        ),
         ("lab/busy/key0", "limited", "the rate limit is reached: "),
         ("lab/broken/key0", "failed", "the answer cannot be read (sent to "),
         ("shut/shut/none", "failed", "instance shut/shut cannot be reached: cannot connect: "),
@@ -296,7 +300,7 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
     assert lines[2] == "ultrapar: waiting for 2 lanes (lab/m/key0, lab/m/key1)"
     assert said_of(lines, "lab/m/key0") == (
         "unsure",
-        "there was no whole answer in time: no answer within 0.5 s",
+        "there was no complete answer in time: no answer within 0.5 s",
     )
 
 

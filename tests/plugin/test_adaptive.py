@@ -98,7 +98,7 @@ def test_server_that_queues_is_asked_how_many_wait(project, monkeypatch, tmp_pat
         assert project.run("-n2").ret == 0
     assert len(read_server_log(tmp_path / "server.jsonl").requests) == 300
     history = pq.read_table(project.directory / "limits.parquet").to_pylist()
-    assert "told nothing" not in project.report.str()
+    assert "no known metric" not in project.report.str()
     told = [row["workers"] for row in history if row["reason"].startswith("server says")]
     assert told
     assert 3 <= told[-1] <= 20, "near the six at once that the server works on"

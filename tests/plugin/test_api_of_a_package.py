@@ -136,7 +136,7 @@ def test_name_that_two_packages_bring_is_refused_with_both(install, tmp_path):
     install("acme", "acme", "json:API")
     install("other", "acme", "json:API")
     assert refusal(tmp_path, "acme") == (
-        'is "acme", which several packages bring (acme 1.0, other 1.0): uninstall one'
+        'is "acme", which several packages add (acme 1.0, other 1.0): uninstall one'
     )
 
 
@@ -153,7 +153,7 @@ def test_api_that_cannot_be_used_is_refused_with_its_package(install, tmp_path, 
     tmp_path.joinpath("acme_broken.py").write_text("1 / 0\n")
     install("acme", "acme", where)
     said = refusal(tmp_path, "acme")
-    assert said.startswith(f'is "acme", which acme 1.0 brings as {where}: {why}')
+    assert said.startswith(f'is "acme", which acme 1.0 adds as {where}: {why}')
 
 
 def test_installed_api_is_named_among_those_that_there_are(install, tmp_path):

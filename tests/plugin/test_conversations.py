@@ -329,7 +329,7 @@ def test_conversation_without_an_end_asks_only_what_it_had_no_answer_to(talks):
     assert result.ret == 0
     said = " ".join(result.stdout.str().split())
     assert "1 finished episode resumed; 1 conversation that broke off" in said
-    assert "1 conversation went on from recorded answers" in said
+    assert "1 conversation resumed from recorded answers" in said
     assert talks.server.prompts == ["slow 0.02 0-5"]
     figures = ("outcome", "value", "n_attempts", "n_turns", "tokens_in", "tokens_out", "cost")
     assert [[row.get(name) for name in figures] for row in talks.project.rows()] == [
@@ -401,7 +401,7 @@ def test_it(three):
         assert talks.server.wait_for(lambda prompts: len(prompts) == 3), running.output
         wait_until(lambda: n_exchanges(talks.project.directory / "journal") == 2)
         running.kill()
-    assert "1 conversation went on from recorded answers" in talks.resume("-n0")
+    assert "1 conversation resumed from recorded answers" in talks.resume("-n0")
     assert Counter(talks.server.prompts) == {"say a": 1, "say c": 1, "later b": 2}
 
 

@@ -76,7 +76,7 @@ def test_server_that_wants_a_key_and_gets_none_says_so(project):
     project.suite(cases(2))
     said = project.run("-n0").stdout.str()
     assert 'the provider said: HTTP 401: {"error": {"message": "Unauthorized"' in said
-    assert "\nno key was sent: name the variable that holds one as env in the pool" in said
+    assert "\nno key was sent: set env in the pool to the variable with the key" in said
 
 
 @pytest.mark.slow

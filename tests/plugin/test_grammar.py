@@ -20,7 +20,7 @@ def test_run_of_one_case_speaks_of_one(project):
     result = project.run_here("-n0")
     assert result.ret == 0
     said = result.stdout.str()
-    assert "1 request in flight at most" in said
+    assert "at most 1 request in flight" in said
     assert odd(said) == []
 
 

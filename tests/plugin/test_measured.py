@@ -40,7 +40,7 @@ def test_a_run_says_how_it_compares_with_what_its_pool_allowed(project):
         [
             "lower bound * s (*); efficiency *.* %",
             "where the time went: bound * s (*.* %)*",
-            "* in flight at most; no request through llm exceeded a limit, *: p/key0 *",
+            "at most * in flight; no request through llm exceeded a limit; *: p/key0 *",
         ]
     )
     summary = json.loads((project.directory / "summary.json").read_text())
@@ -105,7 +105,7 @@ def test_anybody_can_check_the_bound_with_the_manifest_and_the_table_of_attempts
 def test_a_client_that_cannot_keep_up_is_called_so(project):
     project.suite(BUSY)
     result = project.run("-n0")
-    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was the client's own time: *"])
+    result.stdout.fnmatch_lines(["CLIENT-BOUND: *% of the makespan was spent in the client: *"])
     summary = json.loads((project.directory / "summary.json").read_text())
     parts = summary["attribution"]["run"]
     assert parts["client_s"] > 0.1 * summary["attribution"]["makespan_s"]
@@ -150,7 +150,8 @@ def test_a_run_counts_cases_that_sent_nothing_through_llm(project, monkeypatch):
     assert result.ret == 0, result.stdout.str()
     project.report.fnmatch_lines(
         [
-            "* no request through llm exceeded a limit, by our own records: p/key0 *",
+            "* no request through llm exceeded a limit; "
+            "highest use in this run's records: p/key0 *",
             "3 of 6 graded cases sent no request through llm; *",
         ]
     )

@@ -49,7 +49,7 @@ def test_page_that_cannot_be_written_fails_nothing(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
-            " make it with ultrapar report",
+            " ultrapar report makes it",
             "results in *: read report.md, or run ultrapar report",
         ]
     )

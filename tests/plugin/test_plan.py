@@ -295,7 +295,7 @@ def test_phase_of_a_conftest_is_forecast_with_its_processes(project, planned):
     assert rows(said)["phase"][1].startswith("40.0 s")
     assert "mode phase, policy halves: load: processes of the original scripts" in said
     assert "load: p/key0: 4 at once, 8 QPS: even, odd" in said
-    assert "binding key: p/key0 (workers), which alone needs 7.27 s" in said
+    assert "binding key: p/key0 (workers), alone needs 7.27 s" in said
 
 
 def test_collect_only_lists_and_plans(project, planned):

@@ -67,7 +67,10 @@ def test_server_that_only_fails_gets_no_more_than_the_budget_and_ends_the_run(pr
     lane = read_manifest(project.directory).lanes[0]
     assert (lane.state, lane.n_opened) == ("out", 1)
     project.report.fnmatch_lines(
-        ["lane p/m/key0 failed and answered nothing * times in a row over *; breaker opened once*"]
+        [
+            "lane p/m/key0 failed and answered nothing * times in a row over *; "
+            "circuit breaker opened once*"
+        ]
     )
 
 

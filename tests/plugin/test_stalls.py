@@ -37,7 +37,9 @@ def test_call_that_blocks_is_named_with_its_line_and_what_it_cost(stalls, projec
     found = stalls("fetched()")
     assert list(found) == ["fetched (helper.py:5)"]
     assert 0.1 <= found["fetched (helper.py:5)"] <= 5
-    project.report.fnmatch_lines(["BLOCKED: all episodes * for 0.* s in fetched (helper.py:5): *"])
+    project.report.fnmatch_lines(
+        ["BLOCKED: a call stopped all episodes * for 0.* s in fetched (helper.py:5): *"]
+    )
 
 
 def test_what_installed_code_does_is_that_of_who_called_it(stalls):

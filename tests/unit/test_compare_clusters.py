@@ -54,7 +54,7 @@ def test_end_table_has_the_interval_of_the_gate(run):
     low, high = judged(run, "solved_rate>=0.45").figure.interval
     text = "\n".join(told_of(run.summary))
     assert f"{low * 100:.1f} to {high * 100:.1f}" in text
-    assert "dependent cases counted as one cluster" in text
+    assert "Dependent cases count as one cluster" in text
 
 
 def test_mean_score_of_equal_models_is_no_surer_than_that_of_one(tmp_path):

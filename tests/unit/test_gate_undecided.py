@@ -15,7 +15,7 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from tests.unit.compared_runs import outcomes_of, same_cases, write_run
 
-BUSY = "31% of the makespan was the client's own time"
+BUSY = "31% of the makespan was spent in the client"
 
 
 @pytest.fixture(scope="module")

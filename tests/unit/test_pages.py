@@ -210,7 +210,7 @@ def test_models_stand_beside_the_best_one_paired_by_case(repeated):
     assert (look.n_gained, look.n_lost) == (pairs.count((False, True)), pairs.count((True, False)))
     assert look.low <= look.difference <= 0 <= look.high
     page = render(repeated).decode()
-    assert "Models beside m2: none of them solved" in page
+    assert "Comparison with m2, which solved the largest share" in page
     assert f"<td>{look.low * 100:+.0f} to {look.high * 100:+.0f}</td><td>may be chance" in page
 
 
@@ -460,7 +460,7 @@ def test_run_that_goes_on_is_shown_again_and_again(killed, capsys):
     finally:
         going_on.close()
     for page, markdown in pages:
-        assert re.search(r"This run goes on: it had 6 of 7 cases at 2\d{3}-.* UTC", page)
+        assert re.search(r"This run is in progress: 6 of 7 cases done at 2\d{3}-.* UTC", page)
         assert "This run goes on" in markdown
         for told in (page, markdown):
             assert "1 waiting" in told
@@ -504,7 +504,9 @@ def test_what_is_no_page_is_not_replaced(run, tmp_path, refused, how):
     else:
         out.mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    kind = {"a folder": how, "a pipe": "no file", "a device": "no file"}.get(how, "in the run")
+    kind = {"a folder": how, "a pipe": "not a file", "a device": "not a file"}.get(
+        how, "in the run"
+    )
     for words in ([], ["--markdown"]):
         (line,) = refused("report", str(run), "--out", str(out), *words).splitlines()
         assert line.startswith(f"ultrapar report: error: --out {out} is {kind}")
@@ -538,7 +540,7 @@ def test_page_says_what_requests_waited_for_and_what_was_refused(repeated):
         " waited longest, in total, for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"
     )
     parts = Parts(**dict.fromkeys(Parts.__struct_fields__, 1.0))
-    assert f"A{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
+    assert f"R{said[1:]}." in time_plot(Attribution(9.0, parts, ()), said).note
 
 
 def test_scores_of_a_case_stand_with_what_it_said(run):
@@ -568,7 +570,7 @@ def test_contents_name_each_part_once_and_lead_there(repeated):
     (contents,) = re.findall(r'<nav id="contents".*?</nav>', page, re.DOTALL)
     parts = re.findall(r'<h2 id="(.*?)".*?>(.*?)</h2>', page)
     assert re.findall(r'<a href="#(.*?)">(.*?)</a>', contents) == parts
-    assert {"Figures", "Models", "Solved in one of k repetitions", "Cases"} <= {
+    assert {"Figures", "Models", "Solved in at least one of k repetitions", "Cases"} <= {
         title for _, title in parts
     }
 
@@ -674,7 +676,7 @@ def test_use_of_limits_is_that_of_the_requests_on_their_lanes(tmp_path):
 
 def test_run_that_was_killed_is_shown_as_far_as_it_came(killed, capsys):
     page, markdown = shown(killed, capsys)
-    said = "This run was interrupted: it has 6 of 7 cases; --ultrapar-resume finishes it"
+    said = "This run was interrupted: 6 of 7 cases done; finish it with --ultrapar-resume"
     assert said in page
     assert said in markdown
     assert f"results in {killed}" in page
@@ -684,7 +686,7 @@ def test_a_file_of_another_kind_is_never_overwritten(run, tmp_path, refused):
     pool, new = tmp_path / "pool.toml", tmp_path / "page"
     pool.write_text("[defaults]")
     said = refused("report", str(run), "--out", str(pool))
-    assert f"--out {pool} exists and is no page" in said
+    assert f"--out {pool} exists and is not a page" in said
     assert pool.read_text() == "[defaults]"
     assert main(["report", str(run), "--out", str(new)]) == 0
     assert new.read_text().startswith("<!doctype html>")

@@ -188,7 +188,7 @@ def test_text_fits_a_narrow_terminal_and_says_what_it_leaves_out(load):
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
     assert lines[table + MOST_ROWS + 1].startswith("(")
-    assert lines[table + MOST_ROWS + 1].endswith("more limits, which need less)")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits with less need)")
     assert max(len(line) for line in lines if line.startswith(("model ", "limit,"))) <= 80
 
 

@@ -82,9 +82,12 @@ def test_summary_shows_what_repetitions_say_each_with_its_cells(run):
     assert shown["pass@1", "beta"].startswith("5 of 6 46.7 %")
     assert shown["majority", "all"] == "11 of 12 45.5 % -"
     legend = lines[at + 13]
-    assert "pass@3: of 3 repetitions of a cell one is solved; pass^3: all are; majority" in legend
-    assert "cells are left out where too few repetitions were graded" in legend
-    assert any("repetitions of a cell" in line and "Wilson's" in line for line in lines)
+    assert (
+        "pass@3: at least one of 3 repetitions of a cell is solved; pass^3: all are; majority"
+        in legend
+    )
+    assert "a cell is left out if fewer than k repetitions were graded" in legend
+    assert any("repetitions of a cell" in line and "Wilson interval" in line for line in lines)
 
 
 def test_benchmark_file_has_each_figure_with_its_cells(run):

@@ -201,10 +201,10 @@ def test_sentences_are_whole_where_there_is_room():
         for n in range(9)
     ]
     told = brief(msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31))
-    (line,) = [line for line in told if line.startswith("31 requests in flight at most; no ")]
+    (line,) = [line for line in told if line.startswith("at most 31 requests in flight; no ")]
     at = told.index(line)
     whole = " ".join(each.strip() for each in told[at : at + 4])
-    assert "by our own records: provider/key0 2 of 5 in flight, 3 in 1 s; " in whole
+    assert "highest use in this run's records: provider/key0 2 of 5 in flight, 3 in 1 s; " in whole
     assert "5 more in summary.json" in whole
 
 
@@ -258,7 +258,7 @@ def test_sentence_without_room_loses_clauses_and_is_not_cut():
     summary = msgspec.structs.replace(SUMMARY, audit=tuple(falls), peak_in_flight=31)
     cells = [cell(f"m{n:02d}", "a", solved=5) for n in range(13)]
     told = brief(msgspec.structs.replace(summary, cells=cells), lanes, width=80)
-    (at,) = [n for n, line in enumerate(told) if line.startswith("31 requests in flight at most")]
+    (at,) = [n for n, line in enumerate(told) if line.startswith("at most 31 requests in flight")]
     assert told[at].endswith("; no request through llm exceeded a limit"), told
     assert not [line for line in told if line.endswith("(more in report.md)")]
 

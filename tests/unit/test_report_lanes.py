@@ -82,11 +82,11 @@ def test_metrics_that_told_nothing_are_said_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
         "metrics_url of p/a, p/b had no effect: it returned no known metric; metrics of vLLM, "
-        "SGLang, TGI and llama.cpp"
+        "SGLang, TGI and llama.cpp are known"
     ]
 
 
 def test_wider_sends_are_said_once_per_limit():
     one, other = lane("p/a/k", widened=("p/k",)), lane("p/b/k", widened=("p/k",))
     (line,) = lines(one, other)
-    assert line.startswith("sends on p/k were spaced 5 % wider after refusals")
+    assert line.startswith("requests on p/k were spaced 5 % wider after refusals")

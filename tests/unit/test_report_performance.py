@@ -59,7 +59,7 @@ def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
 def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
-    said = "requests waited longest, in total, for pauses of lanes (90.0 s), p/k0 (qps) (12.0 s)"
+    said = "requests waited longest, in total, for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
     assert waits_line(lanes) == said
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
@@ -114,8 +114,8 @@ AUDITED = msgspec.structs.replace(
 def test_audit_speaks_of_what_was_seen():
     (line,) = lines(AUDITED)
     assert line == (
-        "2 requests in flight at most; no request through llm exceeded a limit, by our"
-        " own records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
+        "at most 2 requests in flight; no request through llm exceeded a limit; highest use in"
+        " this run's records: p/k 2 of 5 in flight, 3 in 1 s, 3 in 60 s"
     )
 
 

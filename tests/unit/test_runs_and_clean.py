@@ -138,7 +138,7 @@ def test_folder_that_is_none_is_said_in_one_sentence(folder, ultrapar, command):
     for run in ("whole", "latest"):
         (folder / "latest").unlink(missing_ok=True)
         (folder / "latest").symlink_to("whole")
-        said = f"ultrapar {name}: error: runs/{run} is a run; name the folder in which it stands\n"
+        said = f"ultrapar {name}: error: runs/{run} is a run; name the folder that contains it\n"
         assert ultrapar(name, f"runs/{run}", *rest) == (4, "", said)
 
 
@@ -289,12 +289,16 @@ def test_run_that_cannot_be_removed_is_named_and_removed_the_next_time(
     ("words", "sentence"),
     [
         ((), "no rule is given: add --keep N, --older-than AGE or --interrupted"),
-        (("--keep=-1",), "--keep: '-1' is no number of runs; write a whole number such as 10"),
-        (("--keep", "two"), "--keep: 'two' is no number of runs; write a whole number such as 10"),
+        (("--keep=-1",), "--keep: '-1' is not a number of runs; write a whole number such as 10"),
+        (
+            ("--keep", "two"),
+            "--keep: 'two' is not a number of runs; write a whole number such as 10",
+        ),
         *[
             (
                 ("--older-than", age),
-                f"--older-than: {age!r} is no age; write hours, days or weeks as 12h, 30d or 8w",
+                f"--older-than: {age!r} is not an age; "
+                "write hours, days or weeks as 12h, 30d or 8w",
             )
             for age in ("30", "1m", "", "1.5d", "99999w")
         ],

@@ -59,7 +59,7 @@ def test_cases_are_listed_failures_first(show, tmp_path):
         ("solved", 0),
         ("solved", 2),
     ]
-    assert "all of s/phase53/test_x.py::test" in out
+    assert "test s/phase53/test_x.py::test" in out
     (row,) = [line.split() for line in out.splitlines() if " case1 " in line]
     assert row[3:6] == ["2", "4.00", "s"]
     assert " ".join(row[-4:]) == "workflow 0.25, extra 1"
@@ -120,7 +120,7 @@ def test_cases_of_a_run_that_goes_on(show, tmp_path):
         out = show("r")[1]
     finally:
         going_on.close()
-    assert "going on" in out.splitlines()[0]
+    assert "in progress" in out.splitlines()[0]
     states |= {0: "running", 3: "waiting"}
     assert {number: state for state, number in listed(out)} == states
 
@@ -232,15 +232,15 @@ def test_what_models_say_cannot_steer_the_terminal(show, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("r", "tset[6]"), "no case of {r} is or has 'tset[6]' in its name; did you mean test[6]?"),
-        (("r", ""), "CASE is empty: name a case by its id or a part of its node id"),
+        (("r", "tset[6]"), "no case of {r} matches 'tset[6]'; did you mean test[6]?"),
+        (("r", ""), "CASE is empty: give a case's id or a part of its node id"),
         (
             ("r", "test_x"),
-            "'test_x' may mean 7 cases of {r}: "
+            "'test_x' matches 7 cases of {r}: "
             + ", ".join(NODEID.format(index) for index in range(5))
             + " and 2 more",
         ),
-        (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one"),
+        (("r", "case1", "--failed"), "--failed lists cases; leave it out to show one case"),
         (
             ("nowhere",),
             "no run found at nowhere or .ultrapar/nowhere; name a run directory, the id of a run in"
@@ -302,7 +302,7 @@ def test_damaged_run_is_shown_as_far_as_it_can_be_read(show, tmp_path):
     code, out, _ = show("r")
     assert code == 0
     assert "cannot read its manifest" in out
-    assert "the journal has 1 gap; what stood there is not shown:" in out
+    assert "the journal has 1 gap; lost records are not shown:" in out
     assert ("solved", 0) in listed(out)
     assert "cannot read its requests" in show("r", "case0")[1]
 

@@ -286,7 +286,7 @@ def test_result_with_an_image():
     (block,) = sent("anthropic", messages)["messages"][2]["content"]
     assert block["content"][0]["source"]["data"] == "AA=="
     assert sent("openai-responses", messages)["input"][2]["output"][0]["type"] == "input_image"
-    assert "another part than text" in refusal("gemini", messages)
+    assert "with a part that is not text" in refusal("gemini", messages)
 
 
 def test_gemini_finds_the_function_of_a_result_by_its_call():
@@ -295,7 +295,7 @@ def test_gemini_finds_the_function_of_a_result_by_its_call():
     turns = sent("gemini", [USER, asked, result])["contents"]
     assert turns[1]["parts"] == [{"functionCall": {"name": "g", "args": {}}}]
     assert turns[2]["parts"] == [{"functionResponse": {"name": "g", "response": {"output": "5"}}}]
-    assert "of no call before it" in refusal("gemini", [USER, result])
+    assert "without an earlier call" in refusal("gemini", [USER, result])
 
 
 TURNS = {

@@ -147,17 +147,20 @@ def test_unknown_words_say_how_to_teach_them_and_a_pool_can(status):
     unknown = read(ENDPOINT, status, body)
     assert unknown.outcome in {"bad_request", "too_large"}
     assert unknown.message.startswith(f"HTTP {status}: ")
-    assert "if this is an overflow or a filter, say so in the pool" in unknown.message
+    assert (
+        "if this is a context overflow or a content filter, add it to the provider's patterns"
+        in unknown.message
+    )
     for there in (body, b"data: " + body + b"\n\n"):
         found = read(TAUGHT, 200 if there is not body else status, there)
         assert (found.outcome, found.refused_kind) == ("refused", "context_length")
-        assert "say so in the pool" not in found.message
+        assert "add it to the provider's patterns" not in found.message
     assert read(TAUGHT, status, said("broke")).outcome == "quota"
     quoted = json.dumps({"error": {"message": "no"}, "prompt": "will not fit"}).encode()
     assert read(TAUGHT, status, quoted).outcome == unknown.outcome
 
 
-HINT = "say so in the pool"
+HINT = "add it to the provider's patterns"
 RENAME = "parameters of the model in the pool"
 
 
@@ -196,7 +199,7 @@ def test_redirect_names_its_place_without_secrets_and_is_final():
     assert (found.outcome, found.is_final) == ("malformed", True)
     assert found.message == (
         "HTTP 307: a redirect to https://h.example/v1/?..., which is not followed: set "
-        "base_url in the pool to the address under which the server itself answers"
+        "base_url in the pool to the address of the server itself"
     )
     assert "a redirect, which" in classify_status(301, b"", None).message
 

@@ -124,7 +124,7 @@ def test_host_that_joins_says_how_many_there_are_and_what_it_may_send():
     part = HostPart("ci-3", "nightly", 600)
     assert joined_words(WHOLE, part, "redis://db/0", shares(key1=(2, 2)), LIMITS) == [
         "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",
-        "limits are those of all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
+        "limits cover all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
     ]
     alone = WholeRun(1, 600, 0, 0, {"m": 600})
     first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)

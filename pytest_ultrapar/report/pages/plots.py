@@ -243,9 +243,9 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
     return plot_of(
         "passes",
         "Solved in at least one of k repetitions",
-        "pass@k is the probability that at least one of k repetitions of a cell is solved: the mean"
-        " over cells with its 95 % interval, from 0 to 100 %. pass@1 weighs each cell equally and"
-        " the solved share above weighs each case, so they may differ a little.",
+        "The probability that at least one of k repetitions of a cell is solved, as the mean over"
+        " cells with its 95 % interval, from 0 to 100 %. For k = 1 it weighs each cell equally. The"
+        " solved share above weighs each case, so the two may differ a little.",
         rows,
     )
 
