@@ -89,12 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
-        "expect=..., meta=...): models that a test runs on (patterns), the names that tables are "
-        "grouped by, the suite from which equal cases take their answers, the "
-        "parameter whose first values --ultrapar-repeats NxM takes, the parameters whose common "
-        "values make cases of a repetition depend on each other, the turns and tokens of an "
-        "episode that --ultrapar-plan assumes without an earlier run, and the metadata of cases"
-        " in columns meta.*",
+        "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
+        "on. `summary`: the names that tables are grouped by. `taken_from`: the suite from which "
+        "equal cases take their answers. `repeats_over`: the parameter whose first values "
+        "--ultrapar-repeats NxM takes. `cluster`: parameters; cases of a repetition with equal "
+        "values depend on each other. `expect`: the turns and tokens of an episode that "
+        "--ultrapar-plan assumes without an earlier run. `meta`: the metadata in columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)

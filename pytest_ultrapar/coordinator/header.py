@@ -332,7 +332,7 @@ def idle_workers(n_workers: int, most: int) -> Iterator[str]:
     """
     if n_workers > most:
         yield (
-            f"{n_workers} workers for at most {counted(most, 'request')} in flight; "
+            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
             f"-n {enough_workers(most, n_workers)} is as fast and starts sooner"
         )
 

@@ -435,7 +435,7 @@ def test_answer_without_end_is_soon_given_up(tmp_path, check):
         assert code == 1
         said = said_of(lines, "lab/m/key0")
         assert said[0] == "failed"
-        assert said[1].endswith("may be wrong): the answer is larger than 2097152 bytes")
+        assert said[1].endswith("and the name): the answer is larger than 2097152 bytes")
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ def test_it(answer, request, grade):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here, and"),
+        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here. The"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
             "makes no sense in mode serial (command line --ultrapar-mode), which runs all cases",

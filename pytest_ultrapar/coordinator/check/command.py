@@ -23,11 +23,11 @@ which lanes answer, how fast, and what failed and why.
 Requests keep all limits of the pool. A request is repeated only if its server is away. The line of
 a lane begins with one of these words.
 
-    ok         it answers
-    limited    rate-limited now (429, or 503 with Retry-After)
-    unsure     it failed, perhaps only for now (another 5xx, no answer in time, a broken
+    ok:        it answers
+    limited:   rate-limited now (429, or 503 with Retry-After)
+    unsure:    it failed, perhaps only for now (another 5xx, no answer in time, a broken
                connection); a run would send the request again
-    failed     it gives no answer or a wrong one; the line names the cause
+    failed:    it gives no answer or a wrong one; the line names the cause
 
 Exit codes: 0, a lane is ok and no lane failed; 1, a lane failed or no lane is ok; 2, interrupted.
 Exit code 4: the pool or an option cannot be used, or a key is not set. Nothing was sent.

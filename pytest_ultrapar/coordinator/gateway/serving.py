@@ -335,7 +335,7 @@ class Serving:
             write_line(f"{name}={address}")
             if self._arguments.token_env is None:
                 write_line(f"{key}={token}")
-        write_line("press Ctrl-C to end it and write the tables")
+        write_line("Ctrl-C ends the gateway and writes the tables")
 
     def run(self) -> None:
         """Announce the address and serve until the command ends.
