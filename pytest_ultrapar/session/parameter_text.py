@@ -77,7 +77,7 @@ def _parts(value: Any) -> Any:  # noqa: ANN401 - anything
         fields = {one.name: getattr(value, one.name) for one in dataclass_fields(value) if one.repr}
     elif isinstance(value, tuple):
         fields = value._asdict()  # type: ignore[attr-defined]  # it has `_fields`
-    elif hasattr(type(value), "model_dump"):  # of pydantic
+    elif hasattr(type(value), "model_dump"):  # a pydantic model
         fields = dict(value.__repr_args__())
     if not isinstance(fields, dict):
         return value

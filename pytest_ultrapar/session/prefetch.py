@@ -159,9 +159,9 @@ class Prefetched:
                 )
         if self.is_test and hasattr(self.function, _NEEDLESS):
             return (
-                f"{self.place}: @prefetch makes a fixture, but {self.name!r} has the name of a "
-                "test: leave out @prefetch, because an async test that takes `llm` runs ahead "
-                f"itself; or rename it to NAME, and grade it in\n    def {self.name}(NAME): ..."
+                f"{self.place}: @prefetch makes a fixture, but {self.name!r} has a test's name: "
+                "leave out @prefetch (an async test that takes `llm` runs ahead itself), or rename "
+                f"it to NAME and grade it in\n    def {self.name}(NAME): ..."
             )
         if self.is_test:
             return None
@@ -380,7 +380,7 @@ class CaseState:
     Attributes:
         prefetched: The function of its episode.
         calling: Whether the test's body runs; reports made meanwhile belong to subtests.
-        subtest_error: The error of a failed subtest. An error of the suite outweighs a wrong answer.
+        subtest_error: The error of a failed subtest; an error of the suite outweighs others.
         n_subtests_failed: Number of failed subtests.
         case_id: The case.
         ended: The stored episode; None if a mark kept it from running.

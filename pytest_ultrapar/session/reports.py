@@ -325,7 +325,7 @@ def _kind(state: CaseState) -> str | None:
 
 
 def _test_word(report: pytest.TestReport, *, failed_before: bool) -> str:
-    """pytest's result of a test; `error` if its episode failed before."""
+    """Pytest's result of a test; `error` if its episode failed before."""
     if hasattr(report, "wasxfail"):
         return "xpassed" if report.passed else "xfailed"
     if report.failed and (failed_before or report.when == "setup"):
@@ -375,7 +375,7 @@ _LISTED = {"f": ("unsolved", "partial", "infra"), "p": ("solved",)}
 
 def list_cases(reporter: pytest.TerminalReporter) -> None:
     """List cases by outcome if `-rf`, `-ra`, `-rA` or `-rp` requests tests of that kind."""
-    # Not for pytest's default, which lists too many cases of an evaluation.
+    # pytest's default would list too many cases of an evaluation.
     if reporter.config.option.reportchars != "fE":
         for word in (word for char in reporter.reportchars for word in _LISTED.get(char, ())):
             reports = reporter.stats.get(word, [])

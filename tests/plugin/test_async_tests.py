@@ -607,7 +607,7 @@ def test_warning_that_is_an_error_fails_its_async_test(project):
 def test_prefetch_before_a_test_says_what_to_write(project):
     project.suite("@prefetch\nasync def test_it(llm) -> str:\n    return 'a'\n")
     said = project.refusal(project.run("-n0"))
-    assert "'test_it' is called like a test: leave out @prefetch, as an async test" in said
+    assert "'test_it' has a test's name: leave out @prefetch (an async test" in said
 
 
 def test_large_lists_and_dicts_are_not_compared_whole_on_the_loop(project, monkeypatch):

@@ -133,7 +133,7 @@ class Own: ...
 @prefetch
 async def made(llm) -> dict[str, list[Own]]: ...
 """,
-        "the return annotation of prefetched 'made' cannot be stored: Own is a class of its own",
+        "the return annotation of prefetched 'made' cannot be stored: Own is a custom class",
     ),
     "model of nobody": (
         """
