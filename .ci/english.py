@@ -14,6 +14,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +49,7 @@ class Text(NamedTuple):
     words: str
 
 
+@cache
 def patterns() -> dict[str, re.Pattern[str]]:
     """The rules as patterns, among them the words in the last column of the glossary's table."""
     page = (ROOT / "docs/reference/glossary.md").read_text(encoding="utf-8")

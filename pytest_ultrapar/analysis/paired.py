@@ -145,7 +145,7 @@ def typical_ratio(
     if not logs:
         return None
     low, high = mean_interval(logs, confidence=confidence)
-    return math.exp(math.fsum(logs) / len(logs)), Interval(math.exp(low), _exp(high))
+    return math.exp(mean_of(logs)), Interval(math.exp(low), _exp(high))
 
 
 def rate_difference(

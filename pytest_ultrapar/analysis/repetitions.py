@@ -31,7 +31,7 @@ from pytest_ultrapar.analysis.paired import (
     possible_range,
     rate_difference,
 )
-from pytest_ultrapar.analysis.statistics import critical_t, critical_z, wilson_interval
+from pytest_ultrapar.analysis.statistics import critical_t, critical_z, mean_of, wilson_interval
 from pytest_ultrapar.records import RATED, by_key
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ def cell_share(
     if not known:
         return None
     low, high = _interval_of_cells(figure, rows, tallies, known, confidence)
-    value = math.fsum(known.values()) / len(known)
+    value = mean_of(known.values())
     return CellShare(value, len(known), len(tallies) - len(known), Interval(low, high))
 
 
@@ -448,7 +448,7 @@ def _interval_of_cells(
         return interval_over_clusters(parts, len(counted), confidence)
     if not _draws_tell(figure, (tallies[cell] for cell in known)):
         return NOTHING_KNOWN
-    mean = math.fsum(known.values()) / len(known)
+    mean = mean_of(known.values())
     moves = _moves(figure, ((_cell(row), row.outcome) for row in counted), tallies, known)
     low, high = clustered_mean_interval(
         [
@@ -494,7 +494,7 @@ def _moves(
         asymptotically normal distribution, Ann. Math. Stat. 19 (1948) 293-325 (projection).
     """
     k = repetitions_of(figure) or 1
-    mean = math.fsum(known.values()) / len(known)
+    mean = mean_of(known.values())
     found = []
     for cell, outcome in repetitions:
         if cell not in known or outcome not in RATED:
@@ -554,7 +554,7 @@ def cell_change(
             known[cell] = base, new
     if not known:
         return None
-    base, new = (math.fsum(values) / len(known) for values in zip(*known.values(), strict=True))
+    base, new = (mean_of(values) for values in zip(*known.values(), strict=True))
     if len(known) == 1 and figure != MAJORITY:
         (cell,) = known
         intervals = [
@@ -595,7 +595,7 @@ def _changes_by_draw(
         repetitions = ((_cell(both[0]), both[turn].outcome) for both in pairs)
         values = {cell: both[turn] for cell, both in known.items()}
         moves.append(_moves(figure, repetitions, own, values))
-    change = math.fsum(late - early for early, late in known.values()) / len(known)
+    change = mean_of([late - early for early, late in known.values()])
     clusters = clusters_of([base for base, _ in pairs])
     return [
         (cluster, change + len(pairs) * (after - before))

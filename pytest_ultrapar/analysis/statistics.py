@@ -17,7 +17,7 @@ from pytest_ultrapar.records import GRADED, Outcome
 from pytest_ultrapar.store.timing import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -544,7 +544,7 @@ def mean_scores(
     }
 
 
-def mean_of(values: Sequence[float]) -> float:
+def mean_of(values: Collection[float]) -> float:
     """The mean of finite numbers, at least one; also correct if their sum overflows."""
     try:
         return math.fsum(values) / len(values)

@@ -270,9 +270,7 @@ class Coordinator:
                     self._gate,
                     stopped=stopped,
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
-                    written=lambda *n: (
-                        None if self._live is None else self._live.tables_written(*n)
-                    ),
+                    written=self._tables_written,
                     meanwhile=partial(garbage.spare_reports, self.config),
                     tell=self.warn,
                 )
@@ -292,6 +290,10 @@ class Coordinator:
             # pytest would end the process with a traceback in which secrets are not masked.
             self.config.notify_exception(pytest.ExceptionInfo.from_current(), self.config.option)
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _tables_written(self, done: int, total: int) -> None:
+        if self._live is not None:
+            self._live.tables_written(done, total)
 
     def warn(self, sentence: str) -> None:
         """Print a sentence during the run, on a line of its own."""

@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import httpx
 import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.testing import read_server_log
+from tests import simulator_process
 from tests.simulated_pool import question
 
 POOL = """
@@ -36,28 +34,11 @@ def pool(tmp_path):
     return path
 
 
-@contextmanager
 def simulating(*arguments):
+    """A server of that pool, one of whose two keys is set."""
     environ = {**os.environ, "SIMULATED_KEY_0": "s3cret"}
     environ.pop("SIMULATED_KEY_1", None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.cli", "simulate", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environ,
-    )
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if line == "press Ctrl-C to end it\n":
-            break
-    try:
-        yield process, "".join(said)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    return simulator_process.simulating(*arguments, env=environ)
 
 
 def status_of(base_url, token, model):

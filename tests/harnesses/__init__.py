@@ -13,6 +13,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.simulator_process import simulating
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -233,21 +235,12 @@ def served(folder: Path, *options: str, latency_s: float = 0.2) -> Iterator[str]
     """A server of the models; its address, as that of OpenAI's API."""
     text = SERVED.replace("LATENCY", str(latency_s))
     folder.joinpath("served.toml").write_text(text, encoding="utf-8")
-    words = [sys.executable, "-m", "pytest_ultrapar.cli", "simulate", "--pool", "served.toml"]
-    with subprocess.Popen(
-        [*words, "--port", "0", *options], cwd=folder, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            said = ""
-            for line in process.stdout or ():
-                said += line
-                if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                    yield f"{found[0]}/sim/v1"
-                    break
-            else:
-                raise RuntimeError(said)
-        finally:
-            process.kill()
+    words = ("--pool", "served.toml", "--port", 0, *options)
+    with simulating(*words, cwd=folder) as (_, said):
+        found = re.search(r"http://127\.0\.0\.1:\d+", said)
+        if found is None:
+            raise RuntimeError(said)
+        yield f"{found[0]}/sim/v1"
 
 
 def write_pool(folder: Path, url: str, limit: str) -> None:

@@ -11,8 +11,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 import pyarrow.parquet as pq
@@ -44,8 +43,7 @@ CTRL_C = b"\x03"
 ENDS_WITHIN_S = 120
 
 
-@dataclass
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a tool.
 
     Attributes:
@@ -67,11 +65,11 @@ class Outcome:
     most_in_flight: int
     took_s: float = 0.0
     n_presses: int = 0
-    outcomes: Counter[object] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Count."""
-        self.outcomes = Counter(row["outcome"] for row in self.rows)
+    @property
+    def outcomes(self) -> Counter[object]:
+        """How many of the rows have each outcome."""
+        return Counter(row["outcome"] for row in self.rows)
 
 
 def direct(name: str, environments: Path, folder: Path) -> tuple[int, object]:
@@ -190,9 +188,7 @@ def ctrl_c(name: str, environments: Path, folder: Path) -> Outcome:
             took_s = time.monotonic() - pressed_s
             out.seek(0)
             said = out.read().decode(errors="replace").replace("\r\n", "\n")
-    found = _outcome(folder, process.returncode, None, said, took_s)
-    found.n_presses = n_presses
-    return found
+    return _outcome(folder, process.returncode, None, said, took_s)._replace(n_presses=n_presses)
 
 
 def _answered(folder: Path) -> int:

@@ -93,13 +93,17 @@ def key_load(
         # One entry per request per second, to find the heaviest set instead of the largest.
         sends = [
             group
-            for (group, _), on in own.items()
-            for _ in range(min(pool.seats(tuple(on.values())) or QPS_PER_PROCESS, QPS_PER_PROCESS))
+            for (group, _), used in own.items()
+            for _ in range(_qps(pool.seats(tuple(used.values()))))
         ]
         names = tuple(dict.fromkeys(process for _, process in own))
         limit = _qps_limit(pool, [lane for lane in lanes if lane.key_name == key])
         loads.append(KeyLoad(key, names, most, _most_at_once(sends, before), limit))
     return tuple(loads)
+
+
+def _qps(workers: int | None) -> int:
+    return QPS_PER_PROCESS if workers is None else min(workers, QPS_PER_PROCESS)
 
 
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:

@@ -1,0 +1,39 @@
+"""`ultrapar simulate` as a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+@contextmanager
+def simulating(
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Simulate until the block ends, which kills it; the process, and its words until it serves."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest_ultrapar.cli", "simulate", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        env=env,
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line == "Ctrl-C ends it\n":
+            break
+    try:
+        yield process, "".join(said)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
