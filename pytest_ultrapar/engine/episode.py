@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pytest_ultrapar.broker.protocol import Lease
+    from pytest_ultrapar.engine.conversation import Conversation
     from pytest_ultrapar.engine.sender import EngineParts
 
 _OUR_FOLDER = str(Path(__file__).parents[1])
@@ -86,19 +87,22 @@ async def run_episode(
     started_at_us = utc_now_us()
     started_s = parts.clock.now_s()
 
-    def keep() -> None:
-        if (news := sender.conversation.news()) is not None:
-            own = (work.case_id, worker, started_at_us, utc_now_us())
+    case_id = work.case_id
+    begun = parts.begun(case_id)
+    before = None if begun is None else begun.case(case_id).episode
+    began_us = 0 if before is None else before.began_us or before.started_at_us
+
+    # A reference to `work` or to the sender would make each episode a cycle of garbage.
+    def keep(conversation: Conversation) -> None:
+        if (news := conversation.news()) is not None:
+            own = (case_id, worker, started_at_us, utc_now_us())
             parts.record(EpisodeWentOn(*own, *news, began_us))
 
-    begun = parts.begun(work.case_id)
-    before = None if begun is None else begun.case(work.case_id).episode
-    began_us = 0 if before is None else before.began_us or before.started_at_us
     sender = Sender(
         parts,
         model=work.model,
         group=work.group,
-        case_id=work.case_id,
+        case_id=case_id,
         seed=work.seed,
         first=lease,
         until_s=started_s + timeout_s,
@@ -115,7 +119,7 @@ async def run_episode(
     duration_s = parts.clock.now_s() - started_s
     conversation = sender.conversation
     return EpisodeEnded(
-        case_id=work.case_id,
+        case_id=case_id,
         worker=worker,
         started_at_us=started_at_us,
         # Use one clock for both ends: after a step of the wall clock, an episode must not end

@@ -257,8 +257,8 @@ class Llm:
 
     async def close(self) -> None:
         """Cancel all requests that the episode left behind, so that its record contains them."""
-        for role in self._roles.values():
-            await role.close()
+        while self._roles:  # a client and its roles refer to each other
+            await self._roles.popitem()[1].close()
         if self._door is not None:
             self._sender.parts.gateway.dismiss(self._door)
         await self._sender.close()

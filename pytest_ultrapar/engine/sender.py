@@ -181,7 +181,7 @@ class Sender:
     role: str = ""
     case: Sender | None = None
     begun: ReplaySettings | None = None
-    keep: Callable[[], None] = lambda: None
+    keep: Callable[[Conversation], None] = lambda _: None
 
     def __post_init__(self) -> None:
         """Hold the first lease for the first request of the episode."""
@@ -303,7 +303,7 @@ class Sender:
         try:
             stored = await self._stored(turn, request)
             if stored is None:
-                self.keep()
+                self.keep(self.conversation)
             found = stored or await self._asked(turn, request)
             if not isinstance(found[0], Reply):
                 self.conversation.is_wrong(turn)
@@ -311,7 +311,7 @@ class Sender:
             self.sends.end(task)
         # Other requests of the episode may take long.
         if self.sends:
-            self.keep()
+            self.keep(self.conversation)
         return found
 
     async def _stored(
