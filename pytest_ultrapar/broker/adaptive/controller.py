@@ -248,7 +248,7 @@ class AdaptiveController:
             may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
             self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False
         self._refused_s = seen.granted_s
-        self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
+        self._is_storm |= seen.is_alone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
             # The requests sent before the end of growth was seen show how much more is allowed.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
@@ -309,7 +309,7 @@ class AdaptiveController:
         """Whether a refusal that names no limit is about the rate."""
         if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
             return False
-        if seen.is_lone and self.pace.accepted.is_quiet(seen.now_s):
+        if seen.is_alone and self.pace.accepted.is_quiet(seen.now_s):
             self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
             return True
         if not self._level:
