@@ -125,7 +125,7 @@ class DayLedger:
         # Units in the file that may be granted while a send made now has the span `_block`.
         self._spare = 0
         self._block: Span = (0, 0)
-        # Units counted on each day that is current until `_used_until_s`.
+        # The units counted on each current day, valid until `_used_until_s`.
         self._used: dict[int, int] = {}
         self._used_until_s = -math.inf
         self._retry_s = -math.inf
@@ -169,10 +169,10 @@ class DayLedger:
         return f"resets {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
-        """When these units are free, after other hosts used up the units that this host knows of.
+        """The time when these units are free, if other hosts have used up the rest of the day.
 
-        Without a zone that is when this host's first units become free. Units of other hosts may
-        become free earlier.
+        Without a zone this is when the first units of this host become free. Units of other hosts
+        may become free earlier.
         """
         self._look(now_s)
         return now_s + self._free_in_s(units)
@@ -181,8 +181,8 @@ class DayLedger:
         """The earliest time, not before `now_s`, at which a send of this many units is allowed.
 
         `now_s` means that the units are on disk; the call may write them. A later time is when
-        units become free, by the units known now, or a few seconds ahead if the memory could not be
-        written (`trouble`). Infinity if the send is larger than the amount.
+        units become free, by the units known now, or a few seconds from now if the memory could not
+        be written (`trouble`). Infinity if the send is larger than the amount.
         """
         if units > self.amount:
             return math.inf
@@ -239,7 +239,7 @@ class DayLedger:
             self._spare -= more
 
     def close(self, now_s: float) -> None:
-        """Write the true count at a normal end of the run, which returns the units written ahead.
+        """Write the true count at the normal end of a run; it returns the units written ahead.
 
         Never raises: units that cannot be returned stay counted.
         """

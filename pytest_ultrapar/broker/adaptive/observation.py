@@ -50,7 +50,7 @@ class Observation:
 
     @property
     def is_troubled(self) -> bool:
-        """Whether another part may be overloaded: a reason neither to cut nor to grow."""
+        """Whether it failed, perhaps by other overload: a reason neither to cut nor to grow."""
         return self._says("pause_growth")
 
     @property

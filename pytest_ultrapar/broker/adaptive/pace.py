@@ -17,8 +17,8 @@ SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
 """Sends that were accepted within less than this time may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
-"""The least number of sends in the long span that shows the rate, and the least number per second
-that a storm can be seen to interrupt."""
+"""The fewest sends in the long span that show a rate, and the lowest rate per second at which a
+complete stop shows a storm."""
 
 
 class AcceptedRate:

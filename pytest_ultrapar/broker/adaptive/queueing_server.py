@@ -25,8 +25,8 @@ COME_BACK = 0.75
 PAYS = 0.5
 """Twice the seats must bring 2 ** 0.5 times the answers per second; otherwise doubling ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
-"""Without evidence, doubling stops at the first number of seats. With evidence, it goes up to this
-many times the seats that are known to pay: the answers for those are still on their way."""
+"""Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it goes up to `AHEAD` times
+the seats that are known to pay: the answers for those are still on their way."""
 MOST_GROWTH = 1.5
 """Beyond `UNPROVEN` seats, an answer counts only if the seats have grown by less than this factor
 since its request: evidence is as old as an answer takes."""
@@ -34,8 +34,8 @@ UP, DOWN = 2.0, 0.8
 """The factor of a try upwards, where twice the answers show the effect soon, and of a try
 downwards, which costs some answers."""
 SPARE, LONGER = 1.1, 1.25
-"""The sufficient number is exceeded by a tenth, so that the server always has work. If answers take
-this many times as long as with fewer requests in flight, fewer are tried."""
+"""The sufficient number of seats is exceeded by a tenth, so that the server always has work. If
+answers take `LONGER` times as long as with fewer requests in flight, fewer are tried."""
 HOLD, OLD = 10.0, 30.0
 """How long the seats stay after a try that did not pay, and how old a level may be for a
 comparison, in multiples of the time of an answer. Tasks change, and long tasks look like a

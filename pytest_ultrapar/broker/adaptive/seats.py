@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
 """The least time from a cut to the next try beyond the limit is `SPAN_S` seconds. If such a try has
-just confirmed the limit, it is `SPAN` times the time of an answer, within `SHORTEST_SPAN_S` and
-`SPAN_S`."""
+just confirmed the limit, it is `SPAN` times the time of an answer, but between `SHORTEST_SPAN_S`
+and `SPAN_S`."""
 REQUESTS_PER_TRY = 80
 """The least number of requests from a cut to the next try. A try costs one or two refusals, so
 refusals stay below 2.5 % of all requests even if the limit is small."""
@@ -198,7 +198,7 @@ class SeatSearch:
         return True
 
     def follow(self, seen: Observation) -> None:
-        """Count another refusal of the burst that caused the cut: one request less was accepted.
+        """Count another refusal of the burst that caused the cut: it accepted one request fewer.
 
         This applies only if many requests were sent before the first was served. Until all of them
         are back, the accepted number is unknown.

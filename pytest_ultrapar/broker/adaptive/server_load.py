@@ -36,7 +36,7 @@ class ServerLoad(NamedTuple):
     """Requests at one server, summed over its engines and models.
 
     Attributes:
-        running: Requests in process, >= 0.
+        running: Requests being processed, >= 0.
         waiting: Requests in the queue, >= 0.
     """
 
