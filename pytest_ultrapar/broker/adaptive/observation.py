@@ -74,7 +74,7 @@ class LimitChange(msgspec.Struct, frozen=True):
         limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
         t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
         workers: Requests in flight allowed from then on.
-        qps: Sends per second allowed from then on; None: any number.
+        qps: Sends per second allowed from then on; no value: any number.
         in_flight: Requests in flight at that time.
         reason: The reason for the change, in a few words.
     """
