@@ -2,15 +2,15 @@
 
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
 as long as no request costs more than was reserved for it. The cost of a request is bounded if it
-sets `max_tokens`. Without, the cost is an estimate: each request in flight whose answer is larger
-may exceed the budget by the difference.
+sets `max_tokens`. Otherwise the reservation is an estimate: each request in flight whose answer is
+larger may exceed the budget by the difference.
 
 **If no answer comes**, the request may have been billed: its reservation counts as spent.
 
-**Over crashes**, a file keeps the spent and reserved money: `spending_file`.
+**After a crash**, the spent and reserved money is still in a file: `spending_file`.
 
-**Near its end**, a budget begins a case only if it covers that case and the rest of all open cases
-(`Cases`). Otherwise it would pay for answers of cases that cannot be finished.
+**Near the end of a budget**, a case begins only if the budget covers it and the rest of all open
+cases (`Cases`). Otherwise the run would pay for answers of cases that cannot be finished.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Purse:
 
     @property
     def left_of_all(self) -> int:
-        """The same, if this host had all units that it knows to be left."""
+        """The same regardless of this host's part: all units that it knows to be left."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
@@ -87,8 +87,8 @@ class Part:
     """The units that a case has used so far on the lanes of one model.
 
     Attributes:
-        used: By requests that are over.
-        reserved: For requests in flight.
+        used: Units of requests that are over.
+        reserved: Units of requests in flight.
         peak: The largest sum of both.
     """
 
@@ -115,7 +115,7 @@ class OpenCase:
         self.parts: dict[str, Part] = {}
         self.taken: dict[str, int] = {}
         self._ways = ways
-        # Similar cases have equal ways, and so one sum of needs.
+        # Cases with equal ways share one sum of needs.
         self.ways: tuple[tuple[str, Way], ...] = ((lane.model, ways[lane.lane_id]),)
 
     def reserve(self, lane: Lane, units: int) -> None:
@@ -140,10 +140,10 @@ class OpenCase:
 
 
 CASE_QUANTILE = 0.8
-"""A new case is expected to need this quantile of what earlier cases took. In 128 simulated runs
-with half the money they needed, 0.3 % of the begun cases ended without money. The cost of 3.3 cases
-was left, mostly since a request reserves more than it uses. With 0.9 the figures were 0.1 % and
-4.0, with 0.7 0.6 % and 2.7."""
+"""A new case is expected to cost this quantile of earlier cases. In 128 simulated runs with half
+the money that they needed, 0.3 % of the begun cases ended without money. The cost of 3.3 cases was
+left, mostly because a request reserves more than it uses. With 0.9 the figures were 0.1 % and 4.0;
+with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
@@ -173,10 +173,10 @@ class Cases:
         self._open: dict[str, OpenCase] = {}
         # By the case's model and the requested model: the units used, and the peak.
         self._seen: dict[str, dict[str, tuple[High, High]]] = {}
-        self._dearest: dict[str, float] = {}
+        self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
-        """The budgets above a lane. Cases of one model begin equally on all lanes below them."""
+        """The budgets above a lane. They alone decide if a case of its model may begin there."""
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
@@ -201,7 +201,7 @@ class Cases:
             part = case.parts.get(model)
             used.add(0 if part is None else part.used)
             peak.add(0 if part is None else part.peak)
-        self._dearest[case.model] = sum(peak.value for _, peak in seen.values())
+        self._costliest[case.model] = sum(peak.value for _, peak in seen.values())
 
     def lost(self, case_ids: Iterable[str]) -> None:
         """Forget cases that are gone with their worker. They teach nothing about others."""
@@ -224,7 +224,7 @@ class Cases:
             if name in needs
         }
         # Usually there is plenty: then skip the exact sum.
-        most = len(self._open) * max(self._dearest.values(), default=0)
+        most = len(self._open) * max(self._costliest.values(), default=0)
         if self._seen and all(units + most <= left[name] for name, units in needs.items()):
             return True
         claimed = self._claimed()
@@ -246,7 +246,7 @@ class Cases:
         return claimed
 
     def _takes(self, model: str) -> dict[str, tuple[int, int]]:
-        """The units used and the peak of a case, by requested model; of open cases at first."""
+        """The units used and the peak of a case, by requested model; at first from open cases."""
         if seen := self._seen.get(model):
             return {one: (int(used.value), int(peak.value)) for one, (used, peak) in seen.items()}
         takes: dict[str, tuple[int, int]] = {}
@@ -424,12 +424,12 @@ class Tariff:
 
 
 def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
-    """The units by limit.
+    """The spent units by limit.
 
     Args:
         pool: The pool as it is now.
-        spent: By lane. A lane that is gone counts for the pool, and for its provider and key if
-            they still have the same names.
+        spent: The spent units by lane. A lane that is gone counts for the pool, and for its
+            provider and key if they still have the same names.
     """
     paths = {lane.lane_id: lane.limits for lane in pool.lanes}
     found: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""The file of one count per day: read, locked, and written whole before its units are spent.
+"""The file of one daily count: read, locked, and written whole before its units are spent.
 
-Each write replaces the file and is on disk when it returns (`system/files.py`): what a kill or a
-power failure leaves is the file before or after, never a part. The lock is a file of its own, since
-the one that is replaced cannot be locked, and `flock` for the reasons of `key_lock`.
+Each write replaces the file and is on disk when it returns (`system/files.py`). A kill or a power
+failure leaves the old file or the new one, never a part. The lock is a separate file, because a
+file that is replaced cannot be locked. It uses `flock` for the reasons given in `key_lock`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 DIRECTORY_VARIABLE = "ULTRAPAR_STATE_DIR"
 VERSION = 2
 _VERSIONS = (b"1", b"2")
-"""Those that are read. Entries of the first have two more numbers at their front."""
+"""The versions that are read. Entries of the first begin with two more numbers."""
 _MAGIC = b"ultrapar day"
 _LOCK_WAIT_S, _LOCK_LOOK_S = 2.0, 0.002
-"""Others hold the lock for one write: 0.6 ms on a virtual disk, some 40 ms on one that spins."""
+"""A process holds the lock for one write: 0.6 ms on a virtual disk, 40 ms on a spinning one."""
 
 Span = tuple[int, int]
-"""When units were sent: from and until, by the wall clock in seconds."""
+"""When units were sent: start and end, in seconds of the wall clock."""
 
 
 class DayRecord(msgspec.Struct, frozen=True):
-    """What stands in a file.
+    """The content of a file.
 
     Attributes:
-        shown: What is counted, for people.
-        sent: Units by when they were sent, `Span` and number: some entries for each 5 minutes.
+        shown: The counted units and their limit, for people.
+        sent: The units of each span: start, end and number. Each 5 minutes have a few entries.
     """
 
     shown: str
@@ -57,7 +57,7 @@ class DayRecord(msgspec.Struct, frozen=True):
         return cls(shown, sorted((*span, units) for span, units in spans.items()))
 
     def spans(self) -> Counter[Span]:
-        """Units by span."""
+        """The units by span."""
         found = Counter[Span]()
         for *_, begin, end, units in self.sent:
             found[begin, end] += units
@@ -67,16 +67,16 @@ class DayRecord(msgspec.Struct, frozen=True):
 def state_directory(environ: Mapping[str, str]) -> Path:
     """`$ULTRAPAR_STATE_DIR`, else `$XDG_STATE_HOME/ultrapar`, else `~/.local/state/ultrapar`.
 
-    It need not be there; the first write makes it.
+    The directory may be absent; the first write creates it.
 
     Raises:
-        ConfigError: None of them is set, and this user has no home; or others can write there, who
-            could spend a day's limit or give it back.
+        ConfigError: Neither variable is set and this user has no home directory. Or other users can
+            write to the directory, and so could change the counts.
     """
     directory = _state_path(environ)
     advice = (
-        f"; fix that, or name another directory in the environment variable {DIRECTORY_VARIABLE}, "
-        "the same for all runs of this host"
+        f"; fix this, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs on "
+        "this machine"
     )
     count = cannot(f"count limits in {directory}", advice, error=ConfigError)
     with count, suppress(FileNotFoundError):
@@ -88,7 +88,7 @@ def _state_path(environ: Mapping[str, str]) -> Path:
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named).absolute()
     shared = environ.get("XDG_STATE_HOME", "")
-    # The XDG base directory specification: a relative path is invalid and to be ignored.
+    # The XDG Base Directory Specification says to ignore relative paths.
     if shared.startswith("/"):
         return Path(shared) / "ultrapar"
     if home := environ.get("HOME"):
@@ -97,41 +97,41 @@ def _state_path(environ: Mapping[str, str]) -> Path:
         return Path.home() / ".local" / "state" / "ultrapar"
     except RuntimeError as error:
         raise ConfigError(
-            "limits per day are kept in a file, and this user has no home directory; name a "
-            f"directory in the environment variable {DIRECTORY_VARIABLE}"
+            "cannot store daily limits: this user has no home directory; set "
+            f"{DIRECTORY_VARIABLE} to a directory"
         ) from error
 
 
 def file_name(counted: str, level: str, name: str, key: str = "") -> str:
-    """The name of the file of one counted thing, the same in all runs of a host.
+    """The name of the file of one daily count, the same in all runs on a machine.
 
     Args:
         counted: `requests` or `tokens`.
-        level: Of the limit: `key`, `provider`, ...
-        name: What identifies it within its level and key: for `key` nothing, for `key_model` the
-            family, for `lane` provider and instance, for `instance` and `provider` the limit's
-            name, for `pool` the providers' names.
-        key: `key_identity` of the key for levels at or below a key, else empty. A key with several
-            identities (it is used on several servers) has one file, and so one ledger, for each;
-            all of them must allow a send, so that a server more or less forgets nothing.
+        level: The level of the limit: `key`, `provider`, ...
+        name: Identifies the limit within its level and key. For `key` it is empty, for `key_model`
+            the family, for `lane` the provider and instance, for `instance` and `provider` the
+            limit's name, for `pool` the names of the providers.
+        key: `key_identity` of the key for levels at or below a key, else empty. A key that is used
+            on several servers has several identities, with one file and one ledger for each. All of
+            them must allow a send, so that no count is lost if a server is added or removed.
 
     Returns:
-        The counted thing and a digest.
+        `counted` and a digest.
     """
     said = json.dumps([counted, level, name, key], ensure_ascii=True).encode()
     return f"{counted}-{hashlib.sha256(said).hexdigest()[:40]}"
 
 
 class DayMemory:
-    """One file. Several processes may use it: what is read and then written is so under a lock."""
+    """One file of a daily count. Several processes may use it: each update holds a lock."""
 
     def __init__(self, directory: Path, name: str, shown: str) -> None:
-        """Touch nothing yet.
+        """Name the file; nothing is read or written yet.
 
         Args:
-            directory: `state_directory`; made, private, with the first write.
+            directory: `state_directory`; the first write creates it, readable by its owner only.
             name: `file_name`.
-            shown: What is counted, for messages: "requests per day of lab/key0".
+            shown: The counted units and their limit, for messages: "requests per day of lab/key0".
         """
         self.path = directory / f"{name}.day"
         self._lock_path = directory / f"{name}.lock"
@@ -140,14 +140,14 @@ class DayMemory:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file; if not, the day begins at zero (a new host or container)."""
+        """Whether the file exists; else the count begins at zero (a new machine or container)."""
         return os.path.lexists(self.path)
 
     def read(self) -> DayRecord | None:
-        """What the file says; None if there is none.
+        """The content of the file; None if it does not exist.
 
         Raises:
-            ConfigError: It cannot be read or trusted: damaged, or of another version.
+            ConfigError: It cannot be read, is damaged or was written by another version.
         """
         advice = "; check its owner and permissions"
         read = cannot(f"read {self.path}, which counts {self.shown}", advice, error=ConfigError)
@@ -158,18 +158,18 @@ class DayMemory:
         return None
 
     def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
-        """Replace what the file says; it is on disk when this returns.
+        """Replace the content of the file; it is on disk when this returns.
 
         Args:
-            change: Makes the new content of the old one, None if there is no file.
+            change: Makes the new content from the old; the old is None if there is no file.
 
         Raises:
-            ConfigError: As `read`, or it cannot be locked or written; the file is as before, or as
-                wanted.
+            ConfigError: As in `read`, or the file cannot be locked or written. The file then has
+                the old content or the new.
         """
         advice = (
-            "; fix that, or move its files to another directory and name that in "
-            f"{DIRECTORY_VARIABLE}, the same for all runs of this host"
+            "; fix this, or move the files to another directory and set "
+            f"{DIRECTORY_VARIABLE} to it for all runs on this machine"
         )
         what = f"write {self.path}, which counts {self.shown}"
         with cannot(what, advice, error=ConfigError):
@@ -209,9 +209,9 @@ class DayMemory:
         head, _, rest = content.partition(b"\n")
         words = head.split(b" ")
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
-            self._refuse("is damaged or no file of ultrapar's: restore it, or")
+            self._refuse("is damaged or not a file of ultrapar: restore it, or")
         if words[2] not in _VERSIONS:
-            self._refuse("is of another version of ultrapar: use that one, or")
+            self._refuse("was written by another version of ultrapar: use that version, or")
         payload = rest[:-1]
         try:
             if rest.endswith(b"\n") and words[3] == b"%08x" % crc32(payload):
@@ -225,12 +225,12 @@ class DayMemory:
     def _refuse(self, why: str) -> NoReturn:
         refuse(
             f"{self.path}, which counts {self.shown}, {why} delete it after 24 h without requests; "
-            "the count then restarts at zero"
+            "the count then starts again at zero"
         )
 
 
 def _make(directory: Path) -> None:
-    """Make a directory, private, so that it outlasts a power failure."""
+    """Create a directory that only its owner can use and that survives a power failure."""
     if directory.is_dir():
         return
     _make(directory.parent)

@@ -1,29 +1,29 @@
-"""What holds a limit per day: units (requests or tokens) that are counted, not spaced.
+"""The ledger of a daily limit: it counts units (requests or tokens) and does not space them.
 
-Guarantee: the units that a provider counts are never more than `amount` in any 24 hours, or in any
-calendar day of a zone, over any number of runs and processes, whenever they are killed, as long as
-the host's wall clock is right. After a clock that was wrong the provider's own refusal ends the
-day.
+Guarantee: the provider never counts more than `amount` units in any 24 hours, or in any calendar
+day of a zone. This holds over any number of runs and processes, whenever they are killed, if the
+machine's wall clock is right. If the clock was wrong, the provider's own refusal ends the day.
 
-**When units were sent** is known as a span: from the grant to the answer, or to `late_s` after the
-grant as long as there is none. Bounds of spans are bounds of cells of 5 minutes, so that the file
-stays small. Units come free a day after the end of their span; of calendar days they count on each
-that the span touches. Within `SKEW_S` of midnight both days must have room, as the provider's clock
-is not ours.
+**The time of a send** is known as a span: from the grant to the answer, or to `late_s` after the
+grant while there is no answer. Spans begin and end at multiples of 5 minutes, so that the file
+stays small. Units become free a day after the end of their span. A calendar day counts the units of
+every span that touches it. Within `SKEW_S` of midnight both days must have room, because the
+provider's clock may differ.
 
-**Written ahead.** Units are granted out of a block that is in the file, as sent at any time from
-now to `late_s` later. With the next write only what was really sent stays in, and with `settle`
-what was really used; a killed run's last block stays as if it had been used. So the file never
-counts less than what was sent. A block is a fiftieth of the amount: a kill costs at most 2 % of a
-day and what was in flight, and a whole day's amount some 50 writes of 0.6 ms (40 ms on a disk that
-spins: 2 s).
+**Written ahead.** Units are granted from a block that is already in the file, dated from now to
+`late_s` later. The next write replaces the block by the units that were really sent, and `settle`
+corrects them to the units that were really used. The last block of a killed run stays as if it had
+been used. So the file never counts less than was sent. A block is a fiftieth of the amount. A kill
+costs at most 2 % of a day and the units in flight. A whole day takes about 50 writes of 0.6 ms, or
+of 40 ms on a spinning disk (2 s in all).
 
-**On the loop.** A write stops the loop that the broker runs on: for 0.8 ms in the median of 300 on
-a quiet virtual disk (9 ms at worst), for 6 to 10 ms while others keep that disk busy (67 ms). There
-is one for each block, and one every few minutes and file while requests go on. With xdist only the
-broker's process waits. A thread would save that at the price of one more state for each lane, which
-waits for its block, as no send may leave before that is on disk. The lock is held for one write,
-and the wait for it is as long; the 2 s that it may last are for a machine that stalls.
+**On the event loop.** A write blocks the broker's event loop. On a quiet virtual disk that took
+0.8 ms in the median of 300 (9 ms at worst), and 6 to 10 ms while other processes kept the disk busy
+(67 ms at worst). There is one write for each block, and one every few minutes per file while
+requests are sent. With xdist only the broker's process waits. A thread would avoid that, but each
+lane would need one more state: waiting for its block, because no send may leave before the block is
+on disk. The lock is held for one write, so the wait for it is as short. Its limit of 2 s is for a
+machine that stalls.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 SKEW_S = 5
-"""By so much a provider's midnight may differ from ours."""
+"""The greatest difference between the provider's midnight and this machine's."""
 DAY_S = 86_400 + 60
-"""Over which any 24 hours are counted: NTP may slow or hasten a clock by 500 ppm, 43 s per day."""
+"""The length of "any 24 hours": NTP may slow or speed up a clock by 500 ppm, 43 s per day."""
 _KEPT_S = 26 * 3600
-"""For how long a file keeps what was sent: the longest day of a zone has 25 hours. What a wrong
-clock dated so far ahead is not kept either."""
+"""How long a file keeps units: the longest day of a zone has 25 hours. Units that a wrong clock
+dated further ahead than this are dropped, too."""
 _BLOCKS = 50
 """Blocks per amount."""
 _CELL_S = 300
-"""Midnights of all zones of today are at a quarter of an hour, and so between two cells."""
+"""In all of today's zones midnight is at a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
-"""Units come free, and days begin, at whole minutes of the wall clock or `SKEW_S` beside them."""
+"""Units become free, and days begin, at whole minutes of the wall clock or `SKEW_S` from them."""
 _RETRY_S = 5.0
-"""How long a file that could not be written is left alone."""
+"""The time until a file that could not be written is tried again."""
 
 
 class DayReservation(msgspec.Struct):
-    """Units of one send; what `DayLedger.reserve` returns and `settle` wants back.
+    """The units of one send: `DayLedger.reserve` returns them, and `settle` takes them back.
 
     Attributes:
-        units: Reserved; what was used once that is known.
-        span: When they were sent, as far as that is known.
+        units: The units reserved, or used as soon as that is known.
+        span: The time in which they were sent, as far as known.
     """
 
     units: int
@@ -76,16 +76,15 @@ class DayReservation(msgspec.Struct):
 
 
 class DayLedger:
-    """Counts units against an amount per day. Same shape as `TokenPacer`, all times the broker's.
+    """Counts units against an amount per day. It is used like `TokenPacer`, in the broker's time.
 
-    A file (`DayMemory`) makes it hold over runs; without one it lives as long as the object, for a
-    simulated provider that the run starts itself, for forecasts and for tests.
+    With a file (`DayMemory`) the count continues over runs. Without one it ends with the object:
+    for a simulated provider that the run starts itself, for forecasts and for tests.
 
     Attributes:
         amount: Units per day.
-        trouble: Why the memory could not be written when that was last tried, a sentence; or empty.
-        failing_since_s: From when on nothing is granted for that reason alone; infinity: it is not
-            so.
+        trouble: The reason why the last write of the memory failed, a sentence; or empty.
+        failing_since_s: Since when this reason alone blocks grants; infinity if it does not.
     """
 
     def __init__(
@@ -98,16 +97,16 @@ class DayLedger:
         memory: DayMemory | None = None,
         late_s: float = 300.0,
     ) -> None:
-        """Read the memory, write nothing.
+        """Read the memory and write nothing.
 
         Args:
             amount: Units per day, >= 1.
-            clock: The host's wall clock.
+            clock: The machine's wall clock.
             now_s: Now.
-            zone: Where days begin at midnight; None counts any 24 hours.
-            memory: Where the count is kept over runs; None keeps it in this object only.
-            late_s: How long after its grant a request may still be counted by the provider, as long
-                as nobody knows what became of it: the longest that a request may take.
+            zone: The time zone of the limit's calendar days; None counts any 24 hours.
+            memory: The file that keeps the count over runs; None keeps it in this object only.
+            late_s: How long after its grant the provider may still count a request without an
+                answer: the longest time that a request may take.
 
         Raises:
             ConfigError: The memory cannot be read or trusted.
@@ -119,14 +118,14 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # What was sent by earlier runs and others, and by us; and what of ours is in the file.
+        # The units sent by earlier and other runs, and by this one; this run's units in the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()
-        # Units in the file that may be granted as long as what is sent now has the span `_block`.
+        # Units in the file that may be granted while a send made now has the span `_block`.
         self._spare = 0
         self._block: Span = (0, 0)
-        # Units counted on each day that matters now, until the wall clock's next look.
+        # The units counted on each current day, valid until `_used_until_s`.
         self._used: dict[int, int] = {}
         self._used_until_s = -math.inf
         self._retry_s = -math.inf
@@ -138,7 +137,7 @@ class DayLedger:
         self._look(now_s)
 
     def claim(self, now_s: float) -> None:
-        """Write the memory once, at the start of a run that will send.
+        """Write the memory once, before the first request of a run.
 
         Raises:
             ConfigError: It cannot be written: no such directory, no permission, a full disk.
@@ -147,7 +146,7 @@ class DayLedger:
         self._draw(0)
 
     def left(self, now_s: float) -> int:
-        """Units that may still be sent now; never below 0. Writes nothing."""
+        """The units that may still be sent now, never below 0. Writes nothing."""
         self._look(now_s)
         return max(0, self._room())
 
@@ -157,9 +156,9 @@ class DayLedger:
         return self._memory is not None
 
     def free_at(self, units: int, now_s: float) -> str:
-        """When so many units are free, for people: the wall clock's time, in the limit's zone.
+        """The time when these units are free, for messages: wall-clock time in the limit's zone.
 
-        By what is known now; a time of the past where they are.
+        It follows from the units that are known now.
         """
         self._look(now_s)
         at_s = self._wall_s + self._free_in_s(units)
@@ -170,19 +169,20 @@ class DayLedger:
         return f"resets {midnight:%Y-%m-%d %H:%M} {self._zone.key}"
 
     def back_at_s(self, units: int, now_s: float) -> float:
-        """When so many units are free if now there are none, as others have taken what we know of.
+        """The time when these units are free, if other hosts have used up the rest of the day.
 
-        Of any 24 hours that is when the first of ours come free: those of others may do so earlier.
+        Without a zone this is when the first units of this host become free. Units of other hosts
+        may become free earlier.
         """
         self._look(now_s)
         return now_s + self._free_in_s(units)
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """The earliest time, not before `now_s`, at which a send of so many units is allowed.
+        """The earliest time, not before `now_s`, at which a send of this many units is allowed.
 
-        `now_s` means that the units are on disk; to that end this may write. Later times are when
-        units come free by what is known now, and a few seconds ahead where the memory could not be
-        written (`trouble`). Infinity when it is larger than the amount.
+        `now_s` means that the units are on disk; the call may write them. A later time is when
+        units become free, by the units known now, or a few seconds from now if the memory could not
+        be written (`trouble`). Infinity if the send is larger than the amount.
         """
         if units > self.amount:
             return math.inf
@@ -200,14 +200,14 @@ class DayLedger:
                 self.failing_since_s = min(self.failing_since_s, now_s)
                 self._retry_s = now_s + _RETRY_S
                 return self._retry_s
-        # Another run may have been there before us.
+        # Another run may have taken the units in the meantime.
         return now_s if units <= self._spare else now_s + self._free_in_s(units)
 
     def reserve(self, units: int, now_s: float) -> DayReservation:
         """Count one send at `now_s`.
 
         Raises:
-            ValueError: When no such send is allowed at `now_s` (ask `ready_at_s` first).
+            ValueError: No such send is allowed at `now_s` (call `ready_at_s` first).
         """
         ready_s = self.ready_at_s(units, now_s)
         if ready_s > now_s:
@@ -219,11 +219,11 @@ class DayLedger:
         return DayReservation(units, self._block)
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
-        """Say how many units a send took, when its lease comes back; 0 if nothing was sent.
+        """Set the units that a send used, when its lease comes back; 0 if nothing was sent.
 
-        To be said of requests, too (with 1): until then a send counts for `late_s` longer, and for
-        two days when it is near midnight. Not said, all stays reserved. May be said again. Writes
-        only if it took more than was reserved.
+        Requests are settled, too (with 1): until then a send counts for `late_s` longer, and on two
+        days if it is near midnight. Without this call the reservation stays. It may be called
+        again. It writes only if more was used than reserved.
         """
         self._look(now_s)
         before = reservation.span
@@ -233,15 +233,15 @@ class DayLedger:
         self._count(span, units)
         reservation.units, reservation.span = units, span
         if more > self._spare:
-            # It has been sent, so there is no question of room.
+            # It is already sent, so it counts even without room.
             self._write()
         elif before == self._block or more > 0:
             self._spare -= more
 
     def close(self, now_s: float) -> None:
-        """Write what is known now, which gives back what was written ahead; for an orderly end.
+        """Write the true count at the normal end of a run; it returns the units written ahead.
 
-        Never raises: what cannot be written stays counted.
+        Never raises: units that cannot be returned stay counted.
         """
         self._look(now_s)
         if self._written != self._ours:
@@ -255,7 +255,7 @@ class DayLedger:
             self.trouble = str(error)
 
     def _look(self, now_s: float) -> None:
-        """Read the clock; all that one event of the broker asks happens at one instant."""
+        """Read the wall clock, once for each event of the broker (calls with the same `now_s`)."""
         if now_s == self._now_s:
             return
         self._now_s = now_s
@@ -272,7 +272,7 @@ class DayLedger:
             self._add_up()
 
     def _draw(self, units: int) -> None:
-        """Have so many units in the file ahead, or fewer where there is no room.
+        """Write this many units ahead, or fewer if there is no room.
 
         Raises:
             ConfigError: The file cannot be read or written.
@@ -286,7 +286,7 @@ class DayLedger:
         def change(found: DayRecord | None) -> DayRecord:
             nonlocal wanted
             if found is not None:
-                # A file that was removed while we run would otherwise take others' units with it.
+                # If the file was removed during the run, the last known units of others stay.
                 self._others = found.spans()
                 self._others.subtract(self._written)
                 self._others = +self._others
@@ -310,7 +310,7 @@ class DayLedger:
         return self.amount - max(self._used.values())
 
     def _add_up(self) -> None:
-        # Not in `_written`: what the file still holds would be taken for another run's.
+        # `_written` keeps old spans: the file still has them, and they would look like others'.
         for counter in (self._others, self._ours):
             for begin, end in list(counter):
                 if end + _KEPT_S <= self._wall_s or begin - _KEPT_S > self._wall_s:
@@ -322,7 +322,7 @@ class DayLedger:
         )
 
     def _used_at(self, wall_s: float) -> dict[int, int]:
-        """Units on each day that it may be at a time, if nothing more is sent until then."""
+        """The units on each day that may be current at a time, if no more is sent until then."""
         used = dict.fromkeys(self._days((wall_s - SKEW_S, wall_s + SKEW_S + 1), wall_s), 0)
         for span, units in self._sent():
             for day in self._days(span, wall_s):
@@ -334,16 +334,16 @@ class DayLedger:
         return chain(self._others.items(), self._ours.items())
 
     def _days(self, span: tuple[float, float], wall_s: float) -> range:
-        """The days on which units of a span count; without a zone, whether they do at all."""
+        """The days on which units of a span count. Without a zone: day 0 if they still count."""
         begin, end = span
         if self._zone is None:
             return range(end + DAY_S > wall_s)
         first, last = (_date(at_s, self._zone).toordinal() for at_s in (begin, end - 1))
-        # Either way round: there were zones whose midnight came twice.
+        # In either order: some zones once had a midnight that came twice.
         return range(min(first, last), max(first, last) + 1)
 
     def _free_in_s(self, units: int) -> float:
-        """Seconds until so many units are free, if nothing more is sent until then."""
+        """Seconds until this many units are free, if no more is sent until then."""
         if self._zone is None:
             missing = units - self._room()
             for (_, end), n in sorted(self._sent(), key=lambda one: one[0][1]):
@@ -352,7 +352,7 @@ class DayLedger:
                     if missing <= 0:
                         return end + DAY_S - self._wall_s
             return float(DAY_S)
-        # The second midnight is for what counts on both days already.
+        # The second midnight is for units that already count on both days.
         midnight_s = self._wall_s - SKEW_S
         for _ in range(2):
             tomorrow = _date(midnight_s, self._zone).date() + timedelta(days=1)

@@ -275,7 +275,7 @@ class LaneHealth:
     ) -> Pause | Removal | None:
         if after_cut_s is not None and retry_after_s is None:
             # The lower limit is the remedy; it may need a moment to show.
-            said = f"and lowered: paused {after_cut_s:.2f} s"
+            said = f"and its limit lowered: paused {after_cut_s:.2f} s"
             return self._pause_until(now_s + after_cut_s, said) if after_cut_s > 0 else None
         # Requests sent before the last pause ended belong to the burst that caused the pause.
         is_new = granted_s >= self._rate_until_s

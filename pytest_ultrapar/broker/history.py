@@ -1,4 +1,4 @@
-"""What became of limits and lanes over the time of a run, a line each, in files of the run."""
+"""The history of a run's limits and lanes, in files of the run's directory."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class HistoryFile:
-    """Appends to a file what has happened; a crash costs a second of it.
+    """Appends changes to a file, a line each; a crash loses the last second of them.
 
-    There is no file where nothing happens, as in most runs. One that cannot be written (any more)
-    is let go: a history is worth no run.
+    The first change creates the file. Most runs have no change, and so no file. If the file cannot
+    be written, the history ends and the run continues.
     """
 
     def __init__(self, path: Path, record: Callable[[int, Any], msgspec.Struct]) -> None:
-        """Make or continue the file with the first change.
+        """Name the file; the first change creates it or continues it.
 
         Args:
             path: The file.
-            record: Makes a line of the time that people read, microseconds since the epoch, and of
-                what happened then: a struct with `t_s`, monotonic seconds of the host.
+            record: Makes a line from the wall-clock time, microseconds since the epoch, and the
+                change: a struct with `t_s`, monotonic seconds of the machine.
         """
         self._path: Path | None = path
         self._record = record
@@ -47,7 +47,7 @@ class HistoryFile:
         self._epoch_s = wall_s() - boot_s()
 
     def append(self, changes: Iterable[LimitChange | LanePause]) -> None:
-        """Add what has happened, the oldest first."""
+        """Add changes, the oldest first."""
         left = b"".join(
             msgspec.json.encode(self._record(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"
             for each in changes
@@ -60,11 +60,11 @@ class HistoryFile:
                 left = left[os.write(self._fd, left) :]
         except OSError as error:
             name = "" if self._path is None else self._path.name
-            sys.stderr.write(f"ultrapar: {name} ends here: {error.strerror}\n")
+            sys.stderr.write(f"ultrapar: cannot write {name}, so it ends here: {error.strerror}\n")
             self.close()
 
     def close(self) -> None:
-        """Let the file go. Idempotent."""
+        """Close the file. Idempotent; changes after this are dropped."""
         self._path = None
         if self._fd is not None:
             os.close(self._fd)
@@ -72,14 +72,14 @@ class HistoryFile:
 
 
 def read_history(path: Path, record: type[R]) -> list[R]:
-    """All whole lines of a file; none if there is no such file."""
+    """The complete lines of a file; empty if the file does not exist."""
     try:
         lines = read_file(path).splitlines()
     except FileNotFoundError:
         return []
     records = []
     for line in lines:
-        # Torn by a crash: what happened then is not worth a table.
+        # A crash may cut off a line: drop it rather than the whole table.
         with suppress(*NOT_THAT_JSON):
             records.append(msgspec.json.decode(line, type=record))
     return records

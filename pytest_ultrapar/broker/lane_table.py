@@ -264,7 +264,7 @@ class LaneTable:
         """Take one unit of every limit on the lane's path; all must be free.
 
         Returns:
-            How far the send is behind its time (`LimitState.take`).
+            How late the send is (`LimitState.take`).
         """
         behind_s, wake_s = 0.0, lane.on_time_s()
         for limit in lane.path:
@@ -335,7 +335,7 @@ class LaneTable:
         self._look_at_short()
 
     def money_is_shut(self) -> None:
-        """Have the requests refused that wait for money which will not come."""
+        """Have the scheduler refuse the requests that wait for money that does not come."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
@@ -397,7 +397,7 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Money may be free: check again the cases that wait for it to begin."""
+        """Check again the cases that wait for money to begin: some may be free now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
@@ -438,7 +438,7 @@ class LaneTable:
         return {one.name: units for one in lane.metered if one.purse is not None}
 
     def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
-        """A limit that lacks the money and gets none back, and the units needed of it."""
+        """A limit that lacks the money and does not get any back, and the units needed of it."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -548,8 +548,8 @@ class LaneTable:
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
         """Begin to estimate the limit of a lane that was refused: it is lower than declared.
 
-        So fixed mode, too, settles at the rate that the provider accepts, and tries more from time
-        to time, up to the declared limit.
+        In this way, fixed mode also settles at the rate that the provider accepts. From time to
+        time it tries more, up to the declared limit.
 
         Args:
             lane: The lane of the refusal; its limit is not estimated yet.
@@ -910,7 +910,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
         # Requests are refused immediately: they use no part of any limit.
         return 0
     if all(lane.is_spent for lane in lanes):
-        # Here, too: if the host claimed nothing, the run would wait forever.
+        # Requests are refused here, too, but if the host claimed nothing the run would not end.
         return SPENT
     free: dict[LimitState, float] = {}
     room = NO_PART

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane
 
 TELLING_ANSWERS = 20
-"""From this many on, the longest answer shows how long a request may take: the next one takes
-longer with a chance of 1 in 21 at most, if they are similar."""
+"""From this many answers on, the longest one shows how long a request may take. If requests are
+similar, the next answer takes longer with a probability of at most 1 in 21."""
 
 
 @dataclass(eq=False)
@@ -130,7 +130,8 @@ class LaneState(Wake):
         started_s: When it was first granted a lease; infinity before.
         service_s: Seconds from lease to answer, summed over all answers; `longest_s`: the longest.
         busy_s: Seconds that returned leases were out.
-        is_whole: As in `LaneStatus`; `is_unheard` also.
+        is_whole: As in `LaneStatus`.
+        is_unheard: As in `LaneStatus`.
     """
 
     lane: Lane
@@ -364,8 +365,8 @@ BLOCK, TELLING_CUTS, UNRELIEVED = 64, 6, 0.22
 this share of a block is still refused, the load is not the reason. With estimated limits 2 to 10 %
 are refused, with a quota by the minute up to 18 % (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""A smaller share is enough if far fewer requests are sent now than were answered in the best such
-span: a provider that could serve so many is not busy now."""
+"""A smaller share is enough if far fewer requests are sent now than in the best span of this
+length: a provider that could serve that many is not busy now."""
 
 
 class InstanceState:

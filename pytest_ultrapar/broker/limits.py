@@ -333,7 +333,7 @@ class LimitState(Wake):
         return False
 
     def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
-        """When a day has room for these units, whether this host or all together used it up."""
+        """When a day has room for these units, whether one host or all together used it up."""
         ready_s = ledger.ready_at_s(units, now_s)
         if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))

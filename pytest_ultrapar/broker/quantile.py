@@ -1,4 +1,4 @@
-"""A high quantile of what was seen last: by it answers are estimated that nothing bounds."""
+"""A high quantile of recent values: the estimate for answers without a bound."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections import deque
 
 QUANTILE = 0.95
 REMEMBERED = 64
-"""A model that begins to answer at greater length is followed within so many replies."""
+"""If a model's answers become longer, the estimate follows within this many answers."""
 FEW = 8
-"""With fewer replies than that what was supposed still counts."""
+"""With fewer answers than this the initial estimate still counts."""
 ANSWER_TOKENS = 1000
-"""Supposed of an answer when the request does not bound it."""
+"""The initial estimate for an answer whose request sets no bound."""
 
 
 class High:
     """A high quantile of the last values; pure.
 
-    The `quantile` of `REMEMBERED` values, which of up to 20 is the largest by default; with fewer
-    than `FEW` at least what was supposed.
+    It is the `quantile` of the last `REMEMBERED` values: by default the largest of up to 20 values.
+    With fewer than `FEW` values it is at least `supposed`, the initial estimate.
     """
 
     def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:
@@ -28,7 +28,7 @@ class High:
         self._sorted: list[float] = []
 
     def add(self, value: float) -> None:
-        """Take a value into account."""
+        """Add a value; it replaces the oldest of `REMEMBERED`."""
         if len(self._last) == REMEMBERED:
             self._sorted.remove(self._last.popleft())
         self._last.append(value)
@@ -36,7 +36,7 @@ class High:
 
     @property
     def is_known(self) -> bool:
-        """Whether it stands on enough values."""
+        """Whether it rests on enough values."""
         return len(self._last) >= FEW
 
     @property
@@ -48,10 +48,10 @@ class High:
 
     @property
     def early(self) -> float:
-        """As `value`, but going by the first values: the largest, widened while they are few.
+        """Like `value`, but from the first values on: the largest, widened while they are few.
 
-        Nine times as much with one value, less with each further one, and never more than
-        what was supposed: too much is reserved money, which others wait for.
+        One value is multiplied by nine, and the factor falls with each further one. The result
+        never exceeds `value`: too much is reserved money that other requests wait for.
         """
         n = len(self._last)
         if self.is_known or not n:

@@ -201,15 +201,15 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
     run_id = project.directory.resolve().name
     for content, said in (
         (None, "spending.log is missing, so the spending of this run is unknown"),
-        (whole.replace(run_id, "other", 1), "spending.log is damaged: what the run has spent"),
-        ("", "spending.log is damaged: what the run has spent of its budget cannot be known"),
+        (whole.replace(run_id, "other", 1), "spending.log is damaged, so the spending of this run"),
+        ("", "spending.log is damaged, so the spending of this run is unknown; restore the file"),
     ):
         spending.unlink() if content is None else spending.write_text(content)
         assert said in refused(project.run(*resume))
     spending.write_text(re.sub(r"(reserve 8 )\d", r"\g<1>0", whole))
     again = project.run(*resume)
     assert again.ret == 1
-    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: what cannot be read there*"])
+    again.stdout.fnmatch_lines(["*WARNING: *spending.log is damaged: unreadable entries count in*"])
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 8
     assert sum(read_spending(spending).values()) == spent
@@ -254,7 +254,7 @@ def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
     output = stopped.stdout.str() + stopped.stderr.str() + project.report.str()
     assert stopped.ret == 1, output
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"no_lane"}
-    assert "spending.log: what is spent cannot be kept" in output
+    assert "spending.log: cannot record spending" in output
     assert "Traceback" not in output
     assert "INTERNALERROR" not in output
     assert cost_of(project.server.prompts) <= sum(

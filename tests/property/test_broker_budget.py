@@ -521,7 +521,7 @@ def test_line_that_a_full_disk_cut_spoils_neither_the_sum_nor_the_next_line(
         return real(fd, data[:n_written])
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ResultsError, match="what is spent cannot be kept"):
+    with pytest.raises(ResultsError, match="cannot record spending"):
         file.settled(3, 1500)
     monkeypatch.undo()
     assert read_spending(path) == {"p/a/k": 2037, "q/b/k": 456}

@@ -63,7 +63,7 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path):
 def test_user_without_a_home_is_told_what_to_name(monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.raises(ConfigError, match=r"no home directory; name a directory in .*STATE_DIR"):
+    with pytest.raises(ConfigError, match=r"no home directory; set .*STATE_DIR to a directory"):
         state_directory({})
 
 
@@ -245,7 +245,7 @@ def test_directory_or_link_in_place_of_the_file_is_refused(memory):
 def test_file_of_another_version_is_refused(memory):
     used(memory, 1)
     memory.path.write_bytes(memory.path.read_bytes().replace(b"day 2", b"day 3", 1))
-    with pytest.raises(ConfigError, match=r"is of another version .* use that one, or"):
+    with pytest.raises(ConfigError, match=r"written by another version .* use that version, or"):
         ledger_of(memory)
 
 

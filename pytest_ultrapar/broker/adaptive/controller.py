@@ -37,10 +37,11 @@ WARY, MOST_WARY_S = 2.0, 1.0
 """At the start and after refusals, sends are spaced by this many times the time of a refusal, a
 second at most, until something is served. If the first is refused, the others are not sent."""
 LEAST_STORM_S, STORM_S = 0.45, 10.0
-"""The length of a storm. During it a request is refused although nothing else is in flight: a
-provider that allows two per second or more would have accepted one."""
+"""The least and the greatest length of a storm, in seconds. A refusal after the least length, with
+nothing else in flight, proves a storm: a provider that allows two per second or more would have
+accepted the request."""
 CALM_S = 60.0
-"""The time between storms. Earlier refusals come from a limit."""
+"""The least time between two storms, in seconds. Refusals sooner than that come from a limit."""
 LEAST_PAUSE_S = 0.01
 WORTH_NOTING = 0.02
 """Smaller relative changes of the rate are not in the history."""
@@ -221,7 +222,7 @@ class AdaptiveController:
             # A provider that counts seats accepts this many again; `_vote` relies on it.
             self._level = max(self._level, seen.at_grant)
         if self._trouble > MOST_TROUBLE:
-            # A failing server is not cut (errors are not a limit), and gets no more requests.
+            # Neither cut the limit of a failing server, as errors do not show one, nor raise it.
             return ""
         if self.pace.served(seen):
             return "rate grows"
@@ -248,13 +249,13 @@ class AdaptiveController:
             may_be = is_calm and self.pace.accepted.is_flow(seen.now_s)
             self._storm_s, self._is_storm = seen.granted_s if may_be else -math.inf, False
         self._refused_s = seen.granted_s
-        self._is_storm |= seen.is_lone and self._refused_s - self._storm_s >= LEAST_STORM_S
+        self._is_storm |= seen.is_alone and self._refused_s - self._storm_s >= LEAST_STORM_S
         if self.plateau.is_reached or self.queue.seats is not None:
             # The requests sent before the end of growth was seen show how much more is allowed.
             self.seats.limit = float(max(self.cap(), seen.at_grant))
             self.plateau = PlateauSearch(self.seats.ceiling)
         if seen.granted_s < self._cut_s:
-            # A burst counts once, regardless of the content of its refusals.
+            # A burst counts once, even if its refusals name different limits.
             self.seats.follow(seen)
             self.pause_s = 0.0
             return "refused"
@@ -271,7 +272,7 @@ class AdaptiveController:
                 self.n_cuts += 1
                 self._cut_s = seen.now_s
                 if was_free:
-                    # Earlier cuts of the seats may have come from the rate: they must not bind.
+                    # Earlier cuts of the seats may have been about the rate: undo their effect.
                     self.seats.widen(2.0 * self._level, seen.now_s)
                 self._relieve(before)
             else:
@@ -309,7 +310,7 @@ class AdaptiveController:
         """Whether a refusal that names no limit is about the rate."""
         if seen.now_s - seen.granted_s >= QUEUED * self.seats.service_s > 0:
             return False
-        if seen.is_lone and self.pace.accepted.is_quiet(seen.now_s):
+        if seen.is_alone and self.pace.accepted.is_quiet(seen.now_s):
             self._votes = min(MOST_VOTES, max(0, self._votes) + 1)
             return True
         if not self._level:
@@ -317,7 +318,8 @@ class AdaptiveController:
         if self.pace.is_bounded and seen.at_grant < SATURATED * self.seats.seats:
             # Neither the seats nor the pace were full. A provider that counts seats refuses near
             # the maximum ever served in flight (not at it: a request that fails fast has no seat
-            # there). One that counts a rate refuses anywhere below. With few seats none is near.
+            # there). One that counts a rate refuses anywhere below. With few seats, only the
+            # maximum itself is near.
             near = NEAR_LEVEL * self._level if self._level > FEW else self._level
             vote = -1 if seen.at_grant > near else 1
         else:
