@@ -99,18 +99,19 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         group: Name of the assignment's group that the case belongs to; empty: no group.
         opens: Whether this is an opening request: the first lease of an episode that is not open
             yet. Follow-ups, requests of open episodes, are served first.
-        lane: The lane of the episode so far: kept while it is up, else another of the same model.
+        lane: The lane of the episode so far: kept while it is up; else another lane of the
+            same model.
         case_id: The case of the episode. The broker counts open episodes by this id: if the first
             lease came back `unsent` and is requested again, one episode is open and not two.
             Empty: it is not counted.
         tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
-        after: The lane on which the attempt before failed by no fault of the request. A retry goes
-            to another lane of the model if one is up.
+        after: The lane on which the last attempt failed through no fault of the request. A retry
+            goes to another lane of the model if one is up.
         is_bound: Whether the request needs `lane`: only that lane has an object that it names.
         most: The maximum cost, if a budget counts money. It is unknown for the first request of an
             episode, which is paid when the cost is known (`port.BrokerPort.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether it goes to no other lane than those, once they are checked.
+        stays: Whether it goes to no other lane, but waits until those are checked.
     """
 
     request_id: int
@@ -133,13 +134,13 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: The latest time to send. After it, return the lease as `unsent` and ask again: a
-            late send would compress the spacing that the rate limits guarantee.
+        send_by_s: The latest time to send. After it, return the lease as `unsent` and request
+            another: a late send would compress the spacing that the rate limits guarantee.
         late_after_s: A send after this time must be reported (`port.say_late`).
-        seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
+        seat_wait_s: Seconds that this request waited while a limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
-        in_flight: Leases out on this lane including this one.
+        in_flight: Leases in use on this lane, including this one.
         tokens: Tokens reserved on the limits that count tokens; 0 if no limit does. A request that
             may take more must not be sent on it.
         is_answering: Whether the lane's instance answered something recently: a 503 without
@@ -213,14 +214,14 @@ class LaneStatus(msgspec.Struct, frozen=True):
         removed_after_s: Seconds from the run's start until it was removed.
         estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
             mode once the provider has refused a request as too much.
-        busy_s: Seconds that its leases were out, summed over all of them.
+        busy_s: Seconds that its leases were in use, summed over all of them.
         widened: Limits on its path whose sends are spaced wider than at first: the provider refused
             some that kept to the declared rate (`headroom`).
         awaits: The problem of the server that the lane waits for; empty: it does not wait.
         left_out: Unknown fields of its answers, each with its value.
         cut: How many answers ended at their limit of tokens, and the most tokens of one of them.
-        is_whole: Whether a real server is asked for answers without streaming: it may not notice
-            that a request is given up.
+        is_whole: Whether a real server gets requests without streaming: it may not notice that a
+            request is cancelled.
         is_unheard: Whether its server has a `metrics_url` that has returned no known figure.
     """
 
@@ -267,9 +268,10 @@ class ModelProgress(msgspec.Struct, frozen=True):
     Attributes:
         ended: Ended episodes, by their number of requests; those without any are missing.
         open: Open episodes, by their requests so far, the one in flight included.
-        seconds: Ended requests, by the time that their lease was out: n stands for about
+        seconds: Ended requests, by the time that their lease was in use: n stands for about
             `BIN ** n` seconds.
-        under_way: Requests in flight, by the time that their lease has been out, in the same bins.
+        under_way: Requests in flight, by the time that their lease has been in use, in the same
+            bins.
         ended_beside: Requests of its ended episodes to other models, in roles, by model.
         open_beside: The same for its open episodes.
     """
@@ -325,7 +327,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
     Attributes:
-        in_flight: Leases out now.
+        in_flight: Leases in use now.
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
         waiting: Requests without a lease yet, also if their group may not start.
@@ -366,9 +368,9 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
 OF_REQUEST, GONE = "refusal_of_request", "broker"
-"""Why a request cannot be served. No lane is left; the daily limit of each lane is used up; or the
-budget is. Another host has the case now. The provider refuses this one request and serves others.
-The broker is gone."""
+"""Reasons why a request cannot be served. No lane is left. The daily limits of all lanes are used
+up. The budget is spent. Another host has the case now. The provider refuses this one request and
+serves others. The broker is gone."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):
