@@ -529,9 +529,10 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 
 
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the full diff of large lists and dicts, for the same reason; keep the first one.
+    """Leave out the full diff of large lists and dicts, for the same reason.
 
-    pytest 9.2 has the comparing function (`_compare_eq_iterable`) in another module than 9.1.
+    The first difference is still shown. pytest 9.2 has the comparing function
+    (`_compare_eq_iterable`) in another module than 9.1.
     """
     older = sys.modules.get("_pytest.assertion.util")
     place = sys.modules.get("_pytest.assertion._compare_any", older)
