@@ -321,9 +321,7 @@ def _exporters(signal: str) -> list[EntryPoint]:
                 variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
             name = os.environ.get(variable) or "http/protobuf"
             if name not in _PROTOCOLS:
-                refuse(
-                    f"{variable} = {name}: no exporter supports it; use {' or '.join(_PROTOCOLS)}"
-                )
+                refuse(f"{variable} = {name}: not supported; use {' or '.join(_PROTOCOLS)}")
             installed_as = _PROTOCOLS[name]
             cure = f"; pip install opentelemetry-exporter-{installed_as.replace('_', '-')}"
         if installed_as not in known.names:

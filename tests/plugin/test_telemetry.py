@@ -203,7 +203,7 @@ def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "http/json",
-            "no exporter supports it; use http/protobuf or grpc",
+            "not supported; use http/protobuf or grpc",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
