@@ -54,7 +54,7 @@ class BlockingBrokerClient:
         self._ask(wire.Hello(token, name, "controller"), wire.Welcome)
 
     def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on.
+        """Put an assignment in force.
 
         Raises:
             ConfigError: The broker's pool does not allow it.
@@ -81,7 +81,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
     def episode_ended(self, case_id: str) -> None:
-        """Report that a case needs no further lease, as when an earlier journal has its result.
+        """Report that a case needs no further lease, such as one with a result in an earlier journal.
 
         Raises:
             BrokerGoneError: The broker is gone.

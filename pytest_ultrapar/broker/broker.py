@@ -73,7 +73,7 @@ __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
 
 class LaneBroker:
-    """Grants leases so that no limit is ever exceeded and no request waits for a free lane.
+    """Grants leases so that no limit is ever exceeded and no request waits while a lane is free.
 
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls with the same times give the same
@@ -82,8 +82,8 @@ class LaneBroker:
 
     Between two calls, no free lane could serve a waiting request. The exceptions are lanes held for
     their home workers, seats kept for cases with a place (`places`), and times when the host's
-    claims have ended. If only a rate, a pause or such a case blocks a lane, `next_wake_s()` is no
-    later than the end of that.
+    claims have ended. If only a rate, a pause or such a case blocks a lane, `next_wake_s()` is at
+    the end of that at the latest.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LaneBroker:
         self._groups = GroupBook(self._wakes, self._table.look_at)
         self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
-        # Workers in order of their last granted opening request, the longest without one in front.
+        # Workers by the time of their last granted opening request, the oldest in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
         self._scheduler = Scheduler(self._table, self._groups, self._rotation)
@@ -160,7 +160,7 @@ class LaneBroker:
         Raises:
             ValueError: The state of its requests does not allow the message.
         """
-        # The two messages of every request come first, and without a pattern, which costs more.
+        # Check for the two messages of every request first, without a pattern: it costs more.
         if isinstance(message, wire.Release):
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
@@ -336,8 +336,8 @@ class LaneBroker:
             now_s: Now, monotonic seconds.
 
         Returns:
-            Whether the money was left; if not, send nothing on the lease. Also the actions for
-            other receivers.
+            Whether there was enough money; if not, send nothing on the lease. Also the actions
+            for other receivers.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -387,7 +387,7 @@ class LaneBroker:
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
                 held.lane.health.suspicion.is_being_checked = False
-            # It may have died between a late send and its report.
+            # The worker may have died between a late send and its report.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
                 held.sent_late(late_s)
@@ -405,7 +405,7 @@ class LaneBroker:
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
         """Put an assignment in force. A later one changes rules, not open or ended cases.
 
-        `start_after_s` counts from the first one.
+        `start_after_s` counts from the first assignment.
 
         Raises:
             ConfigError: This pool does not allow it. Nothing has changed then.
@@ -442,7 +442,7 @@ class LaneBroker:
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
-                waits for the next day or is refused, as if a host alone had used up its day or its
+                waits for the next day or is refused, as if a single host had used up the day or the
                 money.
 
         Raises:
@@ -490,8 +490,7 @@ class LaneBroker:
     def holdings(self, now_s: float) -> dict[Row, Holding]:
         """The units that this host still holds of each shared row.
 
-        The sum of all hosts' holdings and of the units granted to them beyond must never exceed the
-        row.
+        The sum of all hosts' holdings and of new grants must never exceed the row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -631,7 +630,7 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Show a returned lease to its limit's estimator; a first refusal creates one.
+        """Pass a returned lease to its limit's estimator; a first refusal creates one.
 
         Returns:
             After a refusal: seconds that the lane should pause, None for a back-off.
@@ -790,7 +789,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """The lanes that may serve a request, or the reason if none may. Empty: all may."""
+        """The lanes that may serve a request (empty: all), or the reason if no lane may."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)

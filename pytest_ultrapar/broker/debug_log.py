@@ -41,7 +41,7 @@ def tell(event: str, **values: str | float | None) -> None:
 
     Args:
         event: The event, in two words.
-        values: Details of it, without those that are None; names ending in `_s` are seconds.
+        values: Details. None is left out; names ending in `_s` are in seconds.
     """
     told = " ".join(f"{name}={_shown(one)}" for name, one in values.items() if one is not None)
     LOG.handle(logging.LogRecord(LOG.name, logging.DEBUG, "", 0, f"{event:<15} {told}", None, None))

@@ -1,7 +1,7 @@
-"""The units that a host could use of shared rows. Computed once a second, not per request.
+"""The demand of a host for limits that hosts share. Computed once a second, not per request.
 
-A want is always more than the waiting requests. A host without a share claims no case, and a host
-without cases has no waiting requests, so otherwise no host would ever start.
+It includes cases that could be claimed, not only waiting requests. Else a host without a share
+would claim no case, and have no waiting requests, so no host would ever start.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _demand(
             model = waiting.model.name
             (openings if waiting.opens else busy)[model] += 1
             largest[model] = max(largest[model], waiting.request.tokens)
-            # Cases that begin on the same lanes cost the same.
+            # Cases that begin on the same lanes need the same.
             same = waiting.lane_set if waiting.opens else waiting
             if waiting.lane_set.is_priced and same not in priced:
                 priced.add(same)
@@ -207,11 +207,11 @@ def _unit(lane: LaneState, waiting: int) -> int:
 
 
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
-    """The part of its demand that each lane needs, if the model has more lanes than requests.
+    """The fraction of each lane's possible requests to expect, if lanes outnumber the requests.
 
-    The last case could go to each of twenty keys, and is sent on one: its host would withhold half
-    the rate of each key from other hosts. Lanes on which the host has no share do not lower the
-    part of the others.
+    The last case could go to each of twenty keys, and goes to one: without this, its host would
+    withhold half the rate of each key from other hosts. Lanes on which the host has no share do not
+    lower the fraction of the others.
     """
     of_model: dict[str, list[LaneState]] = {}
     for lane in lanes:

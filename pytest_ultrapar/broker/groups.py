@@ -191,8 +191,8 @@ class GroupBook:
         if group.startable_s == math.inf and not any(
             self._groups[name].n_left for name in rule.after
         ):
-            # With predecessors the delay counts from the end of the last of them, else from the
-            # run's start.
+            # With predecessors, the delay counts from the end of the last one, else from the run's
+            # start.
             group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
         if now_s < group.startable_s < math.inf:
             self._wakes.ensure(group, group.startable_s)

@@ -46,7 +46,7 @@ class Shares(Protocol):
 
 
 class BrokerHost:
-    """Wakes the broker in time, gives it the load of servers, and writes its histories.
+    """Wakes the broker on time, reports the load of servers to it, and writes its histories.
 
     Attributes:
         broker: Call it on the loop's thread, then call `arm`.
@@ -129,7 +129,7 @@ class BrokerHost:
         self._timer = self.loop.call_at(self.loop.time() + delay_s, self._tick)
 
     def close(self) -> None:
-        """Stop the timer, and write the last of the histories and daily limits. Idempotent."""
+        """Stop the timer, and write the remaining history and daily limits. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.throttles import Seats
 
 SOON = 0.5
-"""A seat is kept for a thinking case for this part of its last answer's time, not longer."""
+"""A seat is kept for a thinking case for this fraction of its last answer's time."""
 FREED = 0.1
-"""The part of the taken seats that come free before a thinking case returns."""
+"""The fraction of taken seats that come free before a thinking case returns."""
 SHARING = 6
-"""Open cases without a place, for each seat that cases with a place leave idle; at most one for
-each seat of the limit. So the last cases are in progress when the first are over."""
+"""The number of open cases without a place for each seat that cases with a place leave idle. There
+are at most as many as seats. So the last cases are in progress when the first are over."""
 
 
 class Places:
-    """Open cases on one limit. Case n has a place once n minus the number of seats have ended.
+    """Open cases on one limit. With s seats, case n has a place once n - s cases have ended.
 
     Pure. In six virtual runs of 40 conversations, with pauses of a fifth of an answer, half of the
     conversations had ended after 62 % of the requests (first come, first served: 79 %). All had

@@ -1,6 +1,6 @@
 """The broker in virtual time: hours of a run in seconds, with the same result each time.
 
-It is the production broker. A play defines the results of requests and the events to come. The
+This is the production broker. A play defines the results of requests and the events to come. The
 clock jumps from one event to the next.
 """
 

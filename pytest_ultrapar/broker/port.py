@@ -163,6 +163,6 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
 
 
 def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
-    """Report a send to the broker if it happens now and is later than promised."""
+    """Report a send that happens now to the broker, if it is later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

@@ -47,13 +47,13 @@ class BrokerDirectory:
 
     @classmethod
     def make(cls, run: Path) -> Self:
-        """Make one in the run's directory, or in a temporary one if that is impossible.
+        """Make one in the run's directory, or in the system's temporary one if that fails.
 
         Args:
             run: The run's directory.
 
         Raises:
-            UltraparError: No place is suitable.
+            UltraparError: No directory is suitable.
         """
         why = ""
         for parent, prefix in ((run, _IN_RUN), *((each, _ELSEWHERE) for each in _shared())):

@@ -25,9 +25,9 @@ class KnownLane(msgspec.Struct, frozen=True):
     Attributes:
         lane_id: The lane.
         at_s: The time of the check, monotonic seconds of the host.
-        removed: Why the run cannot use the lane. Empty: the check was refused as too much, and the
-            lane pauses.
-        retry_after_s: How long the provider asked to wait from then on; None: it named no time.
+        removed: The reason why the run cannot use the lane. Empty: the check exceeded a limit, and
+            the lane pauses.
+        retry_after_s: Seconds that the provider asked to wait from then on; None: it named no time.
     """
 
     lane_id: LaneId
@@ -45,8 +45,8 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         tokens: Tokens in and out that the request used, if the answer reports both.
         tokens_out: The tokens of the answer among them.
         allowance: The provider's own limits.
-        is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
-        late_s: How long after its grant the request was sent, or could no longer be sent.
+        is_wordless: Whether it is a 503 or a refused connection, without a time to retry.
+        late_s: Seconds after its grant when the request was sent, or could no longer be sent.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: The tokens of the prompt that were written to a cache.
@@ -151,7 +151,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         is_first: Whether the lane's instance has never answered: a proxy's 502 or 503 then means
             that the server behind it has not started yet.
         n_served: Requests that the lane has answered so far; `n_refused`: requests that it refused
-            as too much.
+            because of a limit.
     """
 
     lease_id: int
@@ -182,7 +182,7 @@ class EstimatedLimit(msgspec.Struct, frozen=True):
             shown.
         qps: Sends per second, in the same sense.
         n_cuts: How often a refusal lowered it.
-        peak: Most requests in flight at the same time.
+        peak: The maximum of requests in flight so far.
         declared: Whether the pool declares it (fixed mode). The provider then seems to allow less,
             unless the estimate is back at the declared limit.
         is_back: Whether the estimate has recovered from all cuts.
@@ -213,7 +213,7 @@ class LaneStatus(msgspec.Struct, frozen=True):
         n_moved: Requests that failed here and were tried again on another lane.
         removed_after_s: Seconds from the run's start until it was removed.
         estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
-            mode once the provider has refused a request as too much.
+            mode once the provider has refused a request because of a limit.
         busy_s: Seconds that its leases were in use, summed over all of them.
         widened: Limits on its path whose sends are spaced wider than at first: the provider refused
             some that kept to the declared rate (`headroom`).
@@ -266,7 +266,7 @@ class ModelProgress(msgspec.Struct, frozen=True):
     """The counts of one model's episodes and requests so far.
 
     Attributes:
-        ended: Ended episodes, by their number of requests; those without any are missing.
+        ended: Ended episodes, by their number of requests; episodes without a request are missing.
         open: Open episodes, by their requests so far, the one in flight included.
         seconds: Ended requests, by the time that their lease was in use: n stands for about
             `BIN ** n` seconds.
@@ -309,7 +309,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         limit: Its name.
         word: Its kind, the same as the pool's field.
-        share: The amount this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
+        share: The amount this host may use now, in the pool's unit: 2.0 of `qps` is two per second.
         whole: The amount all hosts together may use.
         coming: This host's share once other hosts have released part of their shares.
         closed: Whether no host gets a share, since the amount spent is unknown.
@@ -330,13 +330,13 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         in_flight: Leases in use now.
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
-        waiting: Requests without a lease yet, also if their group may not start.
+        waiting: Requests without a lease yet, including requests of groups that may not start.
         trying: Episodes with a request that waits before a retry, after a refusal or a failure.
         models: The counts of each model that was sent requests.
         room: If hosts share limits, by model: how many more requests could be in flight on lanes of
             which this host has a part; `NO_PART` if it has no part.
         groups: If hosts share limits: the groups of the assignment.
-        trouble: Why this host's part of the limits cannot be renewed, a sentence; or empty.
+        trouble: One sentence if this host's part of the limits cannot be renewed; else empty.
         shares: If hosts share limits, the last known share of each limit; empty before the first.
         notes: Notes on shared limits for the user, a sentence each: a limit that is lower than the
             pool declares, since other hosts declare less; a limit that is closed.

@@ -340,11 +340,12 @@ def next_opening(
         free: Lanes that could take a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
-    # With rotation alone, some workers at times had twice as many leases, and later connections.
+    # With rotation alone, some workers had twice as many leases as others at times, and then
+    # twice as many connections.
     mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
     workers.sort(key=lambda worker: len(worker.leases) > mean)
-    # Two passes: in one, the first worker would steal the home of a worker that comes later in the
-    # rotation and has requests for it.
+    # Two passes: in a single one, the first worker would steal from the home of a later worker that
+    # has requests for it.
     for stolen in (False, True):
         for worker in workers:
             if (best := _first_of(worker, free, stolen=stolen)) is not None:
@@ -386,7 +387,7 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
-        # A lane that is too expensive must not be kept for it: a shared budget would block all.
+        # Do not reserve a lane that cannot pay for it: a shared budget would block all requests.
         payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
         free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
@@ -403,8 +404,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         is_stolen = home is not None and lane not in home
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
-        # By share of seats: a lane of 50 is idle at five. Among equals the longest unused, else a
-        # run with few requests in flight would send them all on the first key of the pool.
+        # By share of seats: a lane with 50 seats is idle at five. Among equals the longest unused:
+        # else a run with few requests in flight would use only the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -412,10 +413,10 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 
 
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane that is up on which to retry a request that failed or was refused on another.
+    """The best lane to retry a request that failed or was refused on another lane.
 
-    A lane with another key and instance is preferred, since either may be at fault. Then a lane
-    that is free now is preferred.
+    Among lanes that are up, one with another key and instance is preferred, since either may be at
+    fault; then one that is free now.
 
     Returns:
         None if no other lane is up.
@@ -430,7 +431,7 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Seconds waited for seats and for rates or pauses; adds them to the lane's waits by cause.
+    """Split the seconds of a wait into seats and rates or pauses; add them to the lane's waits.
 
     First subtract the time in which the group's gate was shut, the lane was held for its home
     workers, or all seats were taken. The rest must be a rate, a pause, or a seat kept for an open
@@ -577,7 +578,7 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
 
 
 def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s: float) -> str:
-    """The message that each lane for a request has a limit whose day is used up."""
+    """The message that the daily limits of all lanes for a request are used up."""
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:

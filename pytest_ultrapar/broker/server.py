@@ -2,7 +2,7 @@
 
 Under xdist, a thread in the controller would compete with xdist's loop for the interpreter lock.
 The process reads its `ServerConfig` from the first line of its standard input, and ends when that
-input ends. The controller holds the other end, so the process ends with it, even if it is killed.
+input ends. The controller holds the other end, so this process ends even if it is killed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class BrokerServer:
         self._host.arm()
 
     def close(self) -> None:
-        """Stop serving, and write the last of the histories."""
+        """Stop serving, and write the remaining history."""
         self._host.close()
 
     def _tell(self, actions: list[Action]) -> None:
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle all frames of a read at one time, and send their answers in one write."""
+        """Handle all frames of a read as of one time, and send their answers in one write."""
         self._reader.feed(data)
         now_s = self.heard_s = self._server.now_s()
         try:

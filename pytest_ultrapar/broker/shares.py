@@ -73,7 +73,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 def whole_row(amount: float, window_s: float) -> WholeRow:
     """A row in whole units, never more than was declared.
 
-    A fraction is made whole over several windows: 1.5 per second are 3 per 2 s, 0.2 are 1 per 5 s.
+    A fraction is made whole over several windows: 1.5 per second is 3 per 2 s, 0.2 is 1 per 5 s.
     If up to `MOST_WINDOWS` windows do not make it whole, it is rounded down over the number of
     windows that loses least. If it is less than one, it is one unit over a longer time.
 
@@ -339,7 +339,7 @@ def spaced_over_s(window_s: float, spare_s: float) -> float:
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: its window by any host's clock, from the latest time it can be sent.
+    """The time for which a send counts: its window by any clock, from the latest time of the send.
 
     No send is later than the spare time plus the distance of two sends (`Headroom.send_by_s`).
     """
@@ -462,7 +462,7 @@ class LimitShares:
 
     @property
     def seats(self) -> float:
-        """How many of its seats this host may use; infinity if they are not shared."""
+        """The number of seats that this host may use; infinity if they are not shared."""
         row = self.rows.get(SEATS_ROW)
         return row.share if isinstance(row, SharedSeats) else math.inf
 

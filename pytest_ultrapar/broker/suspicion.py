@@ -8,8 +8,8 @@ cleared. If it is refused, the part of the lane that the refusal names is remove
 refusals sends no extra request.
 
 A `bad_request` is handled in the same way only if it is the first reply of a lane. The instance may
-then reply so to every request; a check that is refused with the same message shows it. The request
-goes to no other lane. Its refusal stands if the check is not refused with the same message.
+then give this reply to every request; a check that is refused with the same message shows that. The
+request goes to no other lane. Its refusal stands if the check is not refused with that message.
 """
 
 from __future__ import annotations

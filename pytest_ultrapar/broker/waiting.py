@@ -96,7 +96,7 @@ def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneSt
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Release the limits of these lanes from all reservations for requests."""
+    """End all reservations of the limits of these lanes."""
     found: list[HeadOfLine] = []
     for lane in lanes:
         # Most lanes count no tokens.

@@ -41,8 +41,8 @@ class WakeQueue:
         """Let `wake` come up at `at_s` and at no other time."""
         wake.wake_s = at_s
         self._order += 1
-        # Among equal times, the first requested comes first. An entry is void if its time is not
-        # its wake's any more.
+        # Wakes with equal times come in the order of their requests. An entry is void if its wake
+        # has another time by now.
         heapq.heappush(self._heap, (at_s, self._order, wake))
 
     def pop_due(self, now_s: float) -> Wake | None:

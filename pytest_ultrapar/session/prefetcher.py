@@ -64,10 +64,10 @@ _YIELD_S = 0.005
 _MOST_YIELDS = 40
 """The engine gets up to 40 times 5 ms before each report, while its loop lags."""
 _AT_ONCE = 500
-"""Cases that are prepared before the engine gets them. 50,000 take more than a second, in which the
-first requests could have been sent."""
+"""Cases that are prepared before the engine gets them. All 50,000 would take more than a second, in
+which the first requests could have been sent."""
 _GRADED_AT_ONCE = 64
-"""Cases whose values are with their graders: enough for as many processes."""
+"""The maximum of cases in grading at the same time: enough for as many processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
@@ -271,7 +271,7 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine: fifteen that start with their first case lose 0.3 s of a 2 s run."""
+        """Start the engine: fifteen engines that start with their first case lose 0.3 s of 2 s."""
         if self._source.runs_episodes:
             self._start_engine()
 
@@ -295,8 +295,7 @@ class Prefetcher:
                 if self._abandoned:
                     return None
             for index, stored in finished:
-                # The item may be given up by now: episodes still end while a failed engine shuts
-                # down.
+                # It may be given up by now: episodes still end while a failed engine stops.
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
@@ -333,7 +332,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, the cases whose episodes have ended and that wait for their turn in pytest."""
+        """By group, the number of cases with ended episodes that wait for their turn in pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -400,8 +399,8 @@ class Prefetcher:
     def _position_of(self, item: pytest.Item) -> int:
         """The position of an item that was handed out; else -1.
 
-        Items before it may never have been set up, if a wrapper of another plugin decided so. The
-        first in line would give this item another item's episode.
+        Items before it may never have been set up, if a wrapper of another plugin decided so.
+        Taking the first in line would give this item another item's episode.
         """
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
@@ -479,7 +478,7 @@ class Prefetcher:
     def _skip(
         self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
     ) -> None:
-        """Make a case ready that runs no episode: it is skipped, has ended, or cannot begin.
+        """Make ready a case that runs no episode: it is skipped, has ended, or cannot begin.
 
         Args:
             index: Its position.

@@ -34,7 +34,7 @@ class WorkerSession:
         self._given = given
         self._prefetcher: Prefetcher | None = None
         self._outbox: Outbox | None = None
-        # Until the process ends: its remaining work is little and ends by itself.
+        # Until the process ends: its remaining work is short and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
 
@@ -46,8 +46,8 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Find the cases and replace xdist's queue. Worker, main thread, once."""
-        # Before the hook of `WorkerInteractor`, which reports to the controller. From then on, the
-        # controller sends positions and checks for a fault.
+        # Runs before the hook of `WorkerInteractor`, which reports to the controller. From then on,
+        # the controller sends positions and checks for a fault.
         try:
             self._prepare(session.items)
         except UltraparError as error:
@@ -158,8 +158,8 @@ class PrefetchQueue:
             if not self._dispatched.done():
                 self._dispatched.set_result(None)
             return
-        # execnet creates the class of the marker in its own namespace here, so all that identifies
-        # it is that it is not an int (`xdist.remote.Marker`).
+        # The class of the marker is in execnet's own namespace here, so it is recognised only as
+        # something that is not an int (`xdist.remote.Marker`).
         self._marker = item
         n_waiting = self._n_put - self._n_given
         held = 1 if self._n_given else 0

@@ -25,7 +25,7 @@ _FORMAT = 4
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""50 messages a second cost next to nothing, and a result may come this much later."""
+"""50 messages a second cost next to nothing, and a result is not noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
 Message = tuple[str, dict[str, Any]]
