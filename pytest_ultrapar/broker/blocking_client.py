@@ -81,7 +81,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
     def episode_ended(self, case_id: str) -> None:
-        """Report that a case needs no further lease, such as one with a result in an earlier journal.
+        """Report that a case needs no further lease: an earlier journal may have its result.
 
         Raises:
             BrokerGoneError: The broker is gone.
