@@ -484,7 +484,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def _refuse_taken(self, worker: WorkerState, request: LeaseRequest) -> None:
-        why = "another host has taken over this case, since this host did not report for too long"
+        why = "another host has taken over this case, because this host did not report in time"
         self._refuse(worker, request, why, TAKEN)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:

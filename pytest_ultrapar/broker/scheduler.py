@@ -175,7 +175,7 @@ class Scheduler:
                     return None
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
-            why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
+            why = f"cannot count units per day of {broken.name}: {broken.day_trouble}"
             # Not a daily quota: a resume needs a repaired file, tomorrow as well.
             return why, NO_LANE
         for limit, units in found.items():
@@ -543,7 +543,7 @@ MAX_SHOWN = 8
 
 def no_such_model(model: str, models: Iterable[str]) -> str:
     """The message that the pool has no lane for a model."""
-    return f"no lane of the pool serves the model {model!r}; it serves {_shown(models)}"
+    return f"the pool has no lane for the model {model!r}; it has lanes for {_shown(models)}"
 
 
 def no_such_group(group: str) -> str:
@@ -572,8 +572,8 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
     }
     most, name, word, per = max(smallest)
     return (
-        f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
-        f"{most:,.0f} per {per} ({word}); ask for less (max_tokens) or raise {word}"
+        f"a request may take {tokens:,} tokens by estimate, but the limit {name} allows "
+        f"{most:,.0f} per {per} ({word}); lower max_tokens or raise {word}"
     )
 
 

@@ -188,7 +188,7 @@ def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no 
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:
         refuse(
-            "this release of pytest-xdist has no queue that pytest-ultrapar knows; "
-            "known to work: pytest-xdist 3.8"
+            "pytest-ultrapar does not know the queue of this release of pytest-xdist; "
+            "tested: pytest-xdist 3.8"
         )
     return found[0]
