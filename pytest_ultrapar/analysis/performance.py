@@ -250,7 +250,7 @@ def client_bound(
     kept_waiting = f" and waited for a CPU {waits:.0%} of the time" if waits >= CLIENT_SHARE else ""
     return (
         f"{share:.0%} of the makespan was spent in the client: its event loop woke "
-        f"{late_s * 1e3:.1f} ms late on average, 5 % of the requests were sent more than "
-        f"{dispatch_s * 1e3:.0f} ms after their lease, and the busiest process ({name}) used "
+        f"{late_s * 1e3:.1f} ms late on average, and 5 % of requests were sent more than "
+        f"{dispatch_s * 1e3:.0f} ms after their lease. The busiest process ({name}) used "
         f"{cpu:.0%} CPU{kept_waiting}{cure if is_full else ''}"
     )

@@ -73,17 +73,17 @@ __all__ = ["Action", "Grant", "LaneBroker", "Refusal"]
 
 
 class LaneBroker:
-    """Grants leases so that no limit is ever exceeded and no request waits for a free lane.
+    """Grants leases so that no limit is ever exceeded and no request waits while a lane is free.
 
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls with the same times give the same
-    actions. A time before the last one counts as the last one, so a clock that goes backwards never
-    admits more.
+    actions. A time before the last one is treated as the last one: a clock that goes backwards
+    never admits more.
 
     Between two calls, no free lane could serve a waiting request. The exceptions are lanes held for
     their home workers, seats kept for cases with a place (`places`), and times when the host's
-    claims have ended. Every lane that is blocked only by a rate, a pause or such a case is up by
-    `next_wake_s()`.
+    claims have ended. If only a rate, a pause or such a case blocks a lane, `next_wake_s()` is at
+    the end of that at the latest.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class LaneBroker:
         budgets: Budgets | None = None,
         shared: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Start with nothing in flight, and every lane up that `known` does not name.
+        """Start with nothing in flight. All lanes are up, except for those in `known`.
 
         Args:
             pool: The lanes and limits.
@@ -108,7 +108,7 @@ class LaneBroker:
                 nothing for that long is removed.
             wait_for_servers_s: How long to wait for a server that is absent (`LaneHealth`).
             known: Lanes that are removed or pause when the first worker connects.
-            days: The ledgers of units per day, by limit; a limit without has no daily limit.
+            days: The ledgers of units per day, by limit; a limit without one has no daily limit.
             late_s: How late sends may be at first.
             budgets: Counts money; None: no budget applies.
             shared: Rows that hosts share, by limit and word: closed until the first `share`.
@@ -133,7 +133,7 @@ class LaneBroker:
         self._groups = GroupBook(self._wakes, self._table.look_at)
         self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
-        # Workers in order of their last granted opening request, the longest without one in front.
+        # Workers by the time of their last granted opening request, the oldest in front.
         self._rotation: OrderedDict[str, WorkerState] = OrderedDict()
         self._parking: dict[InstanceState, None] = {}
         self._scheduler = Scheduler(self._table, self._groups, self._rotation)
@@ -158,9 +158,9 @@ class LaneBroker:
             The answer to the message, None if it expects none, and the actions for other receivers.
 
         Raises:
-            ValueError: The state of its requests does not allow that.
+            ValueError: The state of its requests does not allow the message.
         """
-        # The two messages of every request come first, and without a pattern, which costs more.
+        # Check for the two messages of every request first, without a pattern: it costs more.
         if isinstance(message, wire.Release):
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
@@ -210,7 +210,7 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
-        # To the front: a late worker, such as the replacement of a dead one, has had least.
+        # To the front: a late worker, such as the replacement of a dead one, had the fewest leases.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
@@ -291,21 +291,21 @@ class LaneBroker:
                 headroom.saw(held.behind_s + feedback.late_s)
         if held.probes is not None:
             _end_probe(held.probes, outcome, now_s)
-        said = outcome
+        effective = outcome
         if held.is_check:
             self._table.end_check(lane, now_s)
-            said = lane.health.suspicion.checked(outcome, feedback.words)
+            effective = lane.health.suspicion.checked(outcome, feedback.words)
         lane.n_refused += outcome in OWN and not feedback.is_own
         pending = lane.in_flight - 1
-        is_crowded = feedback.is_wordless and _is_crowded(lane.instance, outcome, pending, now_s)
-        said = "cancelled" if feedback.is_own else "congestion" if is_crowded else said
-        if said == "congestion" and feedback.exceeded == "in_flight" and not pending:
+        is_busy = feedback.is_wordless and _is_busy(lane.instance, outcome, pending, now_s)
+        effective = "cancelled" if feedback.is_own else "congestion" if is_busy else effective
+        if effective == "congestion" and feedback.exceeded == "in_flight" and not pending:
             # The only request finds a closed port: the server is not busy but gone.
-            said = "connect"
+            effective = "connect"
         # Update the estimate first: if it cuts the limit, the lane hardly needs a pause.
-        pause_s = self._observe(held, said, feedback, now_s)
+        pause_s = self._observe(held, effective, feedback, now_s)
         verdict = lane.health.decide(
-            said,
+            effective,
             feedback.retry_after_s,
             held.granted_s,
             now_s,
@@ -315,7 +315,7 @@ class LaneBroker:
             words=feedback.words,
         )
         if verdict is not None:
-            self._news.decided(lane, verdict, said, feedback)
+            self._news.decided(lane, verdict, effective, feedback)
             self._table.apply(lane, verdict, now_s)
         if held.reserved:
             self._table.look_at(settle(held.reserved, outcome, feedback, now_s))
@@ -336,8 +336,8 @@ class LaneBroker:
             now_s: Now, monotonic seconds.
 
         Returns:
-            Whether the money was left; if not, send nothing on the lease. Also the actions for
-            other receivers.
+            Whether there was enough money; if not, send nothing on the lease. Also the actions
+            for other receivers.
         """
         now_s = self._advance(now_s)
         held = self._worker(worker).leases.get(lease_id)
@@ -357,7 +357,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def episodes_ended(self, worker: str, case_ids: Iterable[str], now_s: float) -> list[Action]:
-        """Report that cases need no further lease. Idempotent; any worker or none may report it."""
+        """Report that cases need no further lease. Idempotent; the controller may report it too."""
         now_s = self._advance(now_s)
         state = self._workers.get(worker)
         for case_id in case_ids:
@@ -370,7 +370,7 @@ class LaneBroker:
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
         """Remove a worker: drop its requests, take its leases back and close its episodes.
 
-        Each seat returns after the lane's orphan grace. Nothing happens if it is not connected.
+        Each seat comes free after the lane's orphan grace. Nothing happens if it is not connected.
         """
         now_s = self._advance(now_s)
         state = self._workers.pop(worker, None)
@@ -387,7 +387,7 @@ class LaneBroker:
             if held.is_check:
                 self._table.end_check(held.lane, now_s)
                 held.lane.health.suspicion.is_being_checked = False
-            # It may have died between a late send and its report.
+            # The worker may have died between a late send and its report.
             late_s = now_s - held.granted_s
             if late_s <= held.lane.send_by_s(0.0):
                 held.sent_late(late_s)
@@ -405,10 +405,10 @@ class LaneBroker:
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
         """Put an assignment in force. A later one changes rules, not open or ended cases.
 
-        The run's start, for `start_after_s`, is the time of the first one.
+        `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: It cannot be carried out on this pool. Nothing has changed then.
+            ConfigError: This pool does not allow it. Nothing has changed then.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -431,18 +431,18 @@ class LaneBroker:
         """Use these whole units of the shared rows from now on, and nothing from `until_s` on.
 
         A row that is missing or 0 is closed: nothing is granted on it, requests in flight continue,
-        and waiting requests wait. Lowering takes nothing back, but a lease that is not used by
-        `until_s` is not used any more (`Lease.ends_s`). Shares are in whole units
-        (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`) they are the units that
-        may still be spent from this call on. The ledger divides by the spending at the time of its
-        snapshot: before this call, subtract the growth of `Holding.spent` since then.
+        and waiting requests wait. A lower share takes no lease back, but a lease that is not used
+        by `until_s` ends (`Lease.ends_s`). Shares are in whole units (`shares.declared_row`). For
+        counted rows (`rpd`, `tpd`, `budget`) they are the units that may still be spent from this
+        call on. The ledger divides by the spending at the time of its snapshot: before this call,
+        subtract the growth of `Holding.spent` since then.
 
         Args:
             shares: Units by limit and word.
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
-                waits for the next day or is refused, as if a host alone had used up its day or its
+                waits for the next day or is refused, as if a single host had used up the day or the
                 money.
 
         Raises:
@@ -459,7 +459,7 @@ class LaneBroker:
         """Grant nothing from `until_s` on until the next call: other hosts may have the cases.
 
         Before the first call all cases belong to this host. Requests in flight continue. A lease
-        that is not used by then is not used any more (`Lease.ends_s`).
+        that is not used by then ends (`Lease.ends_s`).
 
         Args:
             until_s: The end of this host's claims, monotonic seconds of this host.
@@ -484,14 +484,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def _refuse_taken(self, worker: WorkerState, request: LeaseRequest) -> None:
-        why = "another host has taken over this case, since this host did not report for too long"
+        why = "another host has taken over this case, because this host did not report in time"
         self._refuse(worker, request, why, TAKEN)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:
         """The units that this host still holds of each shared row.
 
-        The sum of all hosts' holdings and of the units granted to them beyond must never exceed the
-        row.
+        The sum of all hosts' holdings and of new grants must never exceed the row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -529,7 +528,7 @@ class LaneBroker:
         return self._news.take(max(now_s, self._now_s))
 
     def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
-        """Apply the news of another host; repeated news change nothing."""
+        """Apply the news of another host; repeated news changes nothing."""
         now_s = self._advance(now_s)
         self._news.hear(news, now_s)
         return self._finish(now_s)
@@ -543,7 +542,7 @@ class LaneBroker:
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. A pause that ended without a `tick` since is still shown."""
+        """A snapshot of all counts. A pause that has ended shows until the next `tick`."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -587,7 +586,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def close(self, now_s: float) -> None:
-        """End the run: unused units of a day are given back."""
+        """End the run, and give unused units of a day back."""
         self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
@@ -607,7 +606,7 @@ class LaneBroker:
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not as soon as they are removed: a request being withdrawn now must get no refusal.
+        # Not when the lanes are removed: a request that is being withdrawn must get no refusal.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -631,7 +630,7 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Show a returned lease to its limit's estimator; a first refusal creates one.
+        """Pass a returned lease to its limit's estimator; a first refusal creates one.
 
         Returns:
             After a refusal: seconds that the lane should pause, None for a back-off.
@@ -645,9 +644,9 @@ class LaneBroker:
             limit = self._table.estimate(lane, held.at_grant, now_s)
         controller = limit.controller
         assert controller is not None
-        is_crowded = outcome == "congestion"
-        if (is_crowded or outcome in ANSWERED) and lane.instance.learn(
-            controller.n_cuts, now_s, is_refused=is_crowded
+        is_congested = outcome == "congestion"
+        if (is_congested or outcome in ANSWERED) and lane.instance.learn(
+            controller.n_cuts, now_s, is_refused=is_congested
         ):
             self._table.estimate_anew(limit, now_s)
             return None
@@ -660,7 +659,7 @@ class LaneBroker:
         )
         is_over = controller.forgiven_s == now_s
         if is_over:
-            # The pace of the storm holds no send back any more.
+            # The storm is over, so its pace no longer delays sends.
             limit.pace_ready_s = -math.inf
             limit.reckon()
         if limit.adopt_cap() or is_over:
@@ -734,7 +733,7 @@ class LaneBroker:
             self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        # If an instance is removed, all requests go elsewhere: no server has to be spared.
+        # All requests of a removed instance go elsewhere, so there is no server to spare.
         if failed is not None and parked is None and not failed.instance.is_removed:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
@@ -790,7 +789,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """The lanes that may serve a request, or the reason if none may. No lanes: all may."""
+        """The lanes that may serve a request (empty: all), or the reason if no lane may."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
@@ -855,11 +854,11 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
         budget.probe_lost(now_s)
 
 
-def _is_crowded(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
+def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
     """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker decided by the state when it sent. By now the instance has answered something. Or it
-    has not had the time, and others of its first requests may still be answered.
+    The worker decided by the state at the time of its send. Since then the instance has answered
+    something, or others of its first requests may still be answered.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

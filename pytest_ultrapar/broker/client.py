@@ -1,4 +1,4 @@
-"""The broker at the other end of a socket."""
+"""A client of the broker's process, for workers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     """Connect to the broker's process as a worker.
 
     Args:
-        path: Its socket.
-        token: Its token.
+        path: The broker's socket.
+        token: The broker's token.
         worker: This process's name in assignments; one connection per name.
 
     Raises:
-        ConnectionError: When nothing listens there, or the broker refuses the token or the name.
+        ConnectionError: No broker listens there, or it refuses the token or the name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -66,7 +66,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         self._lost: str | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancelling it withdraws the request."""
+        """A future of the lease; cancel it to withdraw the request."""
         future: asyncio.Future[Lease] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
@@ -79,7 +79,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         return future
 
     def tell(self, message: wire.ClientMessage) -> None:
-        """Say what needs no answer."""
+        """Send a message that needs no answer."""
         self._send(message)
         if isinstance(message, wire.SentLate):
             # The request goes out in this round of the loop.
@@ -96,24 +96,24 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         return future
 
     def give_signs(self) -> None:
-        """Let the broker hear now and every `wire.SIGN_S` seconds that the loop runs."""
+        """Send a sign of life now and every `wire.SIGN_S` seconds while the loop runs."""
         if self._lost is None:
             self._send(wire.Alive())
             self._loop.call_later(wire.SIGN_S, self.give_signs)
 
     async def close(self) -> None:
-        """End the connection; all leases still held come back and all waiting futures fail."""
+        """End the connection. The broker takes back all leases, and all waiting futures fail."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
         self._lose("the connection to the broker was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Keep the transport. Called by the loop."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop: answers of the broker."""
+        """Handle messages of the broker. Called by the loop."""
         self._reader.feed(data)
         try:
             while (frame := self._reader.next_frame()) is not None:
@@ -121,10 +121,10 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         except (msgspec.MsgspecError, ValueError):
             if self._transport is not None:
                 self._transport.abort()
-            self._lose("the broker sent what is no message of this version")
+            self._lose("the broker sent a message that this version cannot read")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the loop: the broker is gone."""
+        """Fail all futures, since the broker is gone. Called by the loop."""
         self._lose(f"the broker is gone: {exc}" if exc else "the broker is gone")
 
     def _receive(self, message: wire.ServerMessage) -> None:

@@ -1,13 +1,13 @@
-"""The broker on an event loop: what it wants to do later, and what comes to it from elsewhere.
+"""The broker on an event loop: its timers, and all events other than requests.
 
-The broker itself only answers: each method takes the time and returns what to tell whom. Whoever
-has requests to bring (`local.py` in the process, `server.py` behind a socket) brings them to
-`broker` and says `arm` afterwards; everything else that moves it is here.
+The broker only reacts: each method takes the time and returns the messages to send. `local.py` (in
+this process) and `server.py` (behind a socket) pass requests to `broker`, then call `arm`. All
+other events are handled here.
 """
 
 from __future__ import annotations
 
-import asyncio  # noqa: TC003 - the loop and its timers are what this is about
+import asyncio  # noqa: TC003 - this module is about the loop and its timers
 import math
 import os
 from importlib import import_module
@@ -33,25 +33,24 @@ if TYPE_CHECKING:
 
 
 class Shares(Protocol):
-    """Tells a broker its shares of what hosts share; lives on the broker's loop."""
+    """Gives a broker its shares of limits that hosts share; runs on the broker's loop."""
 
     def start(self, host: BrokerHost) -> None:
-        """Begin; called once, on the loop, when that runs.
+        """Start. Called once, on the running loop.
 
-        Whatever it asks of `host.broker` that returns actions goes through `host.move`. An error
-        ends the broker.
+        Calls of `host.broker` that return actions go through `host.move`. An error ends the broker.
         """
 
     def close(self) -> None:
-        """End; called once, on the loop's thread, also if it was never started. Must not raise."""
+        """Stop. Called once, on the loop's thread, even if never started. Must not raise."""
 
 
 class BrokerHost:
-    """Wakes the broker when it wants to, tells it how busy servers are, writes its histories.
+    """Wakes the broker on time, reports the load of servers to it, and writes its histories.
 
     Attributes:
-        broker: Called by whoever brings requests, on the loop's thread; `arm` follows.
-        loop: Where timers are.
+        broker: Call it on the loop's thread, then call `arm`.
+        loop: The loop of the timers.
     """
 
     def __init__(
@@ -68,12 +67,12 @@ class BrokerHost:
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times.
-            loop: Where timers are; it need not run yet.
-            carry_out: Told what follows from time going by and from servers' load.
-            on_broken: Called when the broker itself failed and nobody would be served again.
+            loop: The loop of the timers; it need not run yet.
+            carry_out: Called with the actions that follow from time and from the load of servers.
+            on_broken: Called when the broker fails and can serve no more requests.
 
         Raises:
-            ConfigError: The memory of a day cannot be read or trusted.
+            ConfigError: A file of daily limits cannot be read or trusted.
         """
         self._budgets = None
         if settings.spending_path is not None:
@@ -114,14 +113,14 @@ class BrokerHost:
             loop.call_soon(self._start_shares)
 
     def now_s(self) -> float:
-        """The time, by the clock of all leases."""
+        """Now, by the clock of all leases."""
         return self._clock.now_s()
 
     def arm(self) -> None:
-        """See to it that the broker is woken when it wants to; after every call of it."""
+        """Set the timer for the broker's next wake. Call it after every call of the broker."""
         wake_s = self.broker.next_wake_s()
         if wake_s is None or wake_s >= self._timer_s:
-            # A timer that comes too early costs one look; cancelling it every time costs more.
+            # A timer that comes too early costs one call; cancelling it every time costs more.
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -130,7 +129,7 @@ class BrokerHost:
         self._timer = self.loop.call_at(self.loop.time() + delay_s, self._tick)
 
     def close(self) -> None:
-        """Wake the broker no more; write the last of its history and its days. Idempotent."""
+        """Stop the timer, and write the remaining history and daily limits. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -147,15 +146,15 @@ class BrokerHost:
             history.close()
 
     def move(self, move: Callable[[], list[Action]]) -> None:
-        """Call the broker and carry out what follows; for who moves it beside its requests.
+        """Call the broker and carry out its actions; for all events other than requests.
 
-        Nothing is called once the host is closed.
+        It does nothing once the host is closed.
 
         Args:
-            move: Calls the broker, and returns the actions of that.
+            move: Calls the broker and returns its actions.
 
         Raises:
-            Exception: What `move` raised; the broker serves nobody any more then.
+            Exception: The error of `move`. The broker serves no more requests then.
         """
         if self._is_closed:
             return
@@ -163,7 +162,7 @@ class BrokerHost:
             self._carry_out(move())
             self.arm()
         except Exception as error:
-            # Nobody called who could be told, and all would wait for ever.
+            # No caller can report this error, and all requests would wait forever.
             self._watch.stop()
             self._on_broken(error)
             raise
@@ -174,7 +173,7 @@ class BrokerHost:
         try:
             self._shares.start(self)
         except Exception as error:
-            # All would wait for ever.
+            # All requests would wait forever.
             self._watch.stop()
             self._on_broken(error)
             raise

@@ -1,8 +1,8 @@
-"""The broker as an object in the process, for runs without xdist."""
+"""The broker as an object in the pytest process, for runs without xdist."""
 
 from __future__ import annotations
 
-import asyncio  # noqa: TC003 - the loop and futures are what this is about
+import asyncio  # noqa: TC003 - this module is about the loop and futures
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class LocalBroker(BrokerPort):
-    """A `BrokerPort` in-process: leases are granted without leaving the loop.
+    """A `BrokerPort` in the same process: leases are granted without leaving the loop.
 
-    Every method must be called on the loop's thread; the loop may be asyncio's or uvloop's.
+    Call every method on the loop's thread. The loop may be asyncio's or uvloop's.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class LocalBroker(BrokerPort):
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times in leases.
-            loop: Where futures live; it need not run yet.
-            worker: Name of this process in assignments.
+            loop: The loop of the futures; it need not run yet.
+            worker: The name of this process in assignments.
 
         Raises:
-            ConfigError: The memory of a day cannot be read or trusted.
+            ConfigError: A file of daily limits cannot be read or trusted.
         """
         super().__init__()
         self._loop = loop
@@ -56,7 +56,7 @@ class LocalBroker(BrokerPort):
         self._last_words: BrokerStatus | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease, done already when a lane is free; cancelling it withdraws."""
+        """A future of the lease, already done if a lane is free; cancel it to withdraw."""
         future: asyncio.Future[Lease] = self._loop.create_future()
         if not self._serves:
             future.set_exception(ConnectionError("the broker is closed"))
@@ -73,12 +73,12 @@ class LocalBroker(BrokerPort):
         return future
 
     def tell(self, message: wire.ClientMessage) -> None:
-        """Say what needs no answer."""
+        """Send a message that needs no answer."""
         if self._serves:
             self._do(message)
 
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer, done already."""
+        """A future of the answer, already done."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._serves:
             future.set_result(self._do(message))
@@ -93,24 +93,24 @@ class LocalBroker(BrokerPort):
         return answer
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
-        """`status` for any thread but the loop's; None when the loop is busy for long.
+        """`status` for any thread but the loop's; None if the loop is busy for `timeout_s`.
 
-        What it said when it was closed, if the loop has ended; None if it was not.
+        If the loop has ended: the status when the broker was closed; None if it was not.
 
-        A callback and no coroutine: the loop may be ending at this moment, which cancels every
-        task that it has and leaves those that it was just given unawaited.
+        A callback, not a coroutine: a loop that is ending cancels all its tasks, and would leave
+        the new coroutine unawaited.
         """
         answer: Future[BrokerStatus] = Future()
         try:
             self._loop.call_soon_threadsafe(lambda: answer.set_result(self._snapshot()))
             return answer.result(timeout_s)
-        except (RuntimeError, TimeoutError):  # the former from a loop that is closed
+        except (RuntimeError, TimeoutError):  # RuntimeError: the loop is closed
             return self._last_words
 
     def hold_claims_from_thread(
         self, until_s: float, taken: Sequence[str], again: Sequence[str]
     ) -> None:
-        """`LaneBroker.hold_claims` for any thread; nothing happens once the loop is closed."""
+        """`LaneBroker.hold_claims` for any thread; does nothing once the loop is closed."""
 
         def hold() -> list[Action]:
             return self._broker.hold_claims(until_s, taken, again, self._host.now_s())
@@ -122,13 +122,13 @@ class LocalBroker(BrokerPort):
         return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:
-        """Give all leases back and fail what still waits with `ConnectionError`."""
+        """Give all leases back, and fail waiting futures with `ConnectionError`."""
         if self._serves:
             self._serves = False
             self._last_words = self._snapshot()
             self._broker.disconnect(self._worker, self._host.now_s())
             self._fail_all("the broker was closed")
-        # A broker that failed has threads, a history and days to end all the same.
+        # A broker that failed also has threads, histories and daily limits to close.
         self._host.close()
 
     def _broken(self, error: Exception) -> None:

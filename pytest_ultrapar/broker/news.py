@@ -1,8 +1,7 @@
-"""What one host learns of keys, instances and lanes that holds on all hosts: removals and pauses.
+"""Facts about keys, instances and lanes that one host learns and that hold on all hosts.
 
-Only what the provider said is news: a key that it does not take, a server that it does not know, a
-time for which it wants to be left alone. Failures and searches are a host's own: its network may be
-what is broken.
+Only what the provider declares is news: it rejects a key, does not know an instance, or asks for
+a pause. Failures and estimates stay on their host, since the host's own network may be the cause.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
 
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
-"""A removal is news for so long, and is said again by whoever has not heard it for so long: hosts
-that join later hear it, and a run that is joined again when all its hosts have ended does not. Its
-keys may have been mended."""
+"""Seconds for which a removal is news, and after which a host repeats it if no other host did.
+Hosts that join later receive it. A run that is joined again after all its hosts have ended does
+not: its keys may have been fixed."""
 
 
 class News(msgspec.Struct, frozen=True):
-    """One thing that a host learned.
+    """One fact that a host learned.
 
     Attributes:
-        lane_id: Where it was learned.
-        removes: What of the lane is removed: its key, say; None: the lane pauses.
-        reason: Of a removal: one sentence for people.
-        for_s: Of a pause: how long the provider wants to be left alone, from when the news were
-            taken. Of a removal: how long they are news.
+        lane_id: The lane on which it was learned.
+        removes: The part of the lane that is removed, such as its key; None: the lane pauses.
+        reason: For a removal: one sentence for people.
+        for_s: For a pause: the time that the provider asked for, counted from `take`. For a
+            removal: how long it is news.
     """
 
     lane_id: LaneId
@@ -49,35 +48,35 @@ class News(msgspec.Struct, frozen=True):
 
 
 class NewsBook:
-    """Notes the news of one broker, and carries out those of others."""
+    """Collects the news of one broker, and applies the news of other hosts."""
 
     def __init__(self, table: LaneTable) -> None:
         self._table = table
-        # When they are to be said, -infinity for at once: those of others, too, should these end.
+        # When to report them, -infinity: now. Includes removals of other hosts, in case those end.
         self._removals: dict[News, float] = {}
         self._until_s: dict[LaneId, float] = {}
         self._known: set[News] = set()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether there are news that nobody was told."""
+        """Whether some news was never taken."""
         return bool(self._until_s) or -math.inf in self._removals.values()
 
-    def decided(self, lane: LaneState, verdict: Verdict, said: str, feedback: Feedback) -> None:
-        """A lease that came back has a verdict; to be said before that is carried out."""
+    def decided(self, lane: LaneState, verdict: Verdict, outcome: str, feedback: Feedback) -> None:
+        """Note the verdict on a returned lease; call this before the verdict is applied."""
         lane_id = lane.lane.lane_id
         if isinstance(verdict, Removal):
-            is_told = said not in OF_HOST and CLASSES[said].removes is not None
-            is_told = is_told or feedback.retry_after_s is not None
-            if is_told and not lane.is_removed:
+            is_reported = outcome not in OF_HOST and CLASSES[outcome].removes is not None
+            is_reported = is_reported or feedback.retry_after_s is not None
+            if is_reported and not lane.is_removed:
                 self._removals[News(lane_id, verdict.scope, verdict.reason)] = -math.inf
             return
-        is_asked = said in LIMITED and feedback.retry_after_s is not None
+        is_asked = outcome in LIMITED and feedback.retry_after_s is not None
         if is_asked and isinstance(verdict, Pause) and verdict.cause == "rate":
             self._until_s[lane_id] = verdict.until_s
 
     def take(self, now_s: float) -> list[News]:
-        """The news since the last call, and removals that were not heard of for a while."""
+        """The news since the last call, and removals that were not repeated for a while."""
         found = []
         for one, due_s in self._removals.items():
             if due_s <= now_s:
@@ -89,12 +88,12 @@ class NewsBook:
             if until_s > now_s
         ]
         self._until_s = {}
-        # They come back to us with all others'.
+        # This host receives them again with the news of all hosts.
         self._known.update(pauses)
         return found + pauses
 
     def hear(self, news: Iterable[News], now_s: float) -> None:
-        """Carry out what other hosts have learned."""
+        """Apply the news of other hosts."""
         for one in news:
             lane = self._table.lanes.get(one.lane_id)
             if lane is None:

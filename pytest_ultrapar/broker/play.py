@@ -1,7 +1,7 @@
-"""The broker in virtual time: hours of a run in seconds, and the same ones each time.
+"""The broker in virtual time: hours of a run in seconds, with the same result each time.
 
-What is played is the production broker. A play says what becomes of requests and what comes when;
-the clock goes from one thing that happens to the next and costs nothing between them.
+This is the production broker. A play defines the results of requests and the events to come. The
+clock jumps from one event to the next.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class BrokerPlay(ABC):
-    """A broker, its clock, and what is going to happen; `book` says what follows from it.
+    """A broker, its clock and the events to come; `book` handles its actions.
 
     Attributes:
-        broker: The one that is played; what its methods return must be booked.
-        now_s: The time. It may be set, forward, as if the process had slept.
+        broker: The broker. Pass all actions that its methods return to `book`.
+        now_s: The time. You may set it forward, as if the process had slept.
     """
 
     def __init__(self, broker: LaneBroker, *, now_s: float = 0.0) -> None:
-        """Begin at `now_s`, with nobody connected and nothing to come."""
+        """Begin at `now_s`, without workers and events."""
         self.broker = broker
         self.now_s = now_s
         self._coming: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
@@ -40,31 +40,31 @@ class BrokerPlay(ABC):
 
     @abstractmethod
     def book(self, actions: list[Action]) -> None:
-        """Take what the broker has granted and refused, now."""
+        """Handle the grants and refusals of the broker, now."""
 
-    # -- what clients say ------------------------------------------------------------------------
+    # -- messages of clients ---------------------------------------------------------------------
 
     def say(self, who: str, message: ClientMessage) -> Answer | None:
-        """Have a worker say something, or the controller (empty); what it is answered."""
+        """Send a message of a worker, or of the controller (empty name); return the answer."""
         answer, actions = self.broker.handle(who, message, self.now_s)
         self.book(actions)
         return answer
 
     def assign(self, assignment: Assignment) -> None:
-        """Have an assignment carried out."""
+        """Put an assignment in force."""
         self.book(self.broker.assign(assignment, self.now_s))
 
     def connect(self, *workers: str) -> None:
-        """Have workers come."""
+        """Connect workers."""
         for worker in workers:
             self.book(self.broker.connect(worker, self.now_s))
 
     def disconnect(self, worker: str) -> None:
-        """Have a worker go, with all that it holds."""
+        """Disconnect a worker, with all that it holds."""
         self.book(self.broker.disconnect(worker, self.now_s))
 
     def request(self, worker: str, request: LeaseRequest) -> None:
-        """Ask for a lease."""
+        """Request a lease."""
         self.book(self.broker.request(worker, request, self.now_s))
 
     def release(
@@ -78,25 +78,25 @@ class BrokerPlay(ABC):
         self.book(self.broker.release(worker, lease_id, outcome, feedback, self.now_s))
 
     def episode_ended(self, worker: str, case_id: str) -> None:
-        """Say that a case is over."""
+        """Report that a case has ended."""
         self.book(self.broker.episodes_ended(worker, [case_id], self.now_s))
 
     # -- time ------------------------------------------------------------------------------------
 
     def later(self, in_s: float, do: Callable[..., None], *arguments: object) -> None:
-        """Have `do(*arguments)` called when so many seconds have gone by."""
+        """Call `do(*arguments)` after this many seconds."""
         heapq.heappush(self._coming, (self.now_s + in_s, next(self._order), do, arguments))
 
     def next_s(self) -> float:
-        """When the next thing happens; infinity for never."""
+        """The time of the next event; infinity if there is no event."""
         wake_s = self.broker.next_wake_s()
         coming_s = self._coming[0][0] if self._coming else math.inf
         return coming_s if wake_s is None else min(coming_s, wake_s)
 
     def step(self) -> bool:
-        """Go on to the next thing and let it happen; False where there is none.
+        """Jump to the next event and handle it; False if there is no event.
 
-        What clients do goes before what the broker itself wants to do in the same moment.
+        Events of clients come before a wake of the broker at the same time.
         """
         wake_s = self.broker.next_wake_s()
         if self._coming and (wake_s is None or self._coming[0][0] <= wake_s):
@@ -110,12 +110,12 @@ class BrokerPlay(ABC):
         return True
 
     def wake(self, at_s: float) -> None:
-        """Let the broker look, at the time at which it wanted to."""
+        """Tick the broker at the time of its wake."""
         self.now_s = max(self.now_s, at_s)
         self.book(self.broker.tick(self.now_s))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, with all that happens in it."""
+        """Let time pass, and handle all events in it."""
         until_s = self.now_s + seconds
         while self.next_s() <= until_s:
             self.step()

@@ -1,6 +1,6 @@
-"""The broker as an engine sees it: each of its words is a message of `wire`.
+"""The interface of the broker for engines: each method sends a message of `wire`.
 
-A new word is a message there, a line of `LaneBroker.handle`, and a method here.
+To add a method, add the message there, a line in `LaneBroker.handle`, and the method here.
 """
 
 from __future__ import annotations
@@ -26,47 +26,46 @@ if TYPE_CHECKING:
 
 
 class BrokerPort(ABC):
-    """Brings messages to the broker; every method is called on the engine's loop."""
+    """Sends messages to the broker. Call every method on the engine's loop."""
 
     def __init__(self) -> None:
-        # Of requests without a lease yet, by their id.
+        # Requests without a lease yet, by id.
         self._leases: dict[int, asyncio.Future[Lease]] = {}
 
     @abstractmethod
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancelling it withdraws the request.
+        """A future of the lease; cancel it to withdraw the request.
 
-        It fails with `NoLaneError` when every lane of the model is removed, and with
-        `ConnectionError` when the broker is gone. A task that is cancelled between the grant and
-        its own next step loses the result of the future: `acquire_lease` gives such a
-        lease back.
+        It fails with `NoLaneError` if every lane of the model is removed, and with
+        `ConnectionError` if the broker is gone. A task that is cancelled between the grant and its
+        own next step loses the result of the future: `acquire_lease` gives such a lease back.
         """
 
     @abstractmethod
     def tell(self, message: wire.ClientMessage) -> None:
-        """Say what needs no answer. Never waits; nothing happens when the broker is gone."""
+        """Send a message that needs no answer. Never waits; does nothing if the broker is gone."""
 
     @abstractmethod
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer; it fails with `ConnectionError` when the broker is gone."""
+        """A future of the answer; it fails with `ConnectionError` if the broker is gone."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End the connection; all leases still held come back, and what waits fails."""
+        """End the connection. The broker takes back all leases, and waiting futures fail."""
 
     def release(
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
     ) -> None:
-        """Give a lease back with what became of its request. Never waits."""
+        """Give a lease back with the outcome of its request. Never waits."""
         if debug_log.is_on():
             debug_log.tell_return(lease, outcome, feedback.retry_after_s)
         self.tell(wire.Release(lease.lease_id, outcome, feedback))
 
     async def pay(self, lease: Lease, most: Most) -> bool:
-        """Have the money for a request reserved, whose lease has none yet; whether it is.
+        """Reserve the money for a request on a lease that lacks it; return whether it is reserved.
 
-        False: that much is not there; the lease is to be given back as `unsent`, and asked for
-        again with `LeaseRequest.most`, which waits until money is free.
+        If not, there is not enough money. Give the lease back as `unsent`, and request a new one
+        with `LeaseRequest.most`, which waits until money is free.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -75,15 +74,15 @@ class BrokerPort(ABC):
         return bool(paid.is_paid)
 
     def episode_ended(self, *case_ids: str) -> None:
-        """Say that cases need no further lease; groups that wait for theirs may then start."""
+        """Report that cases need no further lease; groups that wait for them may then start."""
         self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
-        """Carry out an assignment from now on. Called by the controller, before any request.
+        """Put an assignment in force. The controller calls this before any request.
 
         Raises:
-            ConfigError: It cannot be carried out on the broker's pool.
-            ConnectionError: The broker is gone, or this connection is no controller's.
+            ConfigError: The broker's pool does not allow it.
+            ConnectionError: The broker is gone, or this connection is not a controller's.
         """
         error = (await self.ask(wire.Assign(assignment))).error
         if error is not None:
@@ -97,10 +96,10 @@ class BrokerPort(ABC):
         """
         return cast("BrokerStatus", (await self.ask(wire.AskStatus())).status)
 
-    # -- for those who bring the messages ----------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
-        """Let a request know what became of it; a lease that it no longer wants goes back."""
+        """Give a request its grant or refusal; return a lease that it no longer wants."""
         future = self._leases.pop(action.request_id, None)
         if future is not None and future.cancelled():
             future = None
@@ -110,35 +109,36 @@ class BrokerPort(ABC):
         elif future is not None:
             future.set_result(action.lease)
         else:
-            # Withdrawn while the grant was under way.
+            # The request was withdrawn before its grant arrived.
             self.release(action.lease, "unsent")
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
-        """A callback of a request's future: withdraw the request if that is cancelled."""
+        """Withdraw a request if its future was cancelled. A callback of that future."""
         if future.cancelled() and self._leases.get(request_id) is future:
             del self._leases[request_id]
             self.tell(wire.Withdraw(request_id))
 
     def _fail_all(self, reason: str) -> None:
-        """Fail what waits for a lease, as the broker is gone."""
+        """Fail all futures that wait for a lease, since the broker is gone."""
         waiting, self._leases = self._leases, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(reason))
 
 
-# -- waiting for a lease without ever losing one, and using it in time -----------------------------
+# -- wait for a lease without ever losing one, and use it in time ----------------------------------
 
 
 async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
-    """Wait for a lease; a caller cancelled at any moment leaves no request and no lease behind.
+    """Wait for a lease. If the caller is cancelled, no request and no lease is left behind.
 
     A task that is cancelled after its future got the lease and before it ran again never sees the
-    lease. It is given back here as `unsent`, else its seats would stay taken to the end of the run.
+    lease. This function gives it back as `unsent`; else its seats would stay taken until the run
+    ends.
 
     Raises:
-        InfraError: When every lane of the model is removed, or no retry is left.
-        ConnectionError: When the broker is gone.
+        InfraError: Every lane of the model is removed, or no retry is left.
+        ConnectionError: The broker is gone.
     """
     future = port.acquire(request)
     try:
@@ -150,10 +150,10 @@ async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
 
 
 def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
-    """Whether a request may be sent on a lease now; to be asked right before it is.
+    """Whether a request may be sent on a lease now; call this right before the send.
 
-    A lease that is too old is given back as `unsent`. The broker hears of a send that is later than
-    was promised.
+    A lease that is too old is given back as `unsent`. A send that is later than promised is
+    reported to the broker.
     """
     if now_s > lease.send_by_s:
         port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
@@ -163,6 +163,6 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
 
 
 def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
-    """Let the broker hear of a send that goes now, if that is later than was promised."""
+    """Report a send that happens now to the broker, if it is later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

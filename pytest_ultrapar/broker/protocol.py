@@ -25,9 +25,9 @@ class KnownLane(msgspec.Struct, frozen=True):
     Attributes:
         lane_id: The lane.
         at_s: The time of the check, monotonic seconds of the host.
-        removed: Why the run cannot use the lane. Empty: the check was refused as too much, and the
-            lane pauses.
-        retry_after_s: How long the provider asked to wait from then on; None: it named no time.
+        removed: The reason why the run cannot use the lane. Empty: the check exceeded a limit, and
+            the lane pauses.
+        retry_after_s: Seconds that the provider asked to wait from then on; None: it named no time.
     """
 
     lane_id: LaneId
@@ -45,8 +45,8 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
         tokens: Tokens in and out that the request used, if the answer reports both.
         tokens_out: The tokens of the answer among them.
         allowance: The provider's own limits.
-        is_wordless: Whether it is a 503 or a refused connection that names no time to come back.
-        late_s: How long after its grant the request was sent, or could no longer be sent.
+        is_wordless: Whether it is a 503 or a refused connection, without a time to retry.
+        late_s: Seconds after its grant when the request was sent, or could no longer be sent.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
         cache_write_tokens: The tokens of the prompt that were written to a cache.
@@ -99,18 +99,19 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         group: Name of the assignment's group that the case belongs to; empty: no group.
         opens: Whether this is an opening request: the first lease of an episode that is not open
             yet. Follow-ups, requests of open episodes, are served first.
-        lane: The lane of the episode so far: kept while it is up, else another of the same model.
+        lane: The lane of the episode so far: kept while it is up; else another lane of the
+            same model.
         case_id: The case of the episode. The broker counts open episodes by this id: if the first
             lease came back `unsent` and is requested again, one episode is open and not two.
             Empty: it is not counted.
         tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
-        after: The lane on which the attempt before failed by no fault of the request. A retry goes
-            to another lane of the model if one is up.
+        after: The lane on which the last attempt failed through no fault of the request. A retry
+            goes to another lane of the model if one is up.
         is_bound: Whether the request needs `lane`: only that lane has an object that it names.
         most: The maximum cost, if a budget counts money. It is unknown for the first request of an
             episode, which is paid when the cost is known (`port.BrokerPort.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether it goes to no other lane than those, once they are checked.
+        stays: Whether it goes to no other lane, but waits until those are checked.
     """
 
     request_id: int
@@ -133,13 +134,13 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: The latest time to send. After it, return the lease as `unsent` and ask again: a
-            late send would compress the spacing that the rate limits guarantee.
+        send_by_s: The latest time to send. After it, return the lease as `unsent` and request
+            another: a late send would compress the spacing that the rate limits guarantee.
         late_after_s: A send after this time must be reported (`port.say_late`).
-        seat_wait_s: Seconds this request waited while some limit on requests in flight was full.
+        seat_wait_s: Seconds that this request waited while a limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.
-        in_flight: Leases out on this lane including this one.
+        in_flight: Leases in use on this lane, including this one.
         tokens: Tokens reserved on the limits that count tokens; 0 if no limit does. A request that
             may take more must not be sent on it.
         is_answering: Whether the lane's instance answered something recently: a 503 without
@@ -150,7 +151,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         is_first: Whether the lane's instance has never answered: a proxy's 502 or 503 then means
             that the server behind it has not started yet.
         n_served: Requests that the lane has answered so far; `n_refused`: requests that it refused
-            as too much.
+            because of a limit.
     """
 
     lease_id: int
@@ -181,7 +182,7 @@ class EstimatedLimit(msgspec.Struct, frozen=True):
             shown.
         qps: Sends per second, in the same sense.
         n_cuts: How often a refusal lowered it.
-        peak: Most requests in flight at the same time.
+        peak: The maximum of requests in flight so far.
         declared: Whether the pool declares it (fixed mode). The provider then seems to allow less,
             unless the estimate is back at the declared limit.
         is_back: Whether the estimate has recovered from all cuts.
@@ -212,15 +213,15 @@ class LaneStatus(msgspec.Struct, frozen=True):
         n_moved: Requests that failed here and were tried again on another lane.
         removed_after_s: Seconds from the run's start until it was removed.
         estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
-            mode once the provider has refused a request as too much.
-        busy_s: Seconds that its leases were out, summed over all of them.
+            mode once the provider has refused a request because of a limit.
+        busy_s: Seconds that its leases were in use, summed over all of them.
         widened: Limits on its path whose sends are spaced wider than at first: the provider refused
             some that kept to the declared rate (`headroom`).
         awaits: The problem of the server that the lane waits for; empty: it does not wait.
         left_out: Unknown fields of its answers, each with its value.
         cut: How many answers ended at their limit of tokens, and the most tokens of one of them.
-        is_whole: Whether a real server is asked for answers without streaming: it may not notice
-            that a request is given up.
+        is_whole: Whether a real server gets requests without streaming: it may not notice that a
+            request is cancelled.
         is_unheard: Whether its server has a `metrics_url` that has returned no known figure.
     """
 
@@ -265,11 +266,12 @@ class ModelProgress(msgspec.Struct, frozen=True):
     """The counts of one model's episodes and requests so far.
 
     Attributes:
-        ended: Ended episodes, by their number of requests; those without any are missing.
+        ended: Ended episodes, by their number of requests; episodes without a request are missing.
         open: Open episodes, by their requests so far, the one in flight included.
-        seconds: Ended requests, by the time that their lease was out: n stands for about
+        seconds: Ended requests, by the time that their lease was in use: n stands for about
             `BIN ** n` seconds.
-        under_way: Requests in flight, by the time that their lease has been out, in the same bins.
+        under_way: Requests in flight, by the time that their lease has been in use, in the same
+            bins.
         ended_beside: Requests of its ended episodes to other models, in roles, by model.
         open_beside: The same for its open episodes.
     """
@@ -307,7 +309,7 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         limit: Its name.
         word: Its kind, the same as the pool's field.
-        share: The amount this host may use now, in the pool's unit: 2.0 of `qps` are two a second.
+        share: The amount this host may use now, in the pool's unit: 2.0 of `qps` is two per second.
         whole: The amount all hosts together may use.
         coming: This host's share once other hosts have released part of their shares.
         closed: Whether no host gets a share, since the amount spent is unknown.
@@ -325,16 +327,16 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
     Attributes:
-        in_flight: Leases out now.
+        in_flight: Leases in use now.
         open_episodes: Episodes that have had a first lease and are not reported ended.
         ended_episodes: Distinct cases reported ended.
-        waiting: Requests without a lease yet, also if their group may not start.
+        waiting: Requests without a lease yet, including requests of groups that may not start.
         trying: Episodes with a request that waits before a retry, after a refusal or a failure.
         models: The counts of each model that was sent requests.
         room: If hosts share limits, by model: how many more requests could be in flight on lanes of
             which this host has a part; `NO_PART` if it has no part.
         groups: If hosts share limits: the groups of the assignment.
-        trouble: Why this host's part of the limits cannot be renewed, a sentence; or empty.
+        trouble: One sentence if this host's part of the limits cannot be renewed; else empty.
         shares: If hosts share limits, the last known share of each limit; empty before the first.
         notes: Notes on shared limits for the user, a sentence each: a limit that is lower than the
             pool declares, since other hosts declare less; a limit that is closed.
@@ -366,9 +368,9 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
 OF_REQUEST, GONE = "refusal_of_request", "broker"
-"""Why a request cannot be served. No lane is left; the daily limit of each lane is used up; or the
-budget is. Another host has the case now. The provider refuses this one request and serves others.
-The broker is gone."""
+"""Reasons why a request cannot be served. No lane is left. The daily limits of all lanes are used
+up. The budget is spent. Another host has the case now. The provider refuses this one request and
+serves others. The broker is gone."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -5,7 +5,7 @@ is: follow-ups of the cases that began first, as many as there are seats (`place
 while few are open; then the follow-ups of the other cases. Opening requests are served worker by
 worker in rotation; workers with more leases than the mean come last. A worker's *home* is the set
 of lanes that it prefers (affinity). Seats there that its home workers do not need go to others
-(work stealing). `waiting` has the requests and their lines, `lanes` the lanes.
+(work stealing). `waiting.py` contains the requests and their lines, `lanes.py` the lanes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Scheduler:
     def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
         """Grant a request that has just come, if a lane is free for it.
 
-        Only right while nothing has changed since the last `serve`: then no waiting request can
-        use a free lane, and so none is overtaken.
+        Call it only if nothing has changed since the last `serve`: then no waiting request can use
+        a free lane, so the new one overtakes no other.
         """
         # Most requests of a run with free seats go this way and never join a line: 13 us from
         # request to return, against 19 us with 300 waiting.
@@ -77,7 +77,7 @@ class Scheduler:
         lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
         line: Line | None
         if waiting.opens:
-            # Kept when it is empty: a worker returns to the same few.
+            # An empty line is kept: a worker uses the same few lines again.
             key = (lane_set, waiting.group)
             line = worker.opening_lines.get(key)
             if line is None:
@@ -156,16 +156,16 @@ class Scheduler:
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """Why no lane of a set can serve a request within an episode's time, and the kind.
+        """The reason why no lane of a set can serve a request in an episode's time, and its kind.
 
-        None: a lane may.
+        None if a lane may serve it.
         """
         if lane_set.n_alive == 0:
             return all_removed(model, lane_set.lanes), NO_LANE
         if not lane_set.is_spendable and self._table.budgets is None:
             return None
         timeout_s = self._table.episode_timeout_s
-        # By limit: the money needed of it, None if the limit is a day's.
+        # By limit: the money that the request needs; None for a daily limit.
         found: dict[LimitState, int | None] = {}
         for lane in lane_set.lanes:
             if not lane.is_removed:
@@ -175,8 +175,8 @@ class Scheduler:
                     return None
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
-            why = f"units per day of {broken.name} cannot be counted: {broken.day_trouble}"
-            # The user has to repair the file before a resume, tomorrow as well.
+            why = f"cannot count units per day of {broken.name}: {broken.day_trouble}"
+            # Not a daily quota: a resume needs a repaired file, tomorrow as well.
             return why, NO_LANE
         for limit, units in found.items():
             if units is not None:
@@ -185,7 +185,7 @@ class Scheduler:
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
-        """Refuse requests that cannot be served, since the day of all their lanes is used up."""
+        """Refuse requests for which the daily limits of all lanes are used up."""
         limits, self._table.idle = self._table.idle, []
         lanes = [lane for limit in limits for lane in limit.lanes]
         # A case also waits for the money of limits on which only its roles draw.
@@ -200,10 +200,10 @@ class Scheduler:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.follow_up_lines.values(), *lane_set.opening_lines]:
                 if lane_set.n_alive == 0:
-                    # One reason for all, which names every lane: not built for each request.
+                    # The reason names every lane: build it once, not for each request.
                     self.refuse(line, all_removed(line.model.name, lane_set.lanes))
                     continue
-                # The first of a line is tried, and usually all of a line are similar.
+                # Try the first request: the requests of a line are usually similar.
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request, now_s)
                 ):
@@ -214,7 +214,7 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The preferred lane; None for any lane, if only other lanes have the money for it."""
+        """The preferred lane; None (any lane) if only other lanes have the money for it."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
@@ -243,8 +243,8 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # The money was left, so the reservation could not be written: all others that wait
-                # for money are refused, too, as soon as nothing is in flight.
+                # The money is there, so the reservation could not be written. All other requests
+                # that wait for money are also refused once nothing is in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
@@ -304,9 +304,9 @@ def next_follow_up(
 ) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
-    It is of a case with a place, or of one without (`is_extra`).
-    A follow-up stays on its lane while that is up. If its lane is paused or removed, any other lane
-    of its set serves it. Lines that are `passed` wait for lanes that are not free.
+    Its case has a place, or no place if `is_extra`. A follow-up stays on its lane while the lane is
+    up. If its lane is paused or removed, any other lane of its set serves it. Lines in `passed`
+    wait for lanes that are not free.
     """
     # Only heads of lines are compared: checking each of some thousand waiting requests would cost
     # many times the grant.
@@ -340,11 +340,12 @@ def next_opening(
         free: Lanes that could take a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
-    # Rotation alone gave some workers twice as many leases at times, and as many connections later.
+    # With rotation alone, some workers had twice as many leases as others at times, and then
+    # twice as many connections.
     mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
     workers.sort(key=lambda worker: len(worker.leases) > mean)
-    # Two passes: in one, the first worker would steal the home of a worker that comes later in the
-    # rotation and has requests for it.
+    # Two passes: in a single one, the first worker would steal from the home of a later worker that
+    # has requests for it.
     for stolen in (False, True):
         for worker in workers:
             if (best := _first_of(worker, free, stolen=stolen)) is not None:
@@ -382,11 +383,11 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         free: Lanes of its model that could take a request now.
 
     Returns:
-        None when none of the `free` lanes may serve it.
+        None if no `free` lane may serve it.
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
-        # A lane that is too expensive must not be kept for it: a shared budget would block all.
+        # Do not reserve a lane that cannot pay for it: a shared budget would block all requests.
         payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
         free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
@@ -403,8 +404,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         is_stolen = home is not None and lane not in home
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
-        # By share of seats: a lane of 50 is idle at five. Among equals the longest unused, else a
-        # run with few requests in flight would send them all on the first key of the pool.
+        # By share of seats: a lane with 50 seats is idle at five. Among equals the longest unused:
+        # else a run with few requests in flight would use only the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -412,10 +413,10 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 
 
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
-    """The lane to retry a request on that failed on another, or was refused by it: one that is up.
+    """The best lane to retry a request that failed or was refused on another lane.
 
-    Another key and another instance are preferred, as either may be at fault, then a lane that is
-    free now.
+    Among lanes that are up, one with another key and instance is preferred, since either may be at
+    fault; then one that is free now.
 
     Returns:
         None if no other lane is up.
@@ -430,10 +431,10 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Seconds waited for seats and for rates or pauses; adds them to the lane's waits by cause.
+    """Split the seconds of a wait into seats and rates or pauses; add them to the lane's waits.
 
-    First the time in which the group's gate was shut, the lane was held for its home workers, or
-    all seats were taken is subtracted. The rest must be a rate, a pause, or a seat kept for an open
+    First subtract the time in which the group's gate was shut, the lane was held for its home
+    workers, or all seats were taken. The rest must be a rate, a pause, or a seat kept for an open
     case: the broker never leaves a free lane next to a request for it.
     """
     waited_s = now_s - waiting.since_s
@@ -446,7 +447,7 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
         if shut_s > 0:
             lane.waited_s["group"] += shut_s
             waited_s -= shut_s
-    # Sums of differences round: a wait of zero may result in minus a few 1e-14.
+    # Sums of differences are rounded: a wait of zero may come out as -1e-14.
     seat_wait_s = max(0.0, min(waited_s, waiting.waits_for.full_s(now_s) - waiting.full_s))
     if seat_wait_s > 0:
         lane.waited_s[lane.seat_label] += seat_wait_s
@@ -470,7 +471,7 @@ first request on."""
 class Homes(Wake):
     """The homes of an assignment. Wakes when lanes stop being held for absent workers.
 
-    Lanes that may be stolen from then on are checked again.
+    Lanes from which other workers may then steal are checked again.
     """
 
     def __init__(
@@ -505,7 +506,7 @@ class Homes(Wake):
         self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
-        """The home lanes of a worker; None when it is at home everywhere."""
+        """The home lanes of a worker; None: all lanes."""
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> None:
@@ -542,7 +543,7 @@ MAX_SHOWN = 8
 
 def no_such_model(model: str, models: Iterable[str]) -> str:
     """The message that the pool has no lane for a model."""
-    return f"no lane of the pool serves the model {model!r}; it serves {_shown(models)}"
+    return f"the pool has no lane for the model {model!r}; it has lanes for {_shown(models)}"
 
 
 def no_such_group(group: str) -> str:
@@ -571,13 +572,13 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
     }
     most, name, word, per = max(smallest)
     return (
-        f"a request may take {tokens:,} tokens by estimate, and the limit {name} allows "
-        f"{most:,.0f} per {per} ({word}); ask for less (max_tokens) or raise {word}"
+        f"a request may take {tokens:,} tokens by estimate, but the limit {name} allows "
+        f"{most:,.0f} per {per} ({word}); lower max_tokens or raise {word}"
     )
 
 
 def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s: float) -> str:
-    """The message that each lane for a request has a limit whose day is used up."""
+    """The message that the daily limits of all lanes for a request are used up."""
     soonest: tuple[float, str] | None = None
     for limit in limits:
         for kind, ledger in limit.days:

@@ -34,7 +34,7 @@ DRIFT = 1.02
 spaces by its own clock, and clocks may drift this much before a host loses its share. More drift
 costs time: phase 5.3 on three hosts took 1.052 of one host's time with 5 %, 1.036 with 2 %."""
 COUNTS = 1.05
-"""A send counts for this many W: longer than its window by any clock."""
+"""A send counts for this many W, which is longer than its window by any clock."""
 MOST_WINDOWS = 10
 """A fraction becomes whole over at most this many windows: with more, shares move too slowly."""
 
@@ -73,7 +73,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 def whole_row(amount: float, window_s: float) -> WholeRow:
     """A row in whole units, never more than was declared.
 
-    A fraction is made whole over several windows: 1.5 per second are 3 per 2 s, 0.2 are 1 per 5 s.
+    A fraction is made whole over several windows: 1.5 per second is 3 per 2 s, 0.2 is 1 per 5 s.
     If up to `MOST_WINDOWS` windows do not make it whole, it is rounded down over the number of
     windows that loses least. If it is less than one, it is one unit over a longer time.
 
@@ -339,7 +339,7 @@ def spaced_over_s(window_s: float, spare_s: float) -> float:
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """How long a send counts: its window by any host's clock, from the latest time it can be sent.
+    """The time for which a send counts: its window by any clock, from the latest time of the send.
 
     No send is later than the spare time plus the distance of two sends (`Headroom.send_by_s`).
     """
@@ -356,8 +356,7 @@ class Tranche:
         reserved: The part of `spent` that is only reserved.
         is_open: Whether anything may be reserved now.
         last_units: The last reservation; 0 before the first.
-        most: The units that no host has spent, and so the most that this one may still get;
-            infinity: unknown.
+        most: The units that no host has spent, so this host can get no more; infinity: unknown.
     """
 
     def __init__(self) -> None:
@@ -399,7 +398,7 @@ class Tranche:
         return Holding(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
-        """Set units apart."""
+        """Reserve units."""
         self.last_units = units
         self.left -= units
         self.spent += units
@@ -416,7 +415,7 @@ SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
 
 
 class SharedDays:
-    """A day's ledger of which this host may spend a tranche; an interface like `DayLedger`'s.
+    """A day's ledger of which this host may spend a tranche, with the interface of `DayLedger`.
 
     If the tranche is short, requests wait, since the next tranche may come at any time. The ledger
     knows whether the day itself is used up.
@@ -463,7 +462,7 @@ class LimitShares:
 
     @property
     def seats(self) -> float:
-        """How many of its seats this host may use; infinity if they are not shared."""
+        """The number of seats that this host may use; infinity if they are not shared."""
         row = self.rows.get(SEATS_ROW)
         return row.share if isinstance(row, SharedSeats) else math.inf
 

@@ -1,14 +1,15 @@
-"""Whose fault a refusal is: the request's own, or that of a key, model or instance.
+"""Decides whether a refusal is the fault of the request, or of a key, model or instance.
 
-A 401, 403 or 404 may be about one request: a firewall's page, a provider behind the provider. So a
-request that is refused goes once to another lane. A lane that comes under suspicion is *checked*:
-its next lease is for a request of the run's own, as `ultrapar check` sends, and until that is back
-there is no other. A check that is answered clears the lane; one that is refused removes what its
-refusal names. Nothing here costs a run without refusals a request.
+A 401, 403 or 404 may concern one request only: it may come from a firewall, or from a provider
+behind the provider. So a refused request goes to another lane once. A lane that comes under
+suspicion is *checked*: its next lease carries a request of the run itself, as `ultrapar check`
+sends it. Until that is back, the lane gets no other lease. If the check is answered, the lane is
+cleared. If it is refused, the part of the lane that the refusal names is removed. A run without
+refusals sends no extra request.
 
-So it is with a `bad_request`, but only where it is the first word of a lane: then it may be all
-that its instance says, and a check that is refused in the same words shows that. It is not sent to
-another lane, and stands where the check is not refused alike.
+A `bad_request` is handled in the same way only if it is the first reply of a lane. The instance may
+then give this reply to every request; a check that is refused with the same message shows that. The
+request goes to no other lane. Its refusal stands if the check is not refused with that message.
 """
 
 from __future__ import annotations
@@ -26,69 +27,69 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 TELLING = 2
-"""So many different requests refused in a row bring a lane under suspicion that has answered
-before. With the check, a dead key refuses three."""
+"""The number of different requests that a lane refuses in a row before it is suspected, if it has
+answered before. With the check, a dead key refuses three requests."""
 
 
 class Suspicion:
-    """Which requests a lane refused since its last answer, and whether it is being checked. Pure.
+    """The requests that a lane refused since its last answer, and the state of its check. Pure.
 
     Attributes:
-        is_new: The lane has never answered.
-        is_being_checked: A check is out.
-        is_deaf: The check was refused as the request was, and neither was understood.
+        is_new: Whether the lane has never answered.
+        is_being_checked: Whether a check is in flight.
+        is_deaf: Whether the check was refused with the same `bad_request` as the request.
     """
 
     def __init__(self) -> None:
-        # By case, how it was refused, and in which words.
+        # By case: the outcome of the refusal, and the number of its message.
         self._refused: dict[str, tuple[str, int]] = {}
         self.is_new = True
         self._is_doubted = self.is_being_checked = self.is_deaf = False
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the lane is to be checked, or is.
+        """Whether the lane needs a check, or is being checked.
 
-        It is after two refusals in a row, and after one of the first that it ever answered or of a
-        request that another lane refused, too.
+        Two refusals in a row suffice. One suffices if the lane has never answered, or if another
+        lane refused the request, too.
         """
         is_enough = self.is_new or self._is_doubted or len(self._refused) >= TELLING
         return bool(self._refused) and is_enough
 
     @property
     def scope(self) -> Scope | None:
-        """What of the lane would be removed, by its first refusal; None: the lane alone."""
+        """The part of the lane that its first refusal would remove; None: only the lane."""
         return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str, words: int) -> None:
-        """The lane's key, model or instance refused a request of a case."""
+        """Record that the lane's key, model or instance refused a request of a case."""
         self._refused[case_id] = outcome, words
 
     def doubt(self, case_id: str) -> None:
-        """Another lane refused the request of that case, too."""
+        """Record that another lane refused the request of that case, too."""
         self._is_doubted |= case_id in self._refused
 
     def answered(self) -> bool:
-        """The lane answered, so that what it refused was not its fault.
+        """Record an answer of the lane: its refusals were not its fault.
 
         Returns:
-            Whether it was a suspect.
+            Whether the lane was suspected.
         """
         was_suspect, self.is_new = self.is_suspect, False
         self.cleared()
         return was_suspect
 
     def cleared(self) -> None:
-        """Nothing is known against the lane; a check that is out decides nothing any more."""
+        """Forget all refusals; a check in flight decides nothing any more."""
         self._refused.clear()
         self._is_doubted = self.is_being_checked = False
 
     def checked(self, outcome: LeaseOutcome, words: int) -> LeaseOutcome:
-        """A check is over.
+        """Record the end of a check.
 
         Returns:
-            What it says of the lane. One that was refused is `cancelled` where the lane has
-            answered meanwhile, or where the check alone asks for what is not there.
+            The verdict on the lane. A refusal becomes `cancelled` if the lane has answered in the
+            meantime, or if only the check named something that does not exist.
         """
         is_told = self.is_being_checked and (
             outcome not in {"not_found", "bad_request"}
@@ -101,7 +102,7 @@ class Suspicion:
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:
-            # It failed in another way: that is no verdict, and the next requests tell.
+            # Another failure is not a verdict: the next requests decide.
             self.cleared()
         return outcome
 
@@ -109,15 +110,15 @@ class Suspicion:
 def next_lanes(
     request: LeaseRequest, allowed: Sequence[LaneState], known: Mapping[LaneId, LaneState]
 ) -> Sequence[LaneState] | None:
-    """Where a request goes that was refused.
+    """The lanes for a request that was refused.
 
     Args:
-        request: Its `refused_by` says where.
+        request: The request; its `refused_by` names the lanes that refused it.
         allowed: The lanes that may serve it.
         known: All lanes.
 
     Returns:
-        Other lanes, once; then those that refused it, as long as they are suspects. None: the
+        Other lanes, once; then the lanes that refused it, while they are suspected. None: the
         refusal stands.
     """
     refused = [known[one] for one in request.refused_by if one in known]

@@ -1,4 +1,4 @@
-"""Requests without a lease and in which lines they wait, workers, and the leases that they hold."""
+"""Requests without a lease, the lines in which they wait, workers, and the leases they hold."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 
 
 class HeadOfLine:
-    """The limits that are kept for one request whose tokens do not fit yet.
+    """The limits that are reserved for one request whose tokens do not fit yet.
 
-    A smaller request behind it waits as well: else it would never fit on a limit that is much used.
-    Guarantee: that is over when the request no longer stands in a line that is served, and when
-    something changed for a lane of such a limit; all lanes of all its limits are then looked at.
+    A smaller request behind it waits, too: else the request would never fit on a busy limit.
+    Guarantee: the reservation ends when the request leaves the served lines, and when something
+    changes for a lane of such a limit. All lanes of all its limits are then checked again.
     """
 
     def __init__(self, changed: dict[LaneState, None]) -> None:
-        """Keep nothing yet.
+        """Reserve nothing yet.
 
         Args:
-            changed: Where to enter the lanes to look at again.
+            changed: The dict to which lanes to check again are added.
         """
         self._changed = changed
         self._limits: list[LimitState] = []
 
     def keep(self, limit: LimitState, until_s: float) -> None:
-        """Let a limit serve nobody before `until_s`."""
+        """Let a limit serve no request before `until_s`."""
         limit.head_of_line = self
         limit.kept_until_s = until_s
         limit.reckon()
         self._limits.append(limit)
 
     def free(self) -> None:
-        """Let its limits serve anybody; harmless when it keeps none."""
+        """Let its limits serve all requests again. Idempotent."""
         for limit in self._limits:
-            # Its time may have come, and the limit wait for another request since.
+            # The limit may have come free and be reserved for another request since.
             if limit.head_of_line is self:
                 limit.free()
             self._changed.update(dict.fromkeys(limit.lanes))
@@ -61,12 +61,12 @@ class HeadOfLine:
 def keeps_limits(
     waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
 ) -> bool:
-    """Whether the next request does not fit yet; the limits are kept until it does."""
+    """Whether the next request does not fit yet; its limits are then reserved until it does."""
     tokens, money = waiting.request.tokens, lane.units(waiting.request)
     late = False
     for limit in lane.metered:
         if limit.purse is not None and money > limit.purse.left:
-            # Until an answer frees some, or nothing is in flight any more.
+            # Until an answer frees some, or no request is in flight.
             ready_s = math.inf
             is_share = BUDGET_ROW in limit.shares.rows
             lane.rate_label = limit.shares.label if is_share else BUDGET
@@ -85,9 +85,9 @@ def keeps_limits(
 
 
 def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]) -> None:
-    """Free lanes have no money for the next request, which waits for another: they serve others.
+    """Let free lanes that lack money for the next request serve others while it waits.
 
-    They are looked at again when they have more money, and when it waits no longer.
+    They are checked again when they have more money, and when the request no longer waits.
     """
     for lane in lanes:
         for limit in lane.metered if lane in waiting.lane_set.members else ():
@@ -96,7 +96,7 @@ def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneSt
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Free the limits of these lanes from whatever requests they are kept for."""
+    """End all reservations of the limits of these lanes."""
     found: list[HeadOfLine] = []
     for lane in lanes:
         # Most lanes count no tokens.
@@ -113,14 +113,16 @@ class Waiting:
     """One request without a lease yet.
 
     Attributes:
-        order: Its place among all requests ever made.
-        opens: Whether it opens an episode; `is_extra`: whether that is open and has no place.
-        prefers: The lane it wants, None for none.
+        order: Its position among all requests ever made.
+        opens: Whether it opens an episode.
+        is_extra: Whether its episode is open and has no place.
+        prefers: The lane it prefers, or None.
         since_s: When it came.
-        waits_for: The lanes whose seats it waits for; `full_s`: their clock when it came; `shut_s`:
-            that of its group's gate.
-        line: Where it waits; None before and after.
-        head_of_line: The limits that are kept until its tokens fit; None: there never were any.
+        waits_for: The lanes whose seats it waits for.
+        full_s: `LaneSet.full_s` of `waits_for` when it came.
+        shut_s: `GroupState.shut_s` of its group when it came.
+        line: The line in which it waits; None before and after.
+        head_of_line: The limits that are reserved for it; None if there never was one.
         parked_s: Seconds it waited for the retry budget before it joined a line.
         probes: The retry budget whose probe it is; None for all other requests.
     """
@@ -144,13 +146,13 @@ class Waiting:
     head_of_line: HeadOfLine | None = None
 
     def keep(self, limit: LimitState, until_s: float, changed: dict[LaneState, None]) -> None:
-        """As `HeadOfLine.keep`, which says what `changed` is."""
+        """Reserve a limit for this request; see `HeadOfLine` for `changed`."""
         if self.head_of_line is None:
             self.head_of_line = HeadOfLine(changed)
         self.head_of_line.keep(limit, until_s)
 
     def free_limits(self) -> None:
-        """Let nobody wait until its tokens fit."""
+        """Release the limits that are reserved for it."""
         if self.head_of_line is not None:
             self.head_of_line.free()
 
@@ -159,15 +161,14 @@ class Waiting:
 class Line:
     """Requests that the same lanes can serve by the same rules, first come, first served.
 
-    An `OrderedDict`, since a plain dict finds its first entry by walking over all those taken out
-    before.
+    An `OrderedDict`: to find its first entry, a plain dict walks over all removed entries.
 
     Attributes:
         worker: The worker whose opening requests wait here; None for follow-ups, which wait in one
             line for all workers.
-        prefers: The lane that follow-ups here want; None for none, and for opening requests.
-        is_extra: Whether they are of cases without a place.
-        is_linked: Whether the scheduler sees it; a line of opening requests is not linked while its
+        prefers: The lane that its follow-ups prefer; None for any lane and for opening requests.
+        is_extra: Whether its requests belong to cases without a place.
+        is_linked: Whether the scheduler sees it. A line of opening requests is not linked while its
             group's gate is shut.
     """
 
@@ -189,7 +190,7 @@ class Line:
         return next(iter(self._queue.values()))
 
     def requests(self) -> list[Waiting]:
-        """All requests of the line, first come first."""
+        """All requests of the line, in order of arrival."""
         return list(self._queue.values())
 
     def join(self, waiting: Waiting) -> None:
@@ -205,7 +206,7 @@ class Line:
             self._appear()
 
     def leave(self, waiting: Waiting) -> None:
-        """Take a request out, wherever it stands."""
+        """Remove a request, at any position."""
         del self._queue[waiting.order]
         waiting.line = None
         waiting.free_limits()
@@ -233,7 +234,7 @@ class Line:
         self.is_linked = False
         self.model.n_waiting -= len(self._queue)
         if self._queue:
-            # Only the first of a line is ever tried.
+            # Only the first request of a line is ever tried.
             self.first.free_limits()
         if self.worker is not None:
             lines = self.worker.linked[self.model]
@@ -266,15 +267,15 @@ class WorkerState:
     """One connected worker.
 
     Attributes:
-        home: Lanes it is at home on; None for all of them.
-        waiting: Its requests without a lease, by request id, those that are parked left out.
-        parked: Its retries that wait for a budget, by request id, and for which.
-        leases: Its leases out, by lease id.
+        home: Its home lanes; None: all lanes.
+        waiting: Its requests without a lease, by request id, without parked retries.
+        parked: The retry budgets for which its retries wait, by request id.
+        leases: Its leases in use, by lease id.
         opening_lines: Its lines of opening requests, by lane set and group.
-        linked: Those of them that may be served now, by model.
+        linked: Its lines that may be served now, by model.
         open_cases: Cases whose episodes have had a first lease and are not over, with their group.
-        trying: Those of them of which a request waits by itself, after a refusal or a failure.
-        has_spoken: Whether it has asked for a lease.
+        trying: Open cases with a request that waits before a retry, after a refusal or a failure.
+        has_spoken: Whether it has requested a lease.
     """
 
     name: str
@@ -289,7 +290,7 @@ class WorkerState:
     trying: set[str] = field(default_factory=set)
 
     def open(self, case_id: str, group: GroupState | None) -> None:
-        """Count an episode that gets its first lease, once; one of no case is not counted."""
+        """Count an episode that gets its first lease, once. Ignore an empty case id."""
         if not case_id or case_id in self.open_cases:
             return
         self.open_cases[case_id] = group
@@ -298,25 +299,25 @@ class WorkerState:
             group.has_opened = True
 
     def is_home(self, lane: LaneState) -> bool:
-        """Whether `lane` is one of its homes."""
+        """Whether `lane` is in its home."""
         return self.home is None or lane in self.home
 
 
 @dataclass(eq=False, slots=True)
 class HeldLease:
-    """One lease out: on which lane, since when, as which of those at once, and its tokens.
+    """One lease in use: its lane, the time of its grant, and its reservations.
 
     Attributes:
         made_up_s: `Headroom.made_up_s` of each headroom of its lane when it was granted.
-        at_grant: Requests that were then in flight on the limit that the provider counts by.
-        behind_s: How long before the grant the time of the send was.
-        late_s: How late its request was sent, as far as that was said.
+        at_grant: Requests in flight at the grant on the limit that the provider counts.
+        behind_s: Seconds from the allowed time of the send to the grant.
+        late_s: How late its request was sent, as far as reported.
         probes: The retry budget whose probe it is; None for all other leases.
-        units: Money that is reserved for it; `bounded`: without what answers may cost that nothing
-            bounds.
-        n_guessed: How many these are.
-        case: What its case takes; None where no money is counted.
-        is_check: Whether a check is sent on it, which decides about its lane.
+        units: The money that is reserved for it.
+        bounded: The part of `units` without the unbounded answers.
+        n_guessed: The number of unbounded answers.
+        case: The spending of its case; None if no money is counted.
+        is_check: Whether it carries a check, which decides about its lane.
     """
 
     lane: LaneState
@@ -335,9 +336,9 @@ class HeldLease:
     is_check: bool = False
 
     def sent_late(self, late_s: float) -> None:
-        """Its request was sent so long after the grant, which later sends make up for.
+        """Record that its request was sent this long after the grant; later sends make up for it.
 
-        It may be said more than once: when its connection had to be made, for example.
+        You can call it again, for example after a connection had to be made.
         """
         late_s += self.behind_s
         for limit in self.lane.rated:

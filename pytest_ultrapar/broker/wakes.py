@@ -1,4 +1,4 @@
-"""What the broker looks at later: wakes in order of time."""
+"""The times at which the broker checks something again, in order."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 
 def _nothing(_: float) -> None:
-    """The broker looks after every event at those who wait for a retry."""
+    """Do nothing: after every event, the broker checks the retries that wait."""
 
 
 @dataclass(eq=False, slots=True)
 class Wake:
-    """Something to be looked at once, at a time: a limit whose rate is ready, a pause's end.
+    """Something to check once, at a certain time: a limit whose rate is ready, a pause's end.
 
     Attributes:
-        wake_s: The time asked for; infinity when none is.
-        due: What is to be done when its time has come, which it is told.
+        wake_s: The requested time; infinity if no time is requested.
+        due: Called with the time when it is due.
     """
 
     wake_s: float = field(default=math.inf, init=False)
@@ -26,14 +26,14 @@ class Wake:
 
 
 class WakeQueue:
-    """Wakes in order of time; each comes up once, at the earliest time asked for."""
+    """Wakes in order of time; each comes up once, at the earliest requested time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Wake]] = []
         self._order = 0
 
     def ensure(self, wake: Wake, at_s: float) -> None:
-        """See to it that `wake` comes up at `at_s` or earlier."""
+        """Let `wake` come up at `at_s` or earlier."""
         if at_s < wake.wake_s:
             self.move(wake, at_s)
 
@@ -41,8 +41,8 @@ class WakeQueue:
         """Let `wake` come up at `at_s` and at no other time."""
         wake.wake_s = at_s
         self._order += 1
-        # The order makes ties first come, first served; an entry whose time is no longer its wake's
-        # is dead.
+        # Wakes with equal times come in the order of their requests. An entry is void if its wake
+        # has another time by now.
         heapq.heappush(self._heap, (at_s, self._order, wake))
 
     def pop_due(self, now_s: float) -> Wake | None:
@@ -55,7 +55,7 @@ class WakeQueue:
         return wake
 
     def next_s(self) -> float | None:
-        """When the earliest wake is due, or None when there is none."""
+        """The time of the earliest wake, or None."""
         heap = self._heap
         while heap and heap[0][0] != heap[0][2].wake_s:
             heapq.heappop(heap)

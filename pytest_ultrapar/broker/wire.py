@@ -1,7 +1,7 @@
-"""The broker's words on a socket: length-prefixed msgpack frames.
+"""The messages of the broker on a socket: length-prefixed msgpack frames.
 
 A frame is four bytes, the body's length in network order, and the body. The first frame of a client
-is its `Hello`; everything else comes after the server's `Welcome`.
+is its `Hello`. All other frames follow the server's `Welcome`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pytest_ultrapar.broker.assignment import Assignment
 Role = Literal["worker", "controller"]
 
 FRAME_BYTES = 16 * 1024 * 1024
-"""An assignment names every case: some 800,000 fit. A longer frame is garbage."""
+"""An assignment names every case: some 800,000 fit. A longer frame is invalid."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
 """A worker sends something at least this often while its loop runs."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Who connects. `worker` is a name of its own per connection."""
+    """A client introduces itself. Each connection has a different `worker`."""
 
     token: str
     worker: str
@@ -34,19 +34,19 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A wish for a lease."""
+    """A request for a lease."""
 
     request: protocol.LeaseRequest
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The wish is void. A grant may be under way: the client gives that lease back."""
+    """The request is withdrawn. A grant may be on its way: the client gives that lease back."""
 
     request_id: int
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """A lease comes back."""
+    """A lease is given back."""
 
     lease_id: int
     outcome: protocol.LeaseOutcome
@@ -66,33 +66,33 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """A wish for a snapshot."""
+    """A request for a snapshot."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Nothing but a sign that the client's loop runs."""
+    """A sign that the client's loop runs."""
 
 
 class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A wish to know when each worker gave its last sign; for controllers only."""
+    """A request for the time of each worker's last sign; for controllers only."""
 
 
 class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """The request of a lease is sent so long after its grant."""
+    """The request of a lease was sent this long after its grant."""
 
     lease_id: int
     late_s: float
 
 
 class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A wish to have the money for the request of a lease reserved."""
+    """A request to reserve the money for the request of a lease."""
 
     lease_id: int
     most: protocol.Most
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """Until when the claims of this host hold (`LaneBroker.hold_claims`); for controllers only."""
+    """The end of this host's claims (`LaneBroker.hold_claims`); for controllers only."""
 
     until_s: float
     taken: list[str] = []
@@ -104,25 +104,25 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The assignment is in force, or why it is not."""
+    """The assignment is in force, or the reason why it is not."""
 
     error: str | None
 
 
 class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The snapshot asked for."""
+    """The requested snapshot."""
 
     status: protocol.BrokerStatus
 
 
 class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """When anything last came from each connected worker, monotonic seconds of the host."""
+    """When each connected worker last sent data, monotonic seconds of the host."""
 
     heard_s: dict[str, float]
 
 
 class Paid(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Whether it is."""
+    """Whether the money is reserved."""
 
     is_paid: bool
 
@@ -142,14 +142,14 @@ ClientMessage = (
     | HoldClaims
 )
 Answer = Assigned | StatusNow | Signs | Paid
-"""Of a client that asks; answers come in the order in which it asked."""
+"""Answers to a client's requests, in the order of the requests."""
 ServerMessage = Welcome | protocol.Grant | protocol.Refusal | Answer
 
 MAY_SAY = {
     "worker": (Acquire, Withdraw, Release, EpisodesOver, AskStatus, Alive, SentLate, Pay),
     "controller": (EpisodesOver, Assign, AskStatus, AskSigns, HoldClaims),
 }
-"""What a client may say after its `Hello`, by its role."""
+"""The messages that a client may send after its `Hello`, by role."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -169,20 +169,20 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; a frame that is too long is never collected."""
+    """Cuts a stream of bytes into frames; refuses a frame that is too long before it arrives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> None:
-        """Add bytes as they came."""
+        """Add received bytes."""
         self._buffer += chunk
 
     def next_frame(self) -> bytes | None:
-        """The next whole body, or None when it has not arrived yet.
+        """The next whole body, or None if it has not arrived yet.
 
         Raises:
-            FrameError: When the frame to come is longer than allowed.
+            FrameError: The next frame is longer than allowed.
         """
         buffer = self._buffer
         if len(buffer) < PREFIX_BYTES:
@@ -194,7 +194,6 @@ class FrameReader:
         if len(buffer) < end:
             return None
         body = bytes(buffer[PREFIX_BYTES:end])
-        # CPython moves the start of a bytearray instead of its bytes, so this costs no copy per
-        # frame.
+        # CPython moves the start of a bytearray, not its bytes: this copies nothing.
         del buffer[:end]
         return body

@@ -160,8 +160,8 @@ class Prefetched:
         if self.is_test and hasattr(self.function, _NEEDLESS):
             return (
                 f"{self.place}: @prefetch makes a fixture, but {self.name!r} has a test's name: "
-                "leave out @prefetch (an async test that takes `llm` runs ahead itself), or rename "
-                f"it to NAME and grade it in\n    def {self.name}(NAME): ..."
+                "leave out @prefetch (an async test with `llm` is prefetched anyway), or rename it "
+                f"to NAME and grade it in:\n    def {self.name}(NAME): ..."
             )
         if self.is_test:
             return None

@@ -133,7 +133,7 @@ def test_cancelled_request_is_withdrawn_or_its_lease_returned(broker):
 def test_refusal_reaches_the_client(broker):
     async def story() -> None:
         client = await connect_broker(broker.path, broker.token, "gw0")
-        with pytest.raises(NoLaneError, match="serves the model 'x'; it serves m, n"):
+        with pytest.raises(NoLaneError, match="no lane for the model 'x'; it has lanes for m, n"):
             await client.acquire(LeaseRequest(1, "x"))
         lease = await client.acquire(LeaseRequest(2, "m"))
         client.release(lease, "auth")

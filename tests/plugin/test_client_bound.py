@@ -47,7 +47,7 @@ def pytest_runtest_logreport(report):
     )
     project.suite(cases(75))
     said = client_bound(project, "-n2")
-    assert "the busiest process (controller) used" in said
+    assert "The busiest process (controller) used" in said
     assert said.endswith(ALL)
 
 
@@ -72,7 +72,7 @@ if "pytest_ultrapar.broker.server" in sys.orig_argv:
     monkeypatch.setenv("PYTHONPATH", str(extra), prepend=":")
     project.suite(cases(300))
     said = client_bound(project, "-n2")
-    assert "the busiest process (broker) used" in said
+    assert "The busiest process (broker) used" in said
     assert said.endswith(ALL)
 
 
@@ -91,7 +91,7 @@ async def answer(llm, prompt) -> str:
         + cases(40)
     )
     said = client_bound(project, "-n2")
-    assert "the busiest process (gw1) used" in said
+    assert "The busiest process (gw1) used" in said
     assert said.endswith(
         (": more workers (-n) share its work", "workers, -n; jobs of graders) leave it more")
     )

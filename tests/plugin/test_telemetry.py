@@ -203,12 +203,12 @@ def test_collector_that_is_gone_holds_nothing_up(project, monkeypatch):
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "http/json",
-            "no exporter speaks it; use http/protobuf or grpc",
+            "not supported; use http/protobuf or grpc",
         ),
         (
             "OTEL_EXPORTER_OTLP_PROTOCOL",
             "grpc",
-            "no such exporter is installed (there are: *); "
+            "no such exporter is installed (installed: *); "
             "pip install opentelemetry-exporter-otlp-proto-grpc",
         ),
     ],
@@ -268,5 +268,8 @@ def test_what_a_collector_does_not_take_is_said_and_the_rest_is_sent(
     assert len(project.rows()) == 4
     assert collector.points("gen_ai.client.operation.duration")
     result.stderr.fnmatch_lines(
-        ["ultrapar: the last spans of * were not taken within 5 s: does the collector answer?"]
+        [
+            "ultrapar: the collector did not accept the last spans of * within 5 s: "
+            "check that it runs"
+        ]
     )

@@ -62,5 +62,5 @@ def test_request_that_no_limit_lets_pass_is_infra_and_says_why(project):
     assert project.run("-n0", "-rA").ret == 1
     assert set(project.outcomes().values()) == {"infra"}
     (error,) = {row["error"] for row in project.rows()}
-    assert "tokens by estimate, and the limit p/key0 allows 500 per minute (tpm)" in error
+    assert "tokens by estimate, but the limit p/key0 allows 500 per minute (tpm)" in error
     assert project.server.prompts == []

@@ -161,6 +161,6 @@ def test_lease_that_was_not_used_counts_for_nothing():
 def test_refusal_names_limit_and_sizes():
     play, _ = played(on_one_key(1000, [400, 600]), [wish(601)])
     assert list(play.refused.values()) == [
-        "a request may take 601 tokens by estimate, and the limit i1 allows 600 per minute (tpm); "
-        "ask for less (max_tokens) or raise tpm"
+        "a request may take 601 tokens by estimate, but the limit i1 allows 600 per minute (tpm); "
+        "lower max_tokens or raise tpm"
     ]

@@ -130,7 +130,7 @@ def test_pause_that_was_over_before_the_run_is_none():
 def test_unknown_model_is_refused_with_the_models_there_are():
     play = one_lane()
     request = play.ask(model="nope")
-    assert play.refused[request] == "no lane of the pool serves the model 'nope'; it serves m"
+    assert play.refused[request] == "the pool has no lane for the model 'nope'; it has lanes for m"
 
 
 def test_lease_comes_back_once_and_from_its_holder_only():

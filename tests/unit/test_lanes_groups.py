@@ -130,7 +130,7 @@ def test_second_assignment_keeps_what_is_open_and_what_has_ended():
         (Assignment(groups=(Group("g", (), lanes=("no",)),)), "unknown lane 'no'"),
         (Assignment(groups=(Group("g", ()), Group("g", ()))), "two groups are named 'g'"),
         (Assignment(groups=(Group("g", ("a",)), Group("h", ("a",)))), "case a is in the groups"),
-        (Assignment(groups=(Group("g", (), after=("no",)),)), "comes after 'no', which"),
+        (Assignment(groups=(Group("g", (), after=("no",)),)), "comes after the unknown group 'no'"),
         (
             Assignment(groups=(Group("g", (), after=("h",)), Group("h", (), after=("g",)))),
             "wait for each other and never start: g, h",
