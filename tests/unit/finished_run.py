@@ -128,7 +128,7 @@ def without_digests(run_dir):
 
 
 def run_of_seven(path, **fields):
-    """Seven cases: solved, partial, infra then solved on resume, refused, error, skipped, never ran."""
+    """Seven cases: solved, partial, infra and then solved, refused, error, skipped, never ran."""
     cases = [
         case(0),
         case(1, flaw="drop", mixed="x", share=1, wide=2**70),
