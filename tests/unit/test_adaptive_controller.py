@@ -43,7 +43,7 @@ def test_sends_are_spaced_until_the_first_answer():
 
 
 @pytest.mark.parametrize(("served_at_once", "are_apart"), [(30, True), (33, False)])
-def test_sends_are_spaced_if_seats_far_exceed_the_most_served(served_at_once, are_apart):
+def test_sends_are_spaced_if_seats_far_exceed_the_earlier_peak(served_at_once, are_apart):
     """The spacing must end, because spaced sends never use all seats."""
     controller = grown(41)
     refused(controller, 10.0, 10.1, 41)
@@ -75,7 +75,7 @@ def test_seats_double_per_round_while_they_are_in_use():
     assert controller.cap() == 20
 
 
-def test_first_refusal_cuts_seats_to_the_most_served():
+def test_first_refusal_cuts_seats_to_the_most_served_at_once():
     controller = grown(40)
     refused(controller, 10.0, 10.1, 40)
     assert controller.cap() == 39
@@ -124,7 +124,7 @@ def test_refusal_above_the_plateau_raises_seats_to_the_number_in_flight():
     assert controller.cap() == 43
 
 
-def test_refusal_above_the_most_served_limits_seats_and_one_below_limits_the_rate():
+def test_refusal_at_a_new_peak_limits_seats_and_below_it_limits_the_rate():
     by_seats = grown(40)
     refused(by_seats, 10.0, 10.1, 41)
     assert not by_seats.pace.is_bounded
@@ -199,7 +199,7 @@ def test_many_errors_stop_all_growth():
     assert controller.cap() == before == 10
 
 
-def test_server_that_queues_gets_no_more_requests_than_help():
+def test_server_that_queues_gets_no_useless_requests():
     """The server answers eight per second: beyond 8 seats, answers take seats / 8 seconds."""
     controller = AdaptiveController("p/k", 512)
     now_s = 0.0

@@ -57,7 +57,7 @@ def of_short_runs(knee, ceiling=1_000):
 
 
 @pytest.mark.parametrize("ceiling", [1_000, 20])
-def test_short_run_sends_no_more_requests_at_once_than_help(ceiling):
+def test_short_run_keeps_no_useless_requests_in_flight(ceiling):
     longer, as_fast = of_short_runs(8, ceiling)
     assert longer <= 1.5
     assert as_fast >= 0.95

@@ -50,7 +50,7 @@ def test_invalid_urls_are_refused(url, why):
     assert "redis://[USER:PASSWORD@]HOST" in str(caught.value)
 
 
-def test_a_password_on_the_command_line_is_refused_and_not_shown():
+def test_password_on_the_command_line_is_refused_and_not_shown():
     with pytest.raises(ConfigError, match="every user of this machine can read") as caught:
         read_address(f"redis://user:{CANARY}@localhost", {})
     assert CANARY not in str(caught.value)

@@ -23,7 +23,7 @@ def test_ticks_are_round_few_and_within_the_scale(low, width):
 @pytest.mark.parametrize(
     ("high", "ticks"), [(12.4, [0, 5, 10]), (1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (0.003, [0, 1, 2, 3])]
 )
-def test_ticks_of_everyday_scales(high, ticks):
+def test_everyday_scales_have_the_usual_ticks(high, ticks):
     factor = high / 3 if high < 0.1 else 1
     assert up_to([high]).ticks() == pytest.approx([one * factor for one in ticks])
 

@@ -163,7 +163,7 @@ def test_loop_beats_only_while_an_episode_is_open(monkeypatch):
     assert lost == []
 
 
-def test_one_message_tells_the_broker_all_episodes_that_end_together():
+def test_one_message_reports_all_episodes_that_end_together():
     told, left, all_ended = [], {0, 1, 2}, threading.Event()
 
     class Listening(Port):

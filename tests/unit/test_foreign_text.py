@@ -1,4 +1,4 @@
-"""The part of too large texts that is kept, and the cost of finding it."""
+"""The kept part of texts that are too large, and the cost of finding it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_items_are_frozen_until_the_end_of_pytest():
         ((2_000, 10, 0), (50_000, 20, 20)),
         ((0, 10, 10), (0, 10, 10)),
     ],
-    ids=["higher", "higher in part", "of another release", "never"],
+    ids=["higher", "higher in part", "another release", "never"],
 )
 def test_thresholds_are_raised_and_never_lowered(theirs, during):
     gc.set_threshold(*theirs)

@@ -1,4 +1,4 @@
-"""The spacing of sends: the cost of late sends against the cost of slower ones."""
+"""The spacing of sends, which balances late sends against slow ones."""
 
 from __future__ import annotations
 

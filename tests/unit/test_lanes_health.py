@@ -132,7 +132,7 @@ def test_missing_server_is_named_with_its_address():
     assert f"instance p/dep-1 ({WHERE}) was not found (404)" in removal.reason
 
 
-def test_wait_for_a_server_names_its_address_its_end_and_the_option():
+def test_wait_for_a_server_names_the_address_the_longest_wait_and_the_option():
     one = LaneHealth(lane("dep-1", "key0"), random.Random(1), base_url=URL, wait_for_servers_s=90.0)
     assert not one.awaits
     one.decide("connect", None, 0.0, 0.0)
@@ -239,7 +239,7 @@ def test_successful_probe_does_not_end_a_pause_that_a_refusal_asked_for():
 
 
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
-def test_pause_of_a_refused_probe_ends_when_the_earlier_refusal_asked_for(retry_after_s):
+def test_pause_of_a_refused_probe_lasts_as_long_as_the_earlier_refusal_asked(retry_after_s):
     one, start_s = probed(answered=True)
     # An older request comes back, refused for 5 s, before the probe does.
     assert one.decide("rate", 5.0, 3.0, start_s + 1.0).until_s == start_s + 500.0

@@ -351,7 +351,7 @@ def asked(**values):
         ({"address": "https://one"}, {"address": "https://two"}, "address of azure/m1 is"),
     ],
 )
-def test_parts_with_other_limits_of_answers_are_merged_only_with_the_option(
+def test_parts_with_different_request_settings_need_allow_differences(
     tmp_path, ultrapar, then, now, said
 ):
     a = part(tmp_path / "a", [0], effective=asked(**then))

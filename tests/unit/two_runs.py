@@ -47,6 +47,6 @@ def serial_run(path, **fields) -> ModeRun:
 
 
 def ultra_run(path, **fields) -> ModeRun:
-    """Twice four cases at the same time, a second each."""
+    """Two batches of four cases, a second each."""
     spans = [(float(n // 4), n // 4 + 1.0) for n in range(N_CASES)]
     return run_of(path, "ultra", spans, **fields)

@@ -64,7 +64,7 @@ def bench_case(
 
 
 def some(suite, *, solved=0, partial=0, unsolved=0, infra=0, **fields):
-    """So many cases of each outcome, as repetitions of one cell."""
+    """The given numbers of cases of each outcome, as repetitions of one cell."""
     counts = {"solved": solved, "partial": partial, "unsolved": unsolved, "infra": infra}
     outcomes = [outcome for outcome, n in counts.items() for _ in range(n)]
     return [
