@@ -93,7 +93,7 @@ def test_directory_that_others_can_use_or_a_link_is_refused(directory, tmp_path)
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     link.symlink_to(private)
-    with pytest.raises(ConfigError, match="no link"):
+    with pytest.raises(ConfigError, match="not a link"):
         take_all(link, ["a"], ME)
     (private / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="ULTRAPAR_LOCK_DIR"):
