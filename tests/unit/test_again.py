@@ -1,4 +1,4 @@
-"""The command that runs cases of a run again, and where it is said."""
+"""The command that runs cases of a run again, and the outputs that show it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(tmp_path):
     return make
 
 
-def test_options_stay_without_which_there_are_other_cases(run):
+def test_options_that_define_the_cases_are_kept(run):
     manifest, _ = run(
         "evals", "-n4", "--ultrapar-pool", "my pool.toml", "--ultrapar-model=a*", "-k", "x",
         "--ultrapar-model=b", "--ultrapar-seed", "7", "--ultrapar-out=o", "--ultrapar-resume=r",
@@ -32,7 +32,7 @@ def test_options_stay_without_which_there_are_other_cases(run):
     ]  # fmt: skip
 
 
-def test_all_that_is_not_solved_is_named_by_outcomes_and_run(run, tmp_path):
+def test_command_selects_unsolved_cases_by_outcome_and_run(run, tmp_path):
     manifest, path = run()
     counts = {"solved": 3, "partial": 1, "infra": 2, "error": 0}
     assert [*again_lines(manifest, counts, path)] == [
@@ -44,7 +44,7 @@ def test_all_that_is_not_solved_is_named_by_outcomes_and_run(run, tmp_path):
     assert not [*again_lines(manifest, {"solved": 3}, path)]
 
 
-def test_run_without_an_end_is_finished_first_by_the_same_command(run):
+def test_unfinished_run_is_first_resumed_with_its_own_command(run):
     manifest, path = run(
         "evals", "-x", "-k", "not a", "--ultrapar-pool=p.toml", "--ultrapar-only=partial",
         "--ultrapar-resume", "o", "--maxfail=3",
@@ -59,7 +59,7 @@ def test_run_without_an_end_is_finished_first_by_the_same_command(run):
     assert [*again_lines(shared, {"never ran": 2}, path)] == []
 
 
-def test_show_says_how_to_run_cases_again(ultrapar, tmp_path, monkeypatch):
+def test_show_prints_the_commands_that_run_cases_again(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_of_seven(tmp_path / "r", arguments=("--ultrapar-pool=p.toml",))
     _, out, _ = ultrapar("show", "r")
@@ -76,7 +76,7 @@ def test_show_says_how_to_run_cases_again(ultrapar, tmp_path, monkeypatch):
     assert line.split(maxsplit=2) == ["run", "again", command]
 
 
-def test_show_of_a_run_whose_cases_are_all_solved_has_no_command(ultrapar, tmp_path, monkeypatch):
+def test_show_of_a_fully_solved_run_prints_no_command(ultrapar, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_journal(make_run(tmp_path / "r", [case(0)]), "gw0", episode(0, 0, 1), grade(0))
     assert "again" not in ultrapar("show", "r")[1]

@@ -1,4 +1,4 @@
-"""Which cases wait no longer, as others end in this process and elsewhere."""
+"""The cases that become ready when other cases end, in any process."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pytest_ultrapar.store.recovered import RecoveredIndex
 PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}
 
 
-def test_case_is_ready_once_all_that_it_waits_for_have_ended_anywhere(tmp_path):
+def test_case_is_ready_when_all_cases_that_it_waits_for_have_ended_in_any_process(tmp_path):
     with closing(RecoveredIndex(tmp_path)) as own, closing(RecoveredIndex(tmp_path)) as others:
         here, elsewhere = Awaited(own, PEERS), Awaited(others, PEERS)
         here.wait(5)
         here.note("a", None)
-        # One that runs again ends twice, and what no case waits for is not noted.
+        # A case that runs again ends twice. A case that no other waits for is not noted.
         elsewhere.note("a", None)
         elsewhere.note("z", None)
         assert not here.has_ready()
         elsewhere.note("b", None)
         assert here.has_ready()
-        # It waits until it is taken: who asks twice is told the same.
+        # The case stays ready until it is taken.
         assert here.has_ready()
         assert list(here.waiting) == [5]
         assert here.take_ready() == [5]
         assert not here.has_ready()
-        # Those of another worker come when all is there.
+        # The other worker's cases have ended by now.
         here.wait(6)
         here.wait(7)
         assert here.take_ready() == [6]

@@ -1,4 +1,4 @@
-"""What wakes the broker, in process and behind a socket alike."""
+"""Timers and failures of a broker, in process and behind a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.raw_server import BUSY, RawServer
 POOL = pool([lane("a", "k0", "k0")], Limit("k0", "key", qps=50.0))
 
 
-def test_broker_is_woken_when_a_rate_lets_the_next_request_go():
+def test_broker_wakes_when_a_rate_allows_the_next_request():
     async def play():
         granted = []
         is_over = asyncio.Event()
@@ -47,7 +47,7 @@ def test_broker_is_woken_when_a_rate_lets_the_next_request_go():
 
     first, second, third = asyncio.run(play())
     assert second - first >= 1 / 50
-    # A grant that comes late by a timer does not put off the next one.
+    # A late timer does not delay the grant after it.
     assert third - first >= 2 / 50
 
 
@@ -56,7 +56,7 @@ def fail(*_):
 
 
 class StandingClock:
-    """By it the second request waits for its turn, however late this process asks for it."""
+    """A clock that stands still, so that the second request waits even on a slow machine."""
 
     def __init__(self):
         self._s = MonotonicClock().now_s()
@@ -66,7 +66,7 @@ class StandingClock:
 
 
 async def see_it_fail(settings):
-    """A broker that fails while somebody waits for it."""
+    """Let a broker fail while a request waits for it."""
     loop = asyncio.get_running_loop()
     said = []
     loop.set_exception_handler(lambda _, context: said.append(context["exception"]))
@@ -79,12 +79,12 @@ async def see_it_fail(settings):
     assert [type(each) for each in said] == [ZeroDivisionError]
 
 
-def test_broker_that_fails_leaves_nobody_waiting(monkeypatch):
+def test_waiting_request_fails_if_the_broker_fails(monkeypatch):
     monkeypatch.setattr(LaneBroker, "tick", fail)
     asyncio.run(see_it_fail(BrokerSettings(POOL)))
 
 
-def test_broker_that_fails_on_what_a_server_says_leaves_nobody_waiting(monkeypatch):
+def test_waiting_request_fails_if_a_load_report_breaks_the_broker(monkeypatch):
     async def answer(peer, _):
         await peer.send(BUSY)
         peer.close()
@@ -101,9 +101,7 @@ def test_broker_that_fails_on_what_a_server_says_leaves_nobody_waiting(monkeypat
         )
 
 
-def test_broker_that_failed_gives_back_the_units_of_a_day_that_it_wrote_ahead(
-    monkeypatch, tmp_path
-):
+def test_failed_broker_returns_the_daily_units_that_it_reserved_ahead(monkeypatch, tmp_path):
     monkeypatch.setattr(LaneBroker, "tick", fail)
     counted = DailyLimit("k0", "rpd", 60.0, "file", str(tmp_path))
     of_a_day = replace(POOL, limits={"k0": Limit("k0", "key", qps=50.0, rpd=500)})
@@ -115,7 +113,7 @@ def test_broker_that_failed_gives_back_the_units_of_a_day_that_it_wrote_ahead(
 
 
 class Told:
-    """Who tells a broker its shares."""
+    """Gives a broker its shares, and counts how often it is closed."""
 
     def __init__(self, host, config):
         self.host, self.config, self.closed = host, config, 0
@@ -141,7 +139,7 @@ def shared_settings(config):
     return BrokerSettings(SHARED, shared=(("k0", "workers"),), shares=told)
 
 
-def test_who_tells_shares_lives_with_the_broker():
+def test_source_of_shares_starts_and_closes_with_the_broker():
     async def play():
         broker = LocalBroker(shared_settings(""), MonotonicClock(), asyncio.get_running_loop())
         first = broker.acquire(LeaseRequest(1, "m"))
@@ -158,7 +156,7 @@ def test_who_tells_shares_lives_with_the_broker():
     assert MADE.pop().closed == 1
 
 
-def test_broker_fails_where_nobody_can_tell_it_its_shares():
+def test_broker_fails_if_the_source_of_its_shares_cannot_start():
     async def play():
         loop = asyncio.get_running_loop()
         said = []
@@ -173,7 +171,7 @@ def test_broker_fails_where_nobody_can_tell_it_its_shares():
     assert MADE.pop().closed == 1
 
 
-def test_settings_with_shares_cross_to_the_process():
+def test_settings_with_shares_survive_encoding():
     there = msgspec.json.decode(msgspec.json.encode(shared_settings("x")), type=BrokerSettings)
     assert there == shared_settings("x")
     assert LaneBroker(there.pool, shared=there.shared).holdings(0.0)["k0", "workers"].units == 0

@@ -1,4 +1,4 @@
-"""A host whose clock does not go as fast as the others' is told so, and has no part of a rate."""
+"""A host whose clock drifts gets no share of a rate, and a message with the reason."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ calls = st.lists(
     min_size=30,
     max_size=120,
 )
-"""Pause before a call, how long it takes, and at which part of that the server looks."""
+"""The pause before a call, its duration, and when during the call the server reads its clock."""
 
 
 def looks(rate, said, steps_s=()):
-    """What a host notes whose clock goes `rate` times as fast; the server is set at times."""
+    """The drift that a host with a clock of `rate` sees; `steps_s` set the server's clock."""
     clock, now_s, ahead_s = ClockRate(), 1000.0, 5e8
     for number, (pause_s, took_s, part) in enumerate(said):
         ahead_s += steps_s[number] if number < len(steps_s) else 0.0
@@ -34,24 +34,24 @@ def looks(rate, said, steps_s=()):
 
 
 @given(calls, st.floats(1 / DRIFT, DRIFT))
-def test_clocks_that_differ_by_less_than_is_allowed_are_never_in_trouble(said, rate):
+def test_clock_within_the_allowed_drift_is_never_reported(said, rate):
     assert not any(looks(rate, said))
 
 
 @pytest.mark.slow
 @given(calls, st.lists(st.one_of(st.just(0.0), st.floats(-900, 900)), max_size=120))
-def test_a_server_that_is_set_again_and_again_is_no_clock_that_goes_wrong(said, steps_s):
+def test_steps_of_the_servers_clock_are_not_reported_as_drift(said, steps_s):
     large = [0.0 if abs(step_s) < STEP_S + 0.8 else step_s for step_s in steps_s]
     assert not any(looks(1.0, said, large))
 
 
 @given(calls, st.floats(-STEP_S, STEP_S))
-def test_what_a_time_service_slews_once_is_no_clock_that_goes_wrong(said, step_s):
+def test_one_slew_by_a_time_service_is_not_reported_as_drift(said, step_s):
     assert not any(looks(1.0, said, [0.0] * 15 + [step_s]))
 
 
 @given(st.sampled_from([0.9, 0.955, 1.045, 1.1]), st.floats(0.0, 1.0))
-def test_a_clock_that_goes_wrong_is_found_soon_and_forgiven_when_it_goes_right(rate, part):
+def test_drifting_clock_is_reported_soon_until_it_runs_right_again(rate, part):
     wrong = list(looks(rate, [(0.7, 0.1, part)] * 100))
     assert not any(wrong[: int(STRETCH_S / 0.8)])
     assert all(wrong[int(STRETCH_S / 0.8) + 2 :])
@@ -67,7 +67,7 @@ def test_a_clock_that_goes_wrong_is_found_soon_and_forgiven_when_it_goes_right(r
     assert not clock.trouble
 
 
-def test_a_host_whose_clock_goes_wrong_has_no_part_of_a_rate_and_says_why():
+def test_host_with_a_drifting_clock_gets_no_share_of_a_rate_and_reports_why():
     keys = pool([lane("a", "k", "k")], Limit("k", "key", qps=20, workers=30))
     shared = rows_of(keys)
     cluster = Cluster()

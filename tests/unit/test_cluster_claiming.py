@@ -1,4 +1,4 @@
-"""How many cases a host claims, and what it says when others run something else."""
+"""The number of cases that a host claims, and its refusal to join a different run."""
 
 from dataclasses import replace
 
@@ -23,11 +23,11 @@ from pytest_ultrapar.records import Case
         ("x" * 99, 1, "xx..xx"),
     ],
 )
-def test_hosts_that_died_are_named(name, n, words):
+def test_message_names_a_host_that_died(name, n, words):
     assert words in told_of_dead(name, n)
 
 
-def test_free_seats_are_filled_in_a_few_looks():
+def test_free_seats_are_filled_in_a_few_rounds():
     appetite, claimed, n_looks = Appetite([0]), 0, 0
     while claimed < 500:
         claimed += sum(
@@ -37,20 +37,20 @@ def test_free_seats_are_filled_in_a_few_looks():
     assert n_looks <= 7
 
 
-def test_as_many_are_claimed_ahead_as_begin_in_two_looks():
+def test_host_claims_as_many_cases_ahead_as_begin_in_two_rounds():
     appetite = Appetite([0])
     assert appetite.wants([0], [0], [100], [50]) == [(0, FIRST)]
     assert appetite.wants([FIRST], [0], [92], [50]) == []
-    # Seats are free: twice as many as in the last look.
+    # Seats are free: claim twice as many as in the last round.
     assert appetite.wants([FIRST], [FIRST], [92], [50]) == [(0, 2 * FIRST)]
     assert appetite.wants([3 * FIRST], [FIRST], [76], [50]) == []
-    # None are: as many as in two looks of the last ones.
+    # No seat is free: claim as many as begin in two rounds.
     assert appetite.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
     assert appetite.wants([33], [23], [67], [0]) == []
 
 
-def test_lines_that_are_kin_are_claimed_ahead_as_one():
-    """What one has waiting is enough for all, and most is taken of which most is left."""
+def test_lines_with_the_same_limits_are_claimed_ahead_as_one():
+    """Waiting cases of one line suffice for all, and the longest line gives the most cases."""
     appetite = Appetite([0, 0, 0, 3])
     assert appetite.wants([0] * 4, [0] * 4, [3, 9, 0, 5], [9] * 4) == [(1, 7), (0, 1), (3, 5)]
     appetite = Appetite([0, 0])
@@ -59,7 +59,7 @@ def test_lines_that_are_kin_are_claimed_ahead_as_one():
     assert appetite.wants([12, 12], [12, 11], [42, 42], [9, 99]) == [(0, 14), (1, 13)]
 
 
-def test_a_host_claims_no_more_than_it_could_send_and_nothing_without_a_part():
+def test_host_claims_no_more_than_it_can_send_and_nothing_without_a_share():
     assert Appetite([0]).wants([0], [0], [100], [3]) == [(0, 3)]
     assert Appetite([0]).wants([0], [0], [100], [0]) == [(0, LEAST)]
     assert Appetite([0]).wants([0], [0], [100], [NO_PART]) == []
@@ -72,7 +72,7 @@ def case(index, model):
     )  # fmt: skip
 
 
-def test_cases_of_a_model_stand_together():
+def test_cases_of_a_model_are_numbered_together():
     numbered = NumberedCases([case(i, "ab"[i % 2]) for i in range(5)], ["b", "a", "none"])
     assert [one.index for one in numbered.cases] == [1, 3, 0, 2, 4]
     assert numbered.ranges == [(0, 2), (2, 5), (5, 5)]
@@ -104,7 +104,7 @@ def identity(**changed):
         ({"data": {}}, "the tasks: x here, none there"),
     ],
 )
-def test_what_differs_is_named(changed, said):
+def test_refusal_names_the_difference_between_runs(changed, said):
     error = refuse_other("night", identity(), identity(**changed).text())
     assert f'differs from the hosts of run "night": {said};' in str(error)
 
@@ -125,7 +125,7 @@ def lane(model, key="key"):
     return Lane(f"{model}/{key}", "p", model, model, key, (), 0.0, 1.0)
 
 
-def test_free_cases_of_models_with_the_same_limits_are_kin():
+def test_ungrouped_cases_of_models_with_the_same_limits_are_claimed_as_one():
     def lanes(model, *paths):
         return [replace(lane(model, f"key{n}"), limits=path) for n, path in enumerate(paths)]
 
@@ -142,7 +142,7 @@ def test_free_cases_of_models_with_the_same_limits_are_kin():
     assert kin_of(lines, pool) == [0, 1, 2, 2, 4, 2, 6, 7, 8]
 
 
-def test_cases_of_a_group_and_model_stand_together_and_free_ones_behind_them():
+def test_cases_are_numbered_by_group_and_model_with_ungrouped_cases_last():
     numbered = grouped((Group("late", ids(5, 7)), Group("mixed", ids(0, 1, 2, 3))))
     assert [(line.name, line.model) for line in numbered.lines] == [
         ("late", "b"), ("mixed (a)", "a"), ("mixed (b)", "b"), ("", "a"), ("", "b"), ("", "none"),
@@ -153,7 +153,7 @@ def test_cases_of_a_group_and_model_stand_together_and_free_ones_behind_them():
         assert {numbered.line_of(number) for number in range(first, last)} <= {line}
 
 
-def test_the_server_is_told_the_rules_of_groups_and_the_own_broker_only_their_lanes():
+def test_server_gets_the_rules_of_groups_and_the_own_broker_only_their_lanes():
     groups = (
         Group("m", ids(0, 2), exclusive="key", at_once=3),
         Group("none", (), exclusive="key"),
@@ -179,7 +179,7 @@ def status(**changed):
     return BrokerStatus(**nothing | {"ended_episodes": 0} | changed)
 
 
-def test_an_episode_that_has_ended_is_not_open_although_nobody_reported_it():
+def test_ended_episode_is_not_open_before_its_report():
     counts = HostCounts(grouped((Group("x", ids(0, 2, 4)),)))
     for number in (0, 1, 2):
         counts.claim(number)
@@ -191,7 +191,7 @@ def test_an_episode_that_has_ended_is_not_open_although_nobody_reported_it():
     assert counts.n_open() == 2
 
 
-def test_what_was_reported_is_over_although_the_broker_was_told_nothing():
+def test_reported_case_is_over_even_if_the_broker_never_saw_it():
     counts = HostCounts(grouped((Group("x", ids(0, 2, 4)),)))
     counts.claim(0)
     counts.report(0, "infra")
@@ -199,7 +199,7 @@ def test_what_was_reported_is_over_although_the_broker_was_told_nothing():
     assert counts.begun(counts.n_open())[0] == 1
 
 
-def test_free_cases_are_counted_apart_from_those_of_groups():
+def test_ungrouped_cases_are_counted_apart_from_groups():
     counts = HostCounts(grouped((Group("x", ids(0, 2)),)))
     for number in range(4):
         counts.claim(number)
@@ -213,10 +213,10 @@ def test_free_cases_are_counted_apart_from_those_of_groups():
 
 
 @pytest.mark.parametrize(("n_open_episodes", "n_ended", "begun"), [(0, 4, 4), (1, 2, 3), (0, 1, 2)])
-def test_what_ended_without_a_request_is_not_ahead_although_workers_keep_it(
+def test_case_that_ended_without_a_request_is_not_ahead_before_its_report(
     n_open_episodes, n_ended, begun
 ):
-    """A worker keeps its last item until it has another one: what it keeps is reported late."""
+    """A worker keeps its last item until it gets another one, so it reports that item late."""
     counts = HostCounts(grouped(()))
     for number in range(4):
         counts.claim(number)
@@ -224,11 +224,11 @@ def test_what_ended_without_a_request_is_not_ahead_although_workers_keep_it(
         counts.report(number, "error")
     counts.hear(status(open_episodes=n_open_episodes, ended_episodes=n_ended))
     assert counts.begun(counts.n_open())[0] == begun
-    # Nothing has been under way for a while: whatever was counted, nothing is ahead.
+    # Nothing has been in flight for a while, so no case is ahead.
     assert counts.begun(0)[0] == 4
 
 
-def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
+def test_hosts_with_other_groups_have_the_same_order_but_other_numbers():
     one, two = grouped((Group("x", ids(0, 1)),)), grouped((Group("x", ids(0)),))
     assert one.order == two.order == grouped(()).order
     assert one.groups != two.groups
@@ -237,7 +237,7 @@ def test_hosts_of_other_groups_number_otherwise_and_have_the_same_order():
 
 
 @pytest.mark.parametrize("theirs", ["", "{}", "\x00", "[1]", '{"version": 1}'])
-def test_what_another_writer_left_is_refused(theirs):
+def test_record_of_another_program_is_refused(theirs):
     assert "is of another version or another program" in str(
         refuse_other("night", identity(), theirs)
     )

@@ -1,4 +1,4 @@
-"""What one host learns reaches all others of its run, those that join later included."""
+"""News of one host reach all hosts of its run, also hosts that join later."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def states(play: Play) -> tuple[str, ...]:
 UP, OUT = ("up", "up"), ("out", "out")
 
 
-def test_a_key_that_is_refused_is_out_on_all_hosts_of_the_run_and_stays_so_for_later_ones():
+def test_refused_key_is_removed_on_all_hosts_of_the_run_including_later_ones():
     cluster = Cluster()
     first, second = host(cluster), host(cluster)
     other_run = host(cluster, run="other")
@@ -54,8 +54,8 @@ def test_a_key_that_is_refused_is_out_on_all_hosts_of_the_run_and_stays_so_for_l
     assert states(host(cluster)) == OUT
 
 
-def test_a_run_that_is_joined_again_asks_a_key_anew():
-    """It was refused when the run was last at work, and may have been mended since."""
+def test_run_that_is_joined_again_tries_a_refused_key_again():
+    """The key was refused in an earlier session of the run and may be valid now."""
     cluster = Cluster()
     first = host(cluster)
     answer(cluster, first, "auth")
@@ -64,7 +64,7 @@ def test_a_run_that_is_joined_again_asks_a_key_anew():
     assert states(host(cluster)) == UP
 
 
-def test_a_server_that_forgot_hears_of_it_again():
+def test_server_that_lost_its_data_gets_the_news_again():
     cluster = Cluster()
     first = host(cluster)
     answer(cluster, first, "auth")
@@ -74,8 +74,8 @@ def test_a_server_that_forgot_hears_of_it_again():
 
 
 @pytest.mark.parametrize("late_s", [0.0, 20.0])
-def test_a_pause_ends_on_all_hosts_at_the_same_time(late_s):
-    """Also on one that comes when it has begun."""
+def test_pause_ends_on_all_hosts_at_the_same_time(late_s):
+    """The pause also holds on a host that joins after it began."""
     cluster = Cluster()
     first, second = host(cluster), host(cluster)
     answer(cluster, first, "rate", 60.0)
@@ -90,7 +90,7 @@ def test_a_pause_ends_on_all_hosts_at_the_same_time(late_s):
     assert {states(one) for one in hosts} == {UP}
 
 
-def test_failures_are_a_hosts_own():
+def test_connection_failures_stay_on_their_host():
     cluster = Cluster()
     first, second = host(cluster), host(cluster)
     first.back(first.ask(lane="p/a/k"), "connect")

@@ -1,4 +1,4 @@
-"""What a server says in the ledger's name, read byte by byte: others may write to its keys."""
+"""Replies of the ledger's script, which are checked because others may write to its keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def reply(head, shares=(), news=()):
     return [msgspec.msgpack.encode(part) for part in (head, shares, news)]
 
 
-def test_answer_is_its_head_and_shares_of_six_numbers():
+def test_answer_has_a_head_and_shares_of_six_numbers():
     said = answer_of(reply(HEAD, [3, 4, 5, 6, 7, 1]))
     names = ("epoch", "stale", "now_ms", "server_ms", "epoch_age_ms", "peers", "news_seen")
     shares = (RowShare(3, 4, 5, 6, 7, closed=True),)
@@ -34,6 +34,6 @@ def test_answer_is_its_head_and_shares_of_six_numbers():
         pytest.param(b"OK", id="a word"),
     ],
 )
-def test_answer_of_other_fields_is_none_of_this_version(strange):
+def test_answer_with_other_fields_is_refused_as_another_version(strange):
     with pytest.raises(ConfigError, match="not from this version"):
         answer_of(strange)

@@ -65,7 +65,7 @@ def row(output: str, *names: str) -> list[str]:
     return found[0].replace("|", " ").split()
 
 
-def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
+def test_compare_shows_changes_with_the_most_certain_first(ultrapar):
     code, said, _ = ultrapar("compare", "base", "slow", "worse", "--full")
     assert code == 0
     assert row(said, "service")[2:8] == ["1.10", "s", "1.32", "s", "+20.0", "%"]
@@ -76,7 +76,7 @@ def test_compare_shows_what_changed_and_most_certain_first(ultrapar):
     assert " ".join(row(said, "beta", "drop")[2:]) == "20 0.900 0.200 -0.700 14 0 < 0.001"
 
 
-def test_compare_says_what_was_not_the_same(ultrapar):
+def test_compare_lists_differences_between_the_runs(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
         "the task library was one and is two: the same case may send another prompt",
@@ -89,8 +89,8 @@ def test_compare_says_what_was_not_the_same(ultrapar):
         assert f"different: {sentence}" in said
 
 
-def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapar, tmp_path):
-    """Nothing of a run that knows none, and four names at most."""
+def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path):
+    """It lists four names at most, and no file if a run has no record of its files."""
     files = {"test_a.py": "1", "data/words.jsonl": "2", "conftest.py": "3"}
     now = {**files, "test_a.py": "9", "helper.py": "4"}
     del now["data/words.jsonl"]
@@ -114,7 +114,7 @@ def test_compare_says_what_changed_in_the_files_of_the_suite_without_git(ultrapa
     assert "the same case may ask" not in said
 
 
-def test_compare_leaves_out_what_only_one_run_has_and_says_so(ultrapar):
+def test_compare_leaves_out_cases_of_only_one_run_and_counts_them(ultrapar):
     _, said, _ = ultrapar("compare", "more", "base", "--full")
     assert "left out: 40 cases only in the baseline run (40 of phase53)" in said
     assert "throughput is not compared, since only 67 % of the timed cases are in both runs" in said
@@ -188,7 +188,7 @@ def test_gate_catches_a_worse_model_and_other_answers_in_either_direction(ultrap
         ("tokens_out<=1", "FAIL"),
     ],
 )
-def test_gate_judges_a_run_alone(ultrapar, rule, verdict):
+def test_gate_judges_a_single_run(ultrapar, rule, verdict):
     code, said, _ = ultrapar("gate", "base", "--rule", rule)
     line = next(line for line in said.splitlines() if line.startswith(rule))
     assert line.removeprefix(rule).strip().startswith(verdict)
@@ -219,7 +219,7 @@ def test_gate_judges_a_change(ultrapar, rule, failed):
     assert code == failed, said
 
 
-def test_gate_that_has_no_figure_does_not_pass(ultrapar):
+def test_rule_without_a_figure_does_not_pass(ultrapar):
     code, said, _ = ultrapar("gate", "other", "--rule", "efficiency>=0.5")
     assert code == 1
     assert "efficiency>=0.5: the run has no lower bound of its makespan" in said
@@ -241,7 +241,7 @@ BAD_RUNS = {
     "stopped": (("base", "stopped"), "1 of 4 planned cases did not run"),
     "nothing finished": (("base", "failed"), "was graded (8 planned): there is nothing to compare"),
     "no name": (("base", ""), "the name of a run is empty"),
-    "steering": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
+    "control characters": (("base", "no\x1b[2Jwhere"), "no run found at no\\x1b[2Jwhere"),
     "other suite": (("base", "other"), "the suite was phase53 and is phase51"),
     "other seed": (("base", "seeded"), "run again with --ultrapar-seed=5"),
     "other cases": (("base", "later"), "models, tests or parameters are not the same"),
@@ -262,7 +262,7 @@ def test_runs_that_cannot_be_compared_are_refused(refused, name, turned):
         assert says in err
 
 
-def test_run_that_goes_on_is_not_told_to_be_resumed(refused, runs):
+def test_refusal_of_a_running_run_does_not_advise_to_resume_it(refused, runs):
     going_on = RunDirectory.open_existing(runs / "killed")
     try:
         err = refused("compare", "base", "killed")
@@ -272,7 +272,7 @@ def test_run_that_goes_on_is_not_told_to_be_resumed(refused, runs):
     assert "resume" not in err
 
 
-def test_run_that_stands_there_twice_is_refused(refused):
+def test_run_that_is_named_twice_is_refused(refused):
     assert refused("compare", "base", "again", "again")
 
 
@@ -305,7 +305,7 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
     ],
 )
 def test_damaged_run_is_refused(refused, tmp_path, file, content, says):
-    """A file is gone, is another run's, or has this content."""
+    """A file is missing, belongs to another run, or has this content."""
     for name in ("base", "again"):
         shutil.copytree(name, tmp_path / name)
     path = tmp_path / "base" / file

@@ -30,7 +30,7 @@ spaces = st.sampled_from(["", " ", "  "])
         ('same_answers[model="a, b][c"]', "same_answers", {"model": "a, b][c"}, 0, "none"),
     ],
 )
-def test_rule_is_what_it_says(text, metric, filters, bound, form):
+def test_rule_is_parsed(text, metric, filters, bound, form):
     found = parse_rule(text)
     assert (found.text, found.metric, found.form) == (text.strip(), metric, form)
     assert dict(found.filters) == filters
@@ -67,7 +67,7 @@ def test_rule_is_what_it_says(text, metric, filters, bound, form):
         ('solved_rate[model="m]>=0.5', "must be [NAME=VALUE]"),
     ],
 )
-def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
+def test_invalid_rule_is_refused_with_the_valid_form(text, says):
     if says is None:
         assert parse_rule(text).form == "difference"
         return
@@ -86,7 +86,7 @@ def test_rule_that_is_none_is_refused_with_what_is_allowed(text, says):
     number=st.decimals(0, 1, places=3),
     gap=spaces,
 )
-def test_rule_reads_what_was_written(metric, filters, side, number, gap):
+def test_any_valid_rule_is_parsed(metric, filters, side, number, gap):
     listed = f",{gap}".join(f'{name}{gap}={gap}"{value}"' for name, value in filters.items())
     unit = "s" if metric.unit == "seconds" else ""
     name = metric.name.replace("K", "12")
@@ -100,7 +100,7 @@ def test_rule_reads_what_was_written(metric, filters, side, number, gap):
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_rule_or_refused_with_a_sentence(text):
+def test_any_text_is_a_rule_or_is_refused_with_a_sentence(text):
     said = ""
     try:
         metric = parse_rule(text).metric
@@ -110,7 +110,7 @@ def test_any_text_is_a_rule_or_refused_with_a_sentence(text):
     assert said.startswith("gate rule ") or not said
 
 
-def test_examples_of_the_grammar_are_rules():
+def test_examples_of_the_grammar_are_valid_rules():
     examples = [line.split("  ")[2] for line in GRAMMAR.splitlines() if line.startswith("    ")]
     assert [parse_rule(text).form for text in examples] == [
         "absolute",

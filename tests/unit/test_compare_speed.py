@@ -1,4 +1,4 @@
-"""Speed of two runs: its intervals are those of `ultrapar bench`, its figures fit together."""
+"""Speed of two runs: intervals as in `ultrapar bench`, and figures that fit together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_counts_of_a_run_have_no_interval(paths, metric):
     assert figure_of_run(Rule(metric, metric), run, read_rows(run)).interval is None
 
 
-def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
+def test_speedup_has_an_interval_and_names_its_basis(paths):
     run = find_measured_run(str(paths / "base"))
     low, high = run.summary.statistics.speedup_interval
     (judged,) = judge([parse_rule(f"speedup>={(low + high) / 2}")], run, None).judged
@@ -61,7 +61,7 @@ def test_speedup_has_its_interval_and_says_what_it_stands_on(paths):
     assert f"the speed-up of the run is based on {basis}" in notes
 
 
-def test_speedup_of_few_cases_is_no_proof_of_what_is_near(paths):
+def test_speedup_of_few_cases_decides_no_bound_near_it(paths):
     run = find_measured_run(str(paths / "few"))
     near, far = judge([parse_rule("speedup>=4"), parse_rule("speedup>=100")], run, None).judged
     low, high = near.figure.interval

@@ -1,4 +1,4 @@
-"""What a run says at its start of the limits per day."""
+"""The lines about daily limits at the start and the end of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pytest_ultrapar.broker.daily_limits import DailyLimit
 from pytest_ultrapar.coordinator.claims.day_left import DayLeft, day_end_lines, day_lines
 
 
-def test_key_on_several_servers_has_one_line_with_what_all_of_them_allow():
+def test_key_on_several_servers_has_one_line_with_the_least_units_left():
     counted = [DailyLimit("lab/key0", "rpd", 60.0, name, "/state") for name in ("here", "there")]
     other = DailyLimit("lab/key1", "rpd", 60.0, "else", "/state")
     days = [DayLeft(counted[0], 200, 150), DayLeft(counted[1], 200, 90), DayLeft(other, 50, 50)]

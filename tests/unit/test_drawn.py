@@ -23,7 +23,7 @@ def test_ticks_are_round_few_and_within_the_scale(low, width):
 @pytest.mark.parametrize(
     ("high", "ticks"), [(12.4, [0, 5, 10]), (1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (0.003, [0, 1, 2, 3])]
 )
-def test_ticks_of_everyday_scales(high, ticks):
+def test_everyday_scales_have_the_usual_ticks(high, ticks):
     factor = high / 3 if high < 0.1 else 1
     assert up_to([high]).ticks() == pytest.approx([one * factor for one in ticks])
 
@@ -34,14 +34,14 @@ def test_axis_has_a_text_for_each_tick():
     ]  # fmt: skip
 
 
-def test_what_others_wrote_is_no_markup():
+def test_foreign_text_is_escaped():
     drawn = bar(up_to([1]), 1, '"><script>\u202e')
     assert "<script" not in drawn
     assert "\u202e" not in drawn
     assert drawn.count(">") == drawn.count("<")
 
 
-def test_point_without_interval_has_none_and_zero_is_marked_where_it_is_seen():
+def test_interval_is_drawn_only_if_known_and_zero_only_within_the_scale():
     assert "interval" not in interval(Scale(0, 1), 0.5, None, None, "")
     both = interval(Scale(-1, 1), 0.5, 0.25, 0.75, "")
     assert re.findall(r'class="(\w+)" x1="(.*?)" x2="(.*?)"', both) == [
@@ -49,7 +49,7 @@ def test_point_without_interval_has_none_and_zero_is_marked_where_it_is_seen():
     ]  # fmt: skip
 
 
-def test_strip_is_as_high_as_its_values_and_says_each():
+def test_strip_is_as_high_as_its_values_and_has_a_text_for_each():
     drawn = strip([0, 0, 0.5, 2], ["a", "b", "c", "d"], "lane: ", 0.5, ticks=[1, 1, 3])
     assert 'd="M0 100V100h2V50h1V0h1V100z"' in drawn
     assert 'd="M1.5 0V100M3.5 0V100"' in drawn

@@ -28,7 +28,7 @@ POOL = simulated_pool(
 
 
 def entry(kind, *lines):
-    """The only fault of a file with that entry."""
+    """The text of a file with one fault."""
     return "\n".join([f'[[fault]]\nkind = "{kind}"', *lines])
 
 
@@ -55,7 +55,7 @@ def test_fault_of_each_kind_is_read(load, text, effect):
 
 
 @pytest.mark.parametrize("name", KNOWN_ERRORS)
-def test_known_error_is_answered_in_the_apis_shape(load, name):
+def test_known_error_is_answered_in_the_form_of_the_api(load, name):
     (fault,) = load(entry("error", f'error = "{name}"')).faults
     answer = fault.effect.answer(Chat())
     known = KNOWN_ERRORS[name]
@@ -65,7 +65,7 @@ def test_known_error_is_answered_in_the_apis_shape(load, name):
     assert (b"retry-after" in dict(answer.headers)) == (known.retry_after_s is not None)
 
 
-def test_status_body_and_headers_of_an_error_are_those_of_the_file(load):
+def test_status_body_and_headers_of_an_error_come_from_the_file(load):
     text = entry("error", "status = 502", 'body = "<html>"', 'headers = { A = ["1", "2"] }')
     (fault,) = load(text).faults
     assert fault.effect.answer(Chat()) == Whole(b"<html>", 502, ((b"a", b"1"), (b"a", b"2")))
@@ -73,7 +73,7 @@ def test_status_body_and_headers_of_an_error_are_those_of_the_file(load):
     assert later.effect.of_answer(Whole(b"x"), 5.0, Chat()) == (Whole(b"", 503), 1.0)
 
 
-def test_status_and_message_of_a_known_error_can_be_others(load):
+def test_status_and_message_of_a_known_error_can_be_overridden(load):
     text = entry("error", 'error = "overloaded"', "status = 529", 'message = "busy"')
     (fault,) = load(text).faults
     answer = fault.effect.answer(Chat())
@@ -81,14 +81,14 @@ def test_status_and_message_of_a_known_error_can_be_others(load):
     assert msgspec.json.decode(answer.body)["error"]["message"] == "busy"
 
 
-def test_headers_that_are_given_are_the_only_ones(load):
+def test_given_headers_replace_the_default_headers(load):
     (usual,) = load(entry("error", "status = 429")).faults
     (none,) = load(entry("error", "status = 429", "headers = {}")).faults
     assert dict(usual.effect.answer(Chat()).headers)[b"retry-after"] == b"1"
     assert none.effect.answer(Chat()).headers == ()
 
 
-def test_where_and_when_are_read(load):
+def test_place_and_time_of_a_fault_are_read(load):
     text = """
     since = "start"
     seed = 7
@@ -147,14 +147,14 @@ def test_script_survives_the_pipe(load):
     assert msgspec.json.decode(msgspec.json.encode(script), type=FaultScript) == script
 
 
-def test_faults_before_others_leave_the_rest_alone(load):
+def test_faults_can_be_put_before_the_others(load):
     script = load(entry("hang"))
     first = Fault("f", Where(), When(), Hang("start"))
     assert script.preceded_by([first]).faults == (first, *script.faults)
     assert script.preceded_by([]) == script
 
 
-def test_every_field_of_a_fault_is_of_some_kind_or_of_all():
+def test_every_field_of_a_fault_belongs_to_a_kind_or_to_all():
     own = set(FaultTable.__struct_fields__) - set(PlaceTable.__struct_fields__)
     when = {"kind", "after_requests", "for_requests", "share"}
     assert {field for kind in KINDS.values() for field in kind.fields} == own - when
@@ -200,7 +200,7 @@ def test_mistake_is_refused_with_one_clear_message(load, text, message):
     assert "\n" not in said
 
 
-def test_file_that_is_not_there_is_refused(tmp_path):
+def test_missing_file_is_refused(tmp_path):
     from pytest_ultrapar.simulator.faults.file import load_faults
 
     with pytest.raises(ConfigError, match=r"none\.toml: there is no such file"):

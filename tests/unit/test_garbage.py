@@ -1,4 +1,4 @@
-"""Garbage collection is spared pytest's items, and what others set of it stays theirs."""
+"""Garbage collection skips pytest's items, and settings of other code stay as they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPYTHON = (700, 10, 10)
 
 
 class Config:
-    """Of pytest's, what is needed: it is unconfigured when a test says so."""
+    """The part of pytest's `Config` that is needed. A test unconfigures it."""
 
     def __init__(self) -> None:
         self.cleanups = []
@@ -32,14 +32,14 @@ class Config:
 @pytest.fixture(autouse=True)
 def _own() -> Iterator[None]:
     before = gc.get_threshold()
-    gc.unfreeze()  # CPython 3.12 begins with a few hundred
+    gc.unfreeze()  # CPython 3.12 starts with a few hundred frozen objects
     gc.set_threshold(*CPYTHON)
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
 
 
-def test_items_are_spared_until_the_end_of_pytest():
+def test_items_are_frozen_until_the_end_of_pytest():
     config = Config()
     collect_seldom(config)
     spare_items(config)
@@ -58,7 +58,7 @@ def test_items_are_spared_until_the_end_of_pytest():
         ((2_000, 10, 0), (50_000, 20, 20)),
         ((0, 10, 10), (0, 10, 10)),
     ],
-    ids=["higher", "higher in part", "of another release", "never"],
+    ids=["higher", "higher in part", "another release", "never"],
 )
 def test_thresholds_are_raised_and_never_lowered(theirs, during):
     gc.set_threshold(*theirs)
@@ -69,7 +69,7 @@ def test_thresholds_are_raised_and_never_lowered(theirs, during):
     assert gc.get_threshold() == theirs
 
 
-def test_thresholds_that_somebody_sets_meanwhile_stay():
+def test_thresholds_that_other_code_sets_meanwhile_stay():
     config = Config()
     collect_seldom(config)
     gc.set_threshold(5_000, 7, 7)
@@ -77,8 +77,8 @@ def test_thresholds_that_somebody_sets_meanwhile_stay():
     assert gc.get_threshold() == (5_000, 7, 7)
 
 
-@pytest.mark.cpu_s(3)  # all objects of this process are looked at
-def test_what_others_froze_before_stays_frozen():
+@pytest.mark.cpu_s(3)  # visits all objects of this process
+def test_objects_that_other_code_froze_stay_frozen():
     gc.freeze()
     frozen = gc.get_freeze_count()
     config = Config()
@@ -90,7 +90,7 @@ def test_what_others_froze_before_stays_frozen():
     assert len(later) == 1_000
 
 
-def test_freezing_at_exit_leaves_the_users_own_registration_alone():
+def test_freezing_at_exit_keeps_the_users_own_registration():
     script = (
         "import atexit, gc\n"
         "class Config:\n"

@@ -1,4 +1,4 @@
-"""What the first lines say of workers that will have nothing to do."""
+"""The line at the start about workers without work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ from pytest_ultrapar.coordinator.header import idle_workers, most_in_flight
         (1, 1, 1, None),
     ],
 )
-def test_workers_are_too_many_where_some_will_have_nothing_to_do(n_workers, seats, n_cases, said):
+def test_header_advises_fewer_workers_if_some_have_no_work(n_workers, seats, n_cases, said):
     found = list(idle_workers(n_workers, most_in_flight(seats, n_cases)))
     assert found == ([] if said is None else [f"{said} is as fast and starts sooner"])

@@ -1,4 +1,4 @@
-"""Which directories on a disk are the hosts of a run."""
+"""The directories of the hosts of a run, among others on a disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.store.manifest import Merged, read_manifest
 from tests.unit.finished_run import NOW, case, make_run
 
 
-def test_hosts_of_the_run_are_told_from_what_else_lies_there(tmp_path):
+def test_hosts_of_the_run_are_separated_from_other_directories(tmp_path):
     run = make_run(tmp_path / "a", [case(0)], cluster_run="night", host="a", ended_at=NOW)
     own = read_manifest(run.path)
 
@@ -39,7 +39,7 @@ def test_hosts_of_the_run_are_told_from_what_else_lies_there(tmp_path):
     assert {host: str(path) for host, path in found} == {"a": "a", "b": "b", "c": "killed"}
 
 
-def test_a_directory_that_a_link_leads_to_is_one_host(tmp_path):
+def test_directory_with_a_link_to_it_is_one_host(tmp_path):
     run = make_run(tmp_path / "a", [case(0)], cluster_run="night", host="a")
     (tmp_path / "latest").symlink_to("a")
     (tmp_path / "empty").mkdir()

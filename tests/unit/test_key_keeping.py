@@ -52,7 +52,7 @@ def pool(load):
     return load(POOL)
 
 
-def test_keys_are_locked_by_server_and_secret_with_the_limits_they_fall_on(pool):
+def test_keys_are_locked_by_server_and_secret_with_their_limits(pool):
     keys = locked_keys(pool, pool.lanes, ENVIRON, None)
     k0, k1 = key_identity(ONE, "secret-0"), key_identity(ONE, "secret-1")
     boxes = [key_identity(f"http://127.0.0.1:{port}/v1", "") for port in (8001, 8002)]
@@ -63,12 +63,12 @@ def test_keys_are_locked_by_server_and_secret_with_the_limits_they_fall_on(pool)
     assert [keys[box].shown for box in boxes] == ["box/none"] * 2
 
 
-def test_keys_of_models_that_are_not_selected_are_left_to_others(pool):
+def test_keys_of_unselected_models_are_not_locked(pool):
     keys = locked_keys(pool, pool.lanes_of("n"), {"K1": "secret-1"}, None)
     assert [key.shown for key in keys.values()] == ["a/k1"]
 
 
-def test_simulated_keys_are_locked_only_where_runs_share_the_server(pool):
+def test_simulated_keys_are_locked_only_if_runs_share_the_server(pool):
     assert locked_keys(pool, pool.lanes_of("s"), ENVIRON, None) == {}
     shared = locked_keys(pool, pool.lanes_of("s"), ENVIRON, "http://127.0.0.1:9000")
     other = locked_keys(pool, pool.lanes_of("s"), ENVIRON, "http://127.0.0.1:9001")
@@ -87,12 +87,12 @@ def test_simulated_keys_are_locked_only_where_runs_share_the_server(pool):
         ([Limit("l", "key", tpm=6)], 66.0 + 1.0),
     ],
 )
-def test_next_run_keeps_the_distance_that_the_slowest_limit_asks_for(limits, wait_s):
+def test_next_run_waits_for_the_interval_of_the_slowest_limit(limits, wait_s):
     assert free_s(limits, 100.0) == pytest.approx(100.0 + wait_s)
 
 
 class Terminal:
-    """The parts of pytest's terminal reporter that are written to."""
+    """The part of pytest's terminal reporter that writes."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         self.hasmarkup = self.isatty = is_terminal
@@ -110,7 +110,7 @@ class Terminal:
 
 
 class VirtualTime:
-    """A clock that moves when somebody pauses."""
+    """A clock that moves only during a pause."""
 
     def __init__(self) -> None:
         self._now_s = 1000.0
@@ -142,7 +142,7 @@ def holder(ended_s: float | None = None) -> Holder:
     return Holder(99, "/runs/\x1bother", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), ended_s)
 
 
-def test_run_that_shall_not_wait_is_told_who_has_which_key(directory, keys, tmp_path):
+def test_run_that_does_not_wait_is_told_which_run_has_the_key(directory, keys, tmp_path):
     locks = take_all(directory, keys, holder())
     with pytest.raises(
         ConfigError, match=r"key a/k1 is in use by the run with process id 99 "
@@ -158,7 +158,7 @@ def test_run_that_shall_not_wait_is_told_who_has_which_key(directory, keys, tmp_
     [(None, True), (1003.0, True), (999.0, False), (0.5, False), (9e9, True)],
     ids=["killed", "ended just now", "ended long ago", "long since boot", "before this boot"],
 )
-def test_run_begins_when_the_earlier_ones_sends_count_no_more(
+def test_run_begins_when_sends_of_the_earlier_run_no_longer_count(
     directory, keys, tmp_path, free_at_s, waits
 ):
     name = next(iter(keys))
@@ -184,7 +184,7 @@ def test_run_begins_when_the_earlier_ones_sends_count_no_more(
     found.give_back({})
 
 
-def test_wait_that_is_over_is_told_in_the_past(directory, keys, tmp_path):
+def test_finished_wait_is_reported_in_the_past_tense(directory, keys, tmp_path):
     locks = take_all(directory, keys, holder())
     time, terminal = VirtualTime(), Terminal(is_terminal=False)
 
@@ -204,7 +204,7 @@ def test_wait_that_is_over_is_told_in_the_past(directory, keys, tmp_path):
     kept.give_back_unused()
 
 
-def test_wait_that_is_interrupted_ends_with_a_sentence(directory, keys, tmp_path):
+def test_interrupted_wait_ends_with_a_sentence(directory, keys, tmp_path):
     locks = take_all(directory, keys, holder())
 
     def pause(_seconds):
@@ -233,7 +233,7 @@ def test_terminal_shows_one_line_that_is_redrawn_every_ten_seconds():
     assert terminal.written[-2:] == ["\r\x1b[2K", "ultrapar: waiting for key l"]
 
 
-def test_check_that_has_a_key_is_called_one(directory, keys, tmp_path):
+def test_check_that_holds_a_key_is_named_as_a_check(directory, keys, tmp_path):
     time = VirtualTime()
     checking = keep_keys(keys, None, "wait", WaitingLine(None), clock=time, pause=time.pause)
     with pytest.raises(
@@ -244,14 +244,14 @@ def test_check_that_has_a_key_is_called_one(directory, keys, tmp_path):
     assert keep(keys, tmp_path, "fail").waited_s > 0
 
 
-def test_keys_that_nothing_was_sent_with_keep_nobody_waiting(directory, keys, tmp_path):
+def test_unused_keys_do_not_delay_the_next_run(directory, keys, tmp_path):
     keep(keys, tmp_path, "fail").give_back_unused()
     found = take_all(directory, keys, holder())
     assert found.earlier == {}
     found.give_back({})
 
 
-def test_log_is_told_of_waiting_at_growing_distances():
+def test_log_reports_waiting_at_growing_intervals():
     terminal = Terminal(is_terminal=False)
     line = WaitingLine(terminal)
     for tenths in range(3000):

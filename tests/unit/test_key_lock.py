@@ -1,4 +1,4 @@
-"""Files that say who has a key, locked for real; no process but those that a test is about."""
+"""Files that name the holder of a key, with real locks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taken(directory, names, holder=ME) -> KeyLocks:
     return locks
 
 
-def test_nothing_of_a_secret_is_in_its_files(directory):
+def test_lock_files_contain_nothing_of_a_secret(directory):
     locks = taken(directory, [key_identity(URL, SECRET)])
     (file,) = directory.iterdir()
     assert SECRET[:8] not in file.name + file.read_text()
@@ -46,7 +46,7 @@ def test_nothing_of_a_secret_is_in_its_files(directory):
     locks.give_back({})
 
 
-def test_second_gets_none_of_its_keys_when_one_is_taken(directory):
+def test_second_run_gets_no_key_if_one_of_its_keys_is_taken(directory):
     first = taken(directory, ["b"])
     assert take_all(directory, ["a", "b", "c"], OTHER) == Taken("b", ME)
     alone = taken(directory, ["a", "c"])
@@ -55,7 +55,7 @@ def test_second_gets_none_of_its_keys_when_one_is_taken(directory):
     taken(directory, ["a", "b", "c"], OTHER).give_back({})
 
 
-def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
+def test_later_run_learns_when_earlier_sends_no_longer_count(directory):
     first = taken(directory, ["a", "b"])
     assert first.earlier == {}
     first.give_back({"a": 12.5})
@@ -67,7 +67,7 @@ def test_later_run_is_told_when_the_earlier_ones_sends_are_over(directory):
     third.give_back({})
 
 
-def test_giving_back_twice_gives_back_nobody_elses(directory):
+def test_second_release_does_not_release_the_lock_of_another_run(directory):
     first = taken(directory, ["a"])
     first.give_back({})
     second = taken(directory, ["a"], OTHER)
@@ -76,7 +76,7 @@ def test_giving_back_twice_gives_back_nobody_elses(directory):
     second.give_back({})
 
 
-def test_file_that_is_swept_away_while_it_is_held_does_not_stop_the_next(directory):
+def test_deleted_lock_file_does_not_stop_the_next_run(directory):
     first = taken(directory, ["a"])
     (directory / "a").unlink()
     second = taken(directory, ["a"], OTHER)
@@ -85,7 +85,7 @@ def test_file_that_is_swept_away_while_it_is_held_does_not_stop_the_next(directo
     first.give_back({})
 
 
-def test_directory_of_others_or_a_link_is_refused(directory, tmp_path):
+def test_directory_that_others_can_use_or_a_link_is_refused(directory, tmp_path):
     directory.mkdir(mode=0o755)
     with pytest.raises(ConfigError, match=r"cannot lock API keys in .*/locks: .*mode 0700.*"):
         take_all(directory, ["a"], ME)
@@ -93,7 +93,7 @@ def test_directory_of_others_or_a_link_is_refused(directory, tmp_path):
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     link.symlink_to(private)
-    with pytest.raises(ConfigError, match="no link"):
+    with pytest.raises(ConfigError, match="not a link"):
         take_all(link, ["a"], ME)
     (private / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="ULTRAPAR_LOCK_DIR"):
@@ -102,7 +102,7 @@ def test_directory_of_others_or_a_link_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["file/locks", "/proc/locks"])
-def test_place_that_cannot_be_written_is_named(tmp_path, where):
+def test_unwritable_directory_is_named(tmp_path, where):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"cannot lock API keys in .*/locks: [A-Z].*"):
         take_all(tmp_path / where, ["a"], ME)
@@ -143,13 +143,13 @@ def holding(directory, script) -> subprocess.Popen[str]:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Its children live on until `end`, since they have the same standard input."""
+    """Kill the process. Its children live until `end`, because they share its input."""
     process.send_signal(signal.SIGKILL)
     process.wait()
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Close what it and its children read, and wait until they have closed what they write."""
+    """Close the shared input, and wait until the process and its children close the output."""
     process.communicate()
 
 
@@ -165,7 +165,7 @@ else:
 """
 
 
-def test_lock_outlives_a_killed_process_with_the_one_that_inherits_it(directory):
+def test_lock_outlives_a_killed_process_in_the_child_that_inherits_it(directory):
     script = CHILD.format(forked=False, inherited="locks.fds", ready=READY)
     process = holding(directory, script)
     kill(process)
@@ -179,7 +179,7 @@ def test_lock_does_not_stay_with_other_children(directory, forked):
     process = holding(directory, CHILD.format(forked=forked, inherited="()", ready=READY))
     assert isinstance(take_all(directory, ["a"], ME), Taken)
     kill(process)
-    # A child that was just forked lets go as soon as it runs.
+    # A child that was just forked releases the lock as soon as it runs.
     until_s = time.monotonic() + 60.0
     while isinstance(found := take_all(directory, ["a"], ME), Taken):
         assert time.monotonic() < until_s
@@ -204,7 +204,7 @@ sys.stdin.read()
 """
 
 
-def test_forked_child_that_unwinds_gives_nothing_back_and_leaves_its_own_files_alone(directory):
+def test_forked_child_releases_no_lock_and_keeps_its_own_files(directory):
     process = holding(directory, UNWINDS)
     assert (directory / "users").read_text() == "what a suite wrote, and more"
     assert take_all(directory, ["a"], ME).holder.pid == 7
@@ -212,7 +212,7 @@ def test_forked_child_that_unwinds_gives_nothing_back_and_leaves_its_own_files_a
     end(process)
 
 
-def test_directory_does_not_depend_on_what_differs_between_shells():
+def test_lock_directory_does_not_depend_on_the_shell():
     here = lock_directory({})
     assert here == lock_directory({"TMPDIR": "/var/tmp", "XDG_RUNTIME_DIR": "/run/user/1"})
     assert here.name == f"ultrapar-{os.getuid()}"

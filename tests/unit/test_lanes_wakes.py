@@ -3,7 +3,7 @@ from __future__ import annotations
 from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 
-def test_wakes_come_up_in_order_of_time_then_of_asking():
+def test_wakes_are_due_in_order_of_time_then_of_insertion():
     queue = WakeQueue()
     wakes = [Wake() for _ in range(4)]
     for wake, at_s in zip(wakes, (3.0, 1.0, 2.0, 1.0), strict=True):
@@ -19,7 +19,7 @@ def test_wake_is_not_due_before_its_time():
     assert queue.next_s() == 2.0
 
 
-def test_ensure_moves_a_wake_forward_and_never_back():
+def test_ensure_makes_a_wake_earlier_and_never_later():
     queue = WakeQueue()
     wake = Wake()
     queue.ensure(wake, 2.0)

@@ -115,7 +115,7 @@ def test_pool_survives_the_first_line():
     assert msgspec.json.decode(line, type=ServerConfig) == config
 
 
-def test_token_is_in_no_repr():
+def test_no_repr_contains_the_token():
     of = pool([lane("a", "k0")])
     assert "s3cret" not in repr(wire.Hello("s3cret", "gw0"))
     assert "s3cret" not in repr(ServerConfig(BrokerSettings(of), "/run/s", "s3cret"))

@@ -1,4 +1,4 @@
-"""By what results are laid out: chosen by how tests use their parameters, and not by chance."""
+"""The layout of results, which follows from the tests' use of their parameters."""
 
 from __future__ import annotations
 
@@ -58,35 +58,35 @@ WORDS = [f"word{n}" for n in range(9)]
         ({}, ()),
     ],
 )
-def test_dimension_is_a_parameter_of_whose_values_there_are_several_cases(values, chosen):
+def test_parameter_is_a_dimension_if_its_values_have_several_cases(values, chosen):
     assert layout(cases_of(**values)) == ("model", *chosen)
 
 
-def test_repetitions_make_several_cases():
+def test_repetitions_count_as_several_cases():
     assert layout(cases_of(repeats=2, word=WORDS)) == ("model", "word")
     assert layout(cases_of(repeats=2, n=range(9))) == ("model",)
     assert layout(cases_of(repeats=2, pair=('{"a": 1}', '{"a": 2}'))) == ("model",)
 
 
-def test_mark_goes_before_use_also_as_earlier_versions_kept_it():
+def test_mark_overrides_use_also_in_the_form_of_earlier_versions():
     cases = cases_of(word=WORDS, level=["easy", "hard"])
     for name in (cases[0].test, "t"):
         assert layout(cases, {name: ("word", "model")}) == ("word", "model")
 
 
-def test_pages_have_all_that_is_used_and_what_is_asked_for_first():
+def test_pages_have_all_used_dimensions_with_the_requested_ones_first():
     cases = [*cases_of(word=WORDS, level=[1, 2]), *cases_of("t/test_x.py::other", n=range(50))]
     found = Uses({}, cases).dimensions(("model", "level"))
     assert found == ["test_name", "level", "word"]
     assert Uses({}, cases[:36]).dimensions(("model",)) == ["word", "level"]
 
 
-def test_tests_of_one_name_are_told_apart():
+def test_tests_with_the_same_name_are_shown_with_their_place():
     names = ["a/test_x.py::test_it", "b/test_x.py::test_it", "b/test_x.py::TestA::test_it"]
     assert list(shown_tests(names * 2).values()) == [*names[:2], "TestA::test_it"]
 
 
-def test_summary_has_each_test_by_its_own_layout(tmp_path):
+def test_summary_has_each_test_in_its_own_layout(tmp_path):
     cases = [
         *cases_of("t/test_x.py::test_a", word=WORDS[:2], level=["easy", "hard"]),
         *cases_of("t/test_x.py::test_b", word=WORDS[:2]),

@@ -1,4 +1,4 @@
-"""Why no case was selected."""
+"""The reasons why no case was selected."""
 
 from __future__ import annotations
 
