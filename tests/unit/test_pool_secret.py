@@ -1,4 +1,4 @@
-"""Secrets come from the environment and are shown to nobody."""
+"""Secrets come from the environment and are never shown."""
 
 import pickle
 
@@ -14,7 +14,7 @@ SET = {"KEY_0": "a", "KEY_1": "b"}
 NO_KEY = "cannot be an API key: it contains blanks, line ends or characters outside ASCII"
 
 
-def test_secret_is_shown_by_reveal_only():
+def test_only_reveal_shows_a_secret():
     secret = Secret(CANARY)
 
     assert secret.reveal() == CANARY
