@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.session.prefetcher import ReadyQueue
 
 
-def test_ready_takes_items_of_the_current_group_first():
+def test_ready_takes_items_of_the_last_place_first():
     ready = ReadyQueue()
     for index, place in enumerate(["a", "b", "a", "b", "a"]):
         ready.add(index, place)
@@ -12,7 +12,7 @@ def test_ready_takes_items_of_the_current_group_first():
     assert ready.pop() is None
 
 
-def test_ready_keeps_the_order_of_completion_within_a_group():
+def test_ready_keeps_the_order_of_completion_within_a_place():
     ready = ReadyQueue()
     ready.add(7, "a")
     ready.add(3, "a")
