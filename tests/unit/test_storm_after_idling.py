@@ -1,4 +1,4 @@
-"""A provider that refuses everything for a while: afterwards a lane is at full speed in seconds."""
+"""A provider refuses all requests for a while. Seconds later its lanes are at full speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON_S = 5.0
 
 
 class Storm(BrokerPlay):
-    """Some requests, a quiet time, and then many; keys that refuse all of them for a while."""
+    """A few requests, a pause, then many. The keys refuse all requests for `storm_s`."""
 
     def __init__(self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, bears_per_s=math.inf):
         super().__init__(LaneBroker(what, seed=seed))
@@ -113,7 +113,7 @@ def test_lane_is_at_full_speed_within_seconds_after_a_storm(play, idle_s, seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_limit_that_is_met_after_idling_is_found_as_fast_as_without(seed):
+def test_limit_after_idling_is_found_as_fast_as_without_idling(seed):
     def play(idle_s):
         run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, bears_per_s=20)
         run.ask(15)
