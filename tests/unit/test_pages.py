@@ -484,7 +484,8 @@ def test_run_that_ends_during_the_report_is_shown_from_its_tables(run, capsys, m
 
 
 @pytest.mark.parametrize(
-    "how", ["a folder", "a pipe", "a device", "in the run", "in another run", "to be in the run"]
+    "how",
+    ["a folder", "a pipe", "a device", "in the run", "in another run", "a future file of the run"],
 )
 def test_only_pages_are_replaced(run, tmp_path, refused, how):
     out = tmp_path / "out"
@@ -497,7 +498,7 @@ def test_only_pages_are_replaced(run, tmp_path, refused, how):
     elif how == "in another run":
         shutil.copytree(run, tmp_path / "other")
         out = next((tmp_path / "other" / "journal").iterdir())
-    elif how == "to be in the run":
+    elif how == "a future file of the run":
         # The run is in progress and writes this file later.
         out = run / "summary.json"
         out.unlink()

@@ -152,7 +152,7 @@ def test_plan_lists_its_assumptions(pool):
     )
 
 
-def test_plan_without_an_earlier_run_says_so(sim):
+def test_plan_reports_a_missing_earlier_run(sim):
     found = find_history(None, sim(), {})
     assert (found.run.episodes, found.notes) == ((), ("there is no earlier run in .ultrapar",))
     assert find_history("none", sim(), {}).notes == ()

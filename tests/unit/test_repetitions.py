@@ -103,7 +103,7 @@ def test_repetition_without_a_grade_is_not_counted(letter):
 
 def test_majority_is_more_than_half_of_the_graded_repetitions():
     found = rows("ssuu", "sssu", "ssii", "ssui", "iiii")
-    # A tie is no majority. Two of four graded are too few; two of three are enough.
+    # A tie does not count as a majority. Two of four graded are too few; two of three are enough.
     assert cell_share(MAJORITY, found)[:3] == (pytest.approx(2 / 3), 3, 2)
 
 

@@ -27,7 +27,7 @@ def made(run, begun=None):
     return summary, {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES}
 
 
-def anew(run):
+def from_scratch(run):
     """Summary and tables of a copy, which a compaction reads for the first time."""
     copy = run.path.with_name("copy")
     shutil.copytree(run.path, copy)
@@ -57,7 +57,7 @@ def growing(run, rng):
 def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
     write_journal(run, "gw2", episode(99, 1.0, 2.0))
     rng = random.Random(seed)
-    expected = anew(run)
+    expected = from_scratch(run)
     begun = Intake(run.path)
     for _ in growing(run, rng):
         # Sometimes stop in the middle, as at the end of a run.
@@ -87,7 +87,7 @@ def test_unusual_changes_cause_a_full_read(run, what):
         write_manifest(run.path, plan)
     begun.take_up()
     assert not begun.fits(read_manifest(run.path))
-    expected = anew(run)
+    expected = from_scratch(run)
     assert made(run, begun) == expected
 
 

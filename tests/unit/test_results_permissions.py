@@ -1,4 +1,4 @@
-"""Files that cannot be read or written, or are no files: one sentence with the path, no traceback.
+"""Unreadable or unwritable files and wrong file types: one sentence with the path, no traceback.
 
 Root may do everything, so tests of permissions run as the user `nobody`.
 """

@@ -9,7 +9,7 @@ PATIENCE_S = 10.0
 
 
 class Watched:
-    """Workers that give signs when the test says so, and a watcher that checks them."""
+    """Workers whose signs the test controls, and a watcher that checks them."""
 
     def __init__(self, *workers: str) -> None:
         self.silence = Silence(PATIENCE_S, LOOK_S)

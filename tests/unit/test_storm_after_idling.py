@@ -83,13 +83,13 @@ def keys(n, **limits):
 PLAYS = {
     "20 per second declared": (keys(1, qps=20), 0.3, None, 3.0, 20.0),
     "four keys": (keys(4, qps=20), 0.3, None, 3.0, 80.0),
-    "by the minute": (keys(1, rpm=1200), 0.3, None, 3.0, 20.0),
+    "rate per minute": (keys(1, rpm=1200), 0.3, None, 3.0, 20.0),
     "seats and rate": (keys(1, qps=20, workers=30), 0.3, None, 3.0, 20.0),
     "seats alone": (keys(1, workers=10), 0.5, None, 3.0, 20.0),
     "seats alone, four keys": (keys(4, workers=10), 0.5, None, 3.0, 80.0),
-    "with a time to come back": (keys(1, qps=20), 0.3, 1.0, 3.0, 20.0),
-    "a second": (keys(1, qps=20), 0.3, None, 1.0, 20.0),
-    "eight seconds": (keys(1, qps=20), 0.3, None, 8.0, 20.0),
+    "with Retry-After": (keys(1, qps=20), 0.3, 1.0, 3.0, 20.0),
+    "storm of one second": (keys(1, qps=20), 0.3, None, 1.0, 20.0),
+    "storm of eight seconds": (keys(1, qps=20), 0.3, None, 8.0, 20.0),
 }
 
 

@@ -237,7 +237,7 @@ MODEL_ENDED = [
         {"text": "No.", "refusal": "No."},
     ),
 ]
-BESIDE_THE_ANSWER = [
+IGNORED_FIELDS = [
     Seen("mlflow/mlflow#14410", chat(message={"tool_calls": []}), FINE),
     Seen("lidge-jun/opencodex#1468", chat(message={"tool_calls": None}), FINE),
     Seen("no report", chat(message={"tool_calls": {}}), FINE),
@@ -724,7 +724,7 @@ def as_read(found: Reply | Failure, name: str) -> Any:
             "failed": GENERATION_FAILED,
             "filtered": PROVIDER_DECIDED,
             "ended": MODEL_ENDED,
-            "beside": BESIDE_THE_ANSWER,
+            "ignored": IGNORED_FIELDS,
             "calls": CALLS,
             "usage": USAGE,
             "joined": PUT_TOGETHER,

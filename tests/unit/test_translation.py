@@ -164,7 +164,7 @@ def test_tools_of_the_api_itself_are_passed_through_and_custom_ones_refused(api)
     assert "tools[0]" in refusal(api, tools=["x"])
 
 
-def test_strict_tools_are_strict_only_if_chat_completions_ask_for_it():
+def test_strictness_of_a_tool_follows_chat_completions():
     tool = {"type": "function", "function": {"name": "f", "strict": True}}
     assert sent("anthropic", tools=[tool])["tools"][0]["strict"] is True
     assert sent("openai-responses", tools=[tool])["tools"][0]["strict"] is True
@@ -241,7 +241,7 @@ def test_message_without_a_counterpart_is_refused_with_its_place(api, message, p
     assert place in refusal(api, [USER, message])
 
 
-def test_system_message_after_the_first_message_is_translated():
+def test_later_system_message_is_translated_or_refused():
     later = {"role": "system", "content": "Be brief."}
     assert sent("anthropic", [USER, later])["messages"][1] == {
         "role": "system",
@@ -279,7 +279,7 @@ def test_refusal_of_the_model_becomes_its_text():
     assert sent("gemini", [USER, said])["contents"][1]["parts"] == [{"text": "No."}]
 
 
-def test_result_with_an_image_is_translated():
+def test_result_with_an_image_is_translated_or_refused():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [image]}
     messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call()]}, result]

@@ -59,7 +59,7 @@ def test_swapped_objects_under_the_same_ids_are_found():
         [case("k0", {"k": "cc"}, k="K", t=2), case("k1", {"k": "dd"}, k="K", t=2)],
         [case("k0", {"k": "aa"}, k="K", t=1), case("k1", {"k": "aa"}, k="K", t=1)],
     ],
-    ids=["a time", "the same"],
+    ids=["other values", "no difference"],
 )
 def test_ids_decide_if_no_object_was_swapped(other):
     one = [case("k0", {"k": "aa"}, k="K", t=1), case("k1", {"k": "aa"}, k="K", t=1)]

@@ -152,7 +152,7 @@ def test_flaw_lowers_the_score_of_obeying_and_not_of_repairing_models(
 @pytest.mark.parametrize("severity", ["medium", "severe"])
 @pytest.mark.parametrize("name", FLAWS)
 def test_random_failures_do_not_hide_a_flaw(name, severity):
-    """Margin: of reachable cases, obeying models solve none, and repairing models nine of ten.
+    """Margin: obeying models solve no reachable case, and repairing models solve nine of ten.
 
     With redundant operations, obeying models solve up to a third, since a second call after a
     failure may be a retry.

@@ -57,7 +57,7 @@ def test_obeying_and_repairing_are_distinguished_by_first_calls(flawed):
 
 
 @pytest.mark.slow
-def test_obedient_follows_every_documented_flaw():
+def test_obedient_is_affected_by_every_documented_flaw():
     base = weighted(run_arm(obedient))
     for flaw in ("incomplete_description", "insufficient_detail", "parameter_issues"):
         assert weighted(run_arm(obedient, flaw=flaw)) < base, flaw

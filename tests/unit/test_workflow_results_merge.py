@@ -68,7 +68,7 @@ def test_merged_runs_aggregate_like_their_cases(tmp_path_factory, first, second,
 
 
 @given(st.lists(_results), st.randoms())
-def test_rows_do_not_depend_on_the_order_of_cases(cases, random):
+def test_rows_count_all_cases_in_any_order(cases, random):
     rows = aggregate(cases)
     shuffled = list(cases)
     random.shuffle(shuffled)
@@ -96,7 +96,7 @@ def test_rows_do_not_depend_on_the_order_of_cases(cases, random):
 
 
 @given(st.lists(_cases, max_size=30), st.randoms())
-def test_no_table_counts_a_case_twice(cases, random):
+def test_no_table_counts_a_case_twice_or_takes_a_case_that_a_phase_sent_itself(cases, random):
     baseline = [case for case in cases if case.suite == "phase51"]
     suites = ("phase52", "phase54", "phase55")
     took = {suite: random.sample(baseline, random.randint(0, len(baseline))) for suite in suites}

@@ -257,7 +257,7 @@ def test_interval_of_independent_cases_contains_the_share_and_is_wilsons(hits_of
     value, low, high = shown
     assert 0 <= low <= value <= high <= 100
     assert shown == [round(100 * each, 1) for each in (n_hits / n, *wilson_interval(n_hits, n))]
-    # Values halfway between two figures are rounded either way: 25.875 is not exact here.
+    # A value halfway between two figures may be rounded either way: the share is not exact.
     assert abs(float(efficiency(share, 4).split()[0]) - 50 * n_hits / n) <= 0.005 + 1e-9
 
 
