@@ -244,7 +244,7 @@ def test_time_of_a_case_is_the_sum_of_its_parts_and_has_a_timeline(tmp_path):
 
 
 @pytest.mark.parametrize(("outcomes", "said"), [("ss", "equal"), ("su", "may be chance")])
-def test_only_a_difference_is_called_chance(tmp_path, outcomes, said):
+def test_equal_results_are_not_called_chance(tmp_path, outcomes, said):
     cases = [case(2 * n + m, f"m{m + 1}", level=n) for n in range(4) for m in range(2)]
     run = make_run(tmp_path / "r", cases)
     for n in range(8):
@@ -447,7 +447,7 @@ def shown(run, capsys):
 
 
 @pytest.mark.slow
-def test_running_run_can_be_reported_repeatedly(killed, capsys):
+def test_run_in_progress_can_be_reported_repeatedly(killed, capsys):
     going_on = RunDirectory.open_existing(killed)
     try:
         (segment, *_) = segments(killed / "journal")

@@ -1,4 +1,4 @@
-"""Free seats go to the cases that began first. Others get only seats that are idle else."""
+"""Free seats go to the cases that began first. Other cases get only seats that stay idle."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_new_cases_come_before_cases_without_a_place_while_few_are_open():
     assert (play.lane(new), play.waiting) == ("p/a/k", {last})
 
 
-def test_hardly_more_cases_than_seats_are_open_without_pauses():
+def test_few_more_cases_than_seats_are_open_without_pauses():
     play = Conversations(20, [13] * 60, pause_s=0.001, spread=0.2)
     most_open = 0
 

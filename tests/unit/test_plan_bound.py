@@ -59,7 +59,7 @@ def random_pool(seed):
 
 def linear_program_s(lanes, limits, requests):
     """The shortest fractional schedule: any part of a class to any lane of its model."""
-    from scipy.optimize import linprog  # 0.3 s, in every collection
+    from scipy.optimize import linprog  # the import takes 0.3 s, in every collection
     from scipy.sparse import lil_array
 
     parts = resources(limits)
@@ -134,14 +134,14 @@ print(lower_bound(lanes, limits, [RequestClass("m", 0.5, 300)]).seconds, "scipy"
     assert done.stdout.split() == ["10.0", "False"]
 
 
-def test_seats_bound_by_total_service_time():
+def test_bound_of_seats_is_the_service_time_per_seat():
     lanes = [on("m", "key")]
     found = lower_bound(lanes, [Limit("key", "key", workers=4)], [RequestClass("m", 0.5, 80)])
     assert found.seconds == pytest.approx(10.0)
     assert found.binding == "key (workers)"
 
 
-def test_rates_bound_by_the_last_start_and_its_service():
+def test_bound_of_rates_is_the_last_start_and_its_service():
     lanes = [on("m", "key")]
     limits = [Limit("key", "key", qps=10.0)]
     # Ten immediately, then ten a second: the last of 100 starts after 9 s at the earliest.

@@ -43,7 +43,7 @@ def test_new_case_of_a_measured_test_and_model_gets_an_episode_by_its_seed():
     assert expect(list(reversed(cases)), earlier, lambda _: FIXED) == found[::-1]
 
 
-def test_case_of_an_unmeasured_model_is_expected_by_hints():
+def test_case_of_an_unmeasured_model_uses_hints():
     (found,) = expect([case(0)], [seen(0, 9.0, model="n")], lambda _: FIXED)
     assert (found.services_s, found.tokens_in, found.basis) == ((0.5, 0.5), 100, "hint")
 

@@ -94,7 +94,7 @@ def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
 
 
 def graded_run(path, pool, n_planned, n_graded, *, age_s, name="test"):
-    """A run whose cases of one test function were graded as far as that."""
+    """A run of one test function with this number of graded cases."""
     cases = [
         msgspec.structs.replace(case(number), nodeid=f"s/test_x.py::{name}[{number}]")
         for number in range(n_planned)

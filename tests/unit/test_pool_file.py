@@ -1,4 +1,4 @@
-"""The pool file as a file: errors before any field is read."""
+"""Errors of a pool file before any field is read."""
 
 import hashlib
 import os

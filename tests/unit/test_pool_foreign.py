@@ -1,4 +1,4 @@
-"""Pool files of other people: which environment variables they can send, and the notes."""
+"""A pool file from another person: the variables that it may send, and the notes on them."""
 
 import pytest
 

@@ -91,7 +91,7 @@ def test_real_provider_may_configure_its_simulation(load):
     assert pool.effective == plain.effective
 
 
-def test_every_number_in_force_is_listed_with_its_origin(load):
+def test_every_effective_number_is_listed_with_its_origin(load):
     text = simulated(
         "per_key = { workers = 5, qps = 10 }\nsimulation_seed = 3",
         model="skill = 0.5\nlatency_hint_s = 2\nprice_per_mtok_in = 1",

@@ -51,7 +51,7 @@ def test_simulated_provider_and_local_server_need_no_secret(load):
         ({**SET, "KEY_0": f"{CANARY}\r\nX-Header: 1"}, f"KEY_0, whose value {NO_KEY}"),
     ],
 )
-def test_secret_that_is_missing_or_unusable_is_refused(load, environ, message):
+def test_missing_or_unusable_secret_is_refused(load, environ, message):
     with pytest.raises(ConfigError) as refusal:
         read_secrets(load(real(keys=TWO_KEYS)), environ)
 

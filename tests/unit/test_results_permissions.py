@@ -73,7 +73,7 @@ def as_nobody():
         (".", 0o000, "run.lock: Permission denied"),
     ],
 )
-def test_run_of_another_user_is_not_resumed_and_named(run, locked, mode, named):
+def test_run_of_another_user_is_refused_and_named(run, locked, mode, named):
     (run.path / locked).chmod(mode)
     with as_nobody(), pytest.raises(ConfigError, match=named):
         RunDirectory.open_existing(resolve_run(str(run.path)))

@@ -133,7 +133,7 @@ def test_statistics_of_a_run_are_complete():
     assert (statistics.scores["s"].mean, statistics.scores["s"].n) == (0.75, 2)
 
 
-def test_statistics_marked_cases_do_not_lower_the_coverage():
+def test_skipped_cases_do_not_lower_the_coverage():
     case = Case(0, "c", "n", "phase51", "m", 0, {}, 1)
     skipped = measure_case(
         case, Grade("c", "gw0", "skipped", "skipped", 5), None, summary_by=("model",)

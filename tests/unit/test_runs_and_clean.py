@@ -98,7 +98,7 @@ def test_json_has_a_run_in_each_line(folder, runs):
     assert found["killed"]["cost"] is None
 
 
-def test_running_run_is_counted_with_its_finished_cases(folder, runs):
+def test_run_in_progress_is_counted_with_its_finished_cases(folder, runs):
     going_on = RunDirectory.open_existing(folder / "killed")
     try:
         found = runs(folder)["killed"]

@@ -84,7 +84,7 @@ def test_rules_of_policies_apply_after_the_sample(word):
         assert set(now.cases) == set(group.cases) - set(sample)
 
 
-def test_sample_depends_on_ids_and_seed_only():
+def test_sample_depends_only_on_ids_and_seed():
     planned = cases(MODELS, repeats=20)
     mixed = random.Random(1).sample(planned, len(planned))
     assert draw_sample(planned, 30, 7) == draw_sample(mixed, 30, 7)

@@ -103,7 +103,7 @@ def test_listed_name_of_a_case_is_a_part_of_its_node_id():
     assert short_names([*cases, other]) == ("", [one.nodeid for one in [*cases, other]])
 
 
-def test_cases_of_a_running_run_have_their_current_state(show, tmp_path):
+def test_cases_of_a_run_in_progress_have_their_current_state(show, tmp_path):
     run = make_run(tmp_path / "r", [case(index) for index in range(4)])
     write_journal(
         run,

@@ -29,7 +29,7 @@ def test_over_limit_never_asks_for_a_wait_of_zero():
     assert headers_of(error) == {"retry-after": "1", "retry-after-ms": "1"}
 
 
-def test_over_limit_is_understood_by_our_own_client():
+def test_over_limit_is_understood_by_the_plugins_client():
     error = ApiError.over_limit(Exceeded("k", "workers", 1, 1.0))
     wait_s = parse_retry_after(headers_of(error), epoch_s=0.0)
     failure = classify_status(error.status, RESOURCE.refusal(error).body, wait_s)

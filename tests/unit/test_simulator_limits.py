@@ -50,7 +50,7 @@ def test_gate_releases_a_seat_but_counts_the_arrival():
     assert (exceeded.bound, exceeded.allowed, exceeded.retry_after_s) == ("qps", 1, 0.75)
 
 
-def test_rpm_is_judged_over_a_minute():
+def test_rpm_is_measured_over_a_minute():
     path = LimitPath([Gate(Limit("k", "key", rpm=2))])
     assert [path.admit(t) for t in (0.0, 20.0, 40.0)] == [None] * 3
     exceeded = path.admit(59.0)

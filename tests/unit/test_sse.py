@@ -27,7 +27,7 @@ def read(*pieces: bytes) -> list[bytes]:
     return [event for piece in pieces for event in reader.feed(piece)] + reader.end()
 
 
-def test_events_are_read_by_the_standard():
+def test_events_are_read_as_in_the_standard():
     assert read(STREAM) == EVENTS
 
 

@@ -23,12 +23,14 @@ SOON_S = 5.0
 class Storm(BrokerPlay):
     """A few requests, a pause, then many. The keys refuse all requests for `storm_s`."""
 
-    def __init__(self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, bears_per_s=math.inf):
+    def __init__(
+        self, what, storm_s, *, takes_s, retry_after_s=None, seed=0, serves_per_s=math.inf
+    ):
         super().__init__(LaneBroker(what, seed=seed))
         self._begins_s, self._ends_s = storm_s
         self._takes_s = takes_s
         self._retry_after_s = retry_after_s
-        self._bears_per_s = bears_per_s
+        self._serves_per_s = serves_per_s
         self._let_in_s = []
         self._ids = itertools.count()
         self._tries = {}
@@ -66,7 +68,7 @@ class Storm(BrokerPlay):
 
     def _is_too_many(self):
         last_s = [at_s for at_s in self._let_in_s if at_s > self.now_s - 1.0]
-        is_too_many = len(last_s) >= self._bears_per_s
+        is_too_many = len(last_s) >= self._serves_per_s
         self._let_in_s = last_s if is_too_many else [*last_s, self.now_s]
         return is_too_many
 
@@ -115,7 +117,7 @@ def test_lane_is_at_full_speed_within_seconds_after_a_storm(play, idle_s, seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_limit_after_idling_is_found_as_fast_as_without_idling(seed):
     def play(idle_s):
-        run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, bears_per_s=20)
+        run = Storm(keys(1, workers=40), (0.0, 0.0), takes_s=0.3, seed=seed, serves_per_s=20)
         run.ask(15)
         run.wait(2.0 + idle_s)
         run.ask(900)

@@ -64,7 +64,7 @@ def test_flaw_that_changes_nothing_in_a_plan_raises():
 
 
 UNUSABLE = {
-    # No step of these tasks needs another, or no two neighbours do, with any seed.
+    # In these tasks no step, or no neighbouring step, needs another; the seed has no influence.
     ("sequence_disorder", "light"): 79,
     ("sequence_disorder", "severe"): 72,
     # No argument has a format that can be replaced by another.

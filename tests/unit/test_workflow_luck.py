@@ -1,4 +1,4 @@
-"""Random failures are shared: equal models get equal grades, and a lower rate only lowers."""
+"""Random failures are shared: equal models get equal grades, lower rates no higher grades."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The behaviour of simulated models, on enough seeded cases for certainty."""
+"""The behaviour of simulated models, on enough seeded cases to be reliable."""
 
 import random
 from collections import Counter

@@ -63,7 +63,7 @@ def test_table_of_the_baseline_has_a_row_for_each_model():
     assert (a["model"], a["n"], a["solved % (95 %)"]) == ("a", "1", "0.0 (0.0-79.3)")
 
 
-def test_answers_that_were_cut_are_counted_below_the_table():
+def test_cut_answers_are_counted_below_the_table():
     cases = [
         *some("phase51", solved=2, model="b", scores={"turns": 6.0, "cut_answers": 2.0}),
         *some("phase51", unsolved=1, infra=1, model="b", scores={"turns": 3.0, "cut_answers": 0.0}),
@@ -283,7 +283,7 @@ def test_interval_of_clusters_is_never_narrower_than_of_independent_cases(cluste
 
 
 def test_interval_of_dependent_cases_covers_the_truth():
-    """A third of the results is independent, the others equal the draw of their cluster."""
+    """A third of the results are independent, the others equal the draw of their cluster."""
     draw = random.Random(7)
     n_runs, n_held = 1_000, 0
     for _ in range(n_runs):
