@@ -109,7 +109,11 @@ def test_removed_lanes_wait_for_nothing():
             told([]),
             "waits: the server lost the run",
         ),
-        (WholeRun(2, 9, 3, 6, {"m": 0}), told(shares()), "waits: no case left to start, 6 under"),
+        (
+            WholeRun(2, 9, 3, 6, {"m": 0}),
+            told(shares()),
+            "waits: no case left to start, 6 in progress",
+        ),
         (WholeRun(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
         (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
     ],
