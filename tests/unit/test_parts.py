@@ -1,4 +1,4 @@
-"""Long strings of a run are kept once, whole or not at all, and without secrets."""
+"""Long strings of a run are stored once, completely or not at all, and without secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(directory):
     return {path.name: path.read_bytes() for path in (directory / "parts").iterdir()}
 
 
-def test_part_is_kept_once_by_its_content(tmp_path):
+def test_part_is_stored_once_by_its_content(tmp_path):
     one, other = PartWriter(tmp_path, unchanged), PartWriter(tmp_path, unchanged)
     assert {one.keep(IMAGE), one.keep(IMAGE), other.keep(IMAGE)} == {part_name(IMAGE)}
     assert files(tmp_path) == {part_name(IMAGE): IMAGE}
@@ -51,7 +51,7 @@ writer.sync()
 """
 
 
-def test_processes_that_keep_the_same_parts_at_once_leave_whole_files(tmp_path):
+def test_processes_that_store_the_same_parts_concurrently_leave_whole_files(tmp_path):
     def one_of_them(_):
         with subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path)],
@@ -68,7 +68,7 @@ def test_processes_that_keep_the_same_parts_at_once_leave_whole_files(tmp_path):
     assert all(part_name(content) == name for name, content in found.items())
 
 
-def test_part_without_its_secret_is_what_is_named(tmp_path):
+def test_part_is_named_after_its_redacted_content(tmp_path):
     writer = PartWriter(tmp_path, Redactor([KEY]).bytes)
     name = writer.keep(IMAGE + KEY.encode())
     assert name == writer.keep(IMAGE + KEY.encode())
@@ -76,7 +76,7 @@ def test_part_without_its_secret_is_what_is_named(tmp_path):
     assert name == part_name(IMAGE + b"***")
 
 
-def test_part_that_a_power_cut_left_half_is_written_anew_and_never_taken_for_whole(tmp_path):
+def test_part_cut_off_by_a_power_failure_is_detected_and_written_again(tmp_path):
     name = PartWriter(tmp_path, unchanged).keep(IMAGE)
     path = tmp_path / "parts" / name
     path.write_bytes(IMAGE[:100])
@@ -86,12 +86,12 @@ def test_part_that_a_power_cut_left_half_is_written_anew_and_never_taken_for_who
     assert read_part(tmp_path, name) == IMAGE
 
 
-def test_part_that_is_gone_is_named(tmp_path):
+def test_missing_part_is_named(tmp_path):
     with pytest.raises(ResultsError, match=r"cannot read .*abc: No such file"):
         read_part(tmp_path, "abc")
 
 
-def test_part_that_cannot_be_written_ends_the_run_and_not_the_episode(tmp_path, monkeypatch):
+def test_failed_write_of_a_part_ends_the_run_and_not_the_episode(tmp_path, monkeypatch):
     writer = PartWriter(tmp_path, unchanged)
 
     def full(*_, **__):
@@ -104,7 +104,7 @@ def test_part_that_cannot_be_written_ends_the_run_and_not_the_episode(tmp_path, 
         writer.sync()
 
 
-def test_part_of_a_run_that_is_gone_ends_it(tmp_path):
+def test_part_without_a_run_directory_ends_the_run(tmp_path):
     writer = PartWriter(tmp_path / "gone", unchanged)
     writer.keep(IMAGE)
     with pytest.raises(ResultsError, match=r"gone.*No such file"):

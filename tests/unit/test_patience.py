@@ -1,4 +1,4 @@
-"""How long clients wait, as their requests say."""
+"""The timeout of a client, read from the headers of its request."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ from pytest_ultrapar.engine.patience import patience_s
         ({"x-stainless-read-timeout": "-1", "x-stainless-timeout": "7"}, 7),
     ],
 )
-def test_wait_is_what_the_client_says_or_what_its_kind_does(headers, seconds):
+def test_wait_comes_from_the_headers_or_the_default_of_the_client(headers, seconds):
     assert patience_s(headers) == seconds

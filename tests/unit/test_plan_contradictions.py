@@ -1,4 +1,4 @@
-"""Pools that are inconsistent, and what of a pool is of no use."""
+"""Pools that contradict themselves, and settings of a pool without effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = '[{ name = "key0", env = "A" }, { name = "key1", env = "B" }, { name = "k
 INSTANCES = "instances = [" + ", ".join(f'"m-{n}"' for n in range(12)) + "]\n"
 
 
-def test_seats_that_a_rate_never_lets_fill_are_refused_with_the_sum(pool):
+def test_seats_that_a_rate_can_never_fill_are_refused_with_the_calculation(pool):
     (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
     assert said == (
         "p/key0: 600 workers on 5 requests per second at 2 s need 10 "
@@ -59,7 +59,7 @@ def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
 
 
 @pytest.mark.parametrize(("workers", "refusals", "warnings"), [(30, 0, 0), (31, 0, 1), (101, 1, 1)])
-def test_some_more_seats_are_useful_and_many_more_are_waste(pool, workers, refusals, warnings):
+def test_some_spare_seats_are_accepted_and_many_are_reported(pool, workers, refusals, warnings):
     made = pool(f"per_key = {{ workers = {workers}, qps = 5 }}")
     assert len(refused(made)) == refusals
     assert len(waste(made, made.lanes, TWO_S)) == warnings
@@ -77,7 +77,7 @@ def test_requests_and_episodes_longer_than_their_deadlines_are_refused(pool):
     assert refused(made, {"m": Service(60.0)}, episodes(2, *[60.0] * 15)) == ()
 
 
-def test_more_seats_than_cases_are_waste(pool):
+def test_more_seats_than_cases_are_reported(pool):
     made = pool("per_key = { workers = 300 }")
     assert (*more_seats_than_cases(made, made.lanes, {"m": 20}),) == (
         "more seats than cases (a case uses one at a time): "

@@ -20,27 +20,27 @@ def courses(n, *services_s, group=""):
     return [Course(f"{group}{number}", "m", group, services_s) for number in range(n)]
 
 
-def test_seats_take_turns(pool):
+def test_seats_serve_requests_in_rounds(pool):
     found = forecast(pool("per_key = { workers = 4 }"), courses(40, 0.5), FREE)
     assert found.makespan_s == pytest.approx(5.0)
     assert found.peak_in_flight == 4
     assert found.refused == ()
 
 
-def test_turns_of_an_episode_follow_each_other_and_cost_the_client_time(pool):
+def test_turns_of_an_episode_are_sequential_with_client_time_between(pool):
     wide = pool("per_key = { workers = 50 }")
     assert forecast(wide, courses(10, 0.5, 1.0, 0.25), FREE).makespan_s == pytest.approx(1.75)
     slow = forecast(wide, courses(10, 0.5, 1.0, 0.25), FREE, between_s=0.1)
     assert slow.makespan_s == pytest.approx(1.95)
 
 
-def test_one_episode_at_a_time_is_the_sum_of_all(pool):
+def test_one_open_episode_at_a_time_takes_the_sum_of_all(pool):
     found = forecast(pool("per_key = { workers = 5 }"), courses(10, 0.5, 0.5), FREE, most_open=1)
     assert found.makespan_s == pytest.approx(10.0)
     assert found.peak_in_flight == 1
 
 
-def test_groups_wait_for_each_other_and_for_their_time(pool):
+def test_groups_wait_for_their_predecessors_and_start_delays(pool):
     first, second = courses(10, 1.0, group="a"), courses(10, 1.0, group="b")
     groups = (
         Group("a", tuple(one.case_id for one in first)),
@@ -51,16 +51,16 @@ def test_groups_wait_for_each_other_and_for_their_time(pool):
     assert found.makespan_s == pytest.approx(1.0 + 3.0 + 1.0)
 
 
-def test_many_cases_that_no_lane_answers_are_all_refused(pool):
-    nobody = [Course(str(number), "unknown", "", (1.0,)) for number in range(1000)]
-    found = forecast(pool("per_key = { workers = 4 }"), nobody, FREE)
+def test_all_cases_without_a_lane_are_refused(pool):
+    without_lane = [Course(str(number), "unknown", "", (1.0,)) for number in range(1000)]
+    found = forecast(pool("per_key = { workers = 4 }"), without_lane, FREE)
     assert (len(found.refused), found.makespan_s) == (1000, 0.0)
 
 
 TWO = '[[provider.model]]\nname = "j"\nkeys = ["key1"]\n'
 
 
-def test_subject_and_judge_on_a_key_of_one_seat_take_turns(load):
+def test_subject_and_judge_alternate_on_a_key_of_one_seat(load):
     one_seat = load(simulated("per_key = { workers = 1 }", named="m") + TWO.replace("key1", "key0"))
     asked = [Course(str(n), "m", "", (0.5,), beside=(Step("j", 0.25),)) for n in range(20)]
     found = forecast(one_seat, asked, FREE)

@@ -1,4 +1,4 @@
-"""Models of one family share what a provider allows for each pair of key and model."""
+"""Models of one family share a provider's limit for each pair of key and model."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def test_models_of_a_family_share_the_limit_of_key_and_model(load):
     assert pool.seats((*pool.lanes_of("echo"), *pool.lanes_of("b"))) == 2
 
 
-def test_model_belongs_to_the_family_of_its_own_name(load):
+def test_model_belongs_to_the_family_with_its_name(load):
     pool = load(simulated(BOUNDS) + models(("b", 'family = "echo"')))
 
     assert list(pool.limits) == ["sim/key0/echo"]
     assert pool.seats(pool.lanes) == 2
 
 
-def test_family_is_of_one_provider(load):
+def test_family_belongs_to_one_provider(load):
     second = simulated(BOUNDS, model=FAMILY).replace("schema = 1", "").replace('"sim"', '"other"')
     pool = load(simulated(BOUNDS, model=FAMILY) + second)
 
@@ -65,7 +65,7 @@ def test_family_is_of_one_provider(load):
         ),
     ],
 )
-def test_family_that_cannot_be_is_refused(load, text, message):
+def test_invalid_family_is_refused(load, text, message):
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert str(caught.value) == f"pool.toml: {message}"

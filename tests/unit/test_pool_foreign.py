@@ -1,4 +1,4 @@
-"""What the pool file of somebody else can do with the environment, and what is said of it."""
+"""A pool file from another person: the variables that it may send, and the notes on them."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def keys(*names):
         ),
     ],
 )
-def test_variable_that_other_tools_know_is_refused(load, text, field):
+def test_variable_of_other_tools_is_refused(load, text, field):
     with pytest.raises(ConfigError) as refused:
         load(text)
     assert field in str(refused.value)
@@ -51,16 +51,16 @@ def test_variable_that_other_tools_know_is_refused(load, text, field):
         *("AWS_BEARER_TOKEN_BEDROCK", "HF_TOKEN", "CLOUDFLARE_API_TOKEN", "GITHUB_MODELS_TOKEN"),
     ],
 )
-def test_key_of_a_model_api_may_go_to_any_server(load, variable):
+def test_key_of_a_model_api_may_be_sent_to_any_server(load, variable):
     load(real(keys=keys(variable)))
 
 
-def test_githubs_token_may_go_to_githubs_models(load):
+def test_githubs_token_may_be_sent_to_githubs_models(load):
     load(real(keys=keys("GITHUB_TOKEN"), url=GITHUB))
     load(simulated(keys=keys("GITHUB_TOKEN")))
 
 
-def test_host_whose_letters_only_look_like_a_known_one_is_refused(load):
+def test_host_name_with_lookalike_letters_is_refused(load):
     with pytest.raises(ConfigError, match="base_url must name its host in ASCII"):
         load(real(url='base_url = "https://\u0430pi.openai.com/v1"'))
 

@@ -1,4 +1,4 @@
-"""What no pool file may say, each refused by one message that names the place."""
+"""Mistakes in pool files, each refused by one message that names the place."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from pytest_ultrapar.errors import ConfigError
 from tests.unit.pool_texts import real, simulated, without_schema
 
 REFUSED = [
-    # No TOML.
+    # Invalid TOML.
     ("schema = 1\n[pool\nworkers = 3\n", "line 2 is not TOML: Expected ']' at the end of a table"),
     ('schema = 1\nkeys = [{ name = "key0", api_key = "sk-abcdefgh }]\n', "line 2 is not TOML"),
     ("schema = 1\nschema = 1\n", "line 2 is not TOML: Cannot overwrite a value"),
@@ -48,7 +48,7 @@ REFUSED = [
         real("patterns = { quota = ['b*'] }"),
         "provider[0].patterns.quota[0] must not match an empty",
     ),
-    # Numbers out of their bounds.
+    # Numbers out of range.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
     (simulated("per_key = { qps = -5 }"), "provider[0].per_key.qps must be >= 1e-06 (got -5)"),
     (simulated("per_key = { qps = 1e-9 }"), "provider[0].per_key.qps must be >= 1e-06 (got 1e-09)"),
@@ -63,7 +63,7 @@ REFUSED = [
     (simulated(top="[pool]\nworkers = 0"), "pool.workers must be >= 1 (got 0)"),
     (simulated("timeout_s = 86401"), "provider[0].timeout_s must be <= 86400 (got 86401)"),
     (simulated(model="price_per_mtok_in = -1"), "provider[0].model[0].price_per_mtok_in must be"),
-    # Names that are empty, broken, there twice or in no list.
+    # Names that are empty, invalid, duplicate or unknown.
     (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
     (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
@@ -93,7 +93,7 @@ REFUSED = [
         ),
         "provider[0] brings the pool above 10000 lanes (instances times keys)",
     ),
-    # Addresses, ports and what belongs to one API only.
+    # Addresses, ports and settings of one API.
     (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),
     (real(url=""), 'provider[0].base_url is missing: api = "openai" needs it'),
     (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
@@ -130,7 +130,7 @@ REFUSED = [
         simulated(model='instances = [{ name = "a", base_url = "https://x.example" }]'),
         "provider[0].model[0].instances[0].base_url is not used by a simulated provider; leave it",
     ),
-    # Secrets, contradictions, nesting without end.
+    # Secrets, contradictions, endless nesting.
     ("schema = 1\n" + ".".join("a" * 200) + " = 1", "is nested more than 8 levels deep"),
     ("schema = 1" + "0" * 5000, "holds a number that is too long"),
     (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
@@ -166,7 +166,7 @@ REFUSED = [
     ("text", "message"), REFUSED, ids=[f"{at} {said[:40]}" for at, (_, said) in enumerate(REFUSED)]
 )
 def test_mistake_is_refused_with_one_clear_message(load, text, message):
-    """The message, or the beginning of a long one."""
+    """`message` is the message, or its beginning if it is long."""
     with pytest.raises(ConfigError) as refusal:
         load(text)
 
@@ -224,18 +224,18 @@ def test_refusal_never_shows_a_secret(load, text):
     ],
     ids=["provider", "key", "model", "instance", "role"],
 )
-def test_name_like_a_folder_or_an_option_is_refused(load, text, name):
+def test_name_that_looks_like_a_folder_or_option_is_refused(load, text, name):
     with pytest.raises(ConfigError, match=r"must begin with a letter|has an unknown field"):
         load(text(name))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../other", "a/../b", "a/.."])
-def test_name_at_an_api_stays_in_its_place(load, name):
+def test_api_name_cannot_change_the_url(load, name):
     with pytest.raises(ConfigError, match=r"api_name must not be \"\.\" or contain"):
         load(real(model=f'api_name = "{name}"'))
 
 
 @pytest.mark.parametrize("name", ["org/model", "@cf/meta/x", "/models/x", "./x", "a..b"])
-def test_name_at_an_api_may_be_a_path(load, name):
+def test_api_name_may_be_a_path(load, name):
     pool = load(real(model=f'api_name = "{name}"'))
     assert pool.providers[0].models[0].instances[0].api_name == name

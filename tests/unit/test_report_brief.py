@@ -27,7 +27,7 @@ def of_cells(*cells, by=("model", "flaw")):
     return msgspec.structs.replace(SUMMARY, cells=list(cells), summary_by=by)
 
 
-def test_rows_are_models_and_columns_what_varies_next_the_best_first():
+def test_rows_are_models_best_first_and_columns_are_the_next_dimension():
     summary = of_cells(
         cell("good", "easy", "tool_misuse", solved=9),
         cell("good", "easy", "missing_step", solved=10),
@@ -47,7 +47,7 @@ def test_rows_are_models_and_columns_what_varies_next_the_best_first():
 
 
 def of_tests(n_models, names, **fields):
-    """Each test by model and level, with a score."""
+    """A summary with these tests, each by model and level, with a score."""
     models = [f"m{n:02d}" for n in range(n_models)]
     tests = []
     for name in names:
@@ -73,7 +73,7 @@ def table_of(told):
     return told[told.index("") + 1 :]
 
 
-def test_each_test_has_a_table_below_that_of_all_cases():
+def test_each_test_has_a_table_below_the_table_of_all_cases():
     told = brief(of_tests(2, ["test_a", "test_b"]))
     assert table_of(told)[:13] == [
         "all cases    n  solved  grounded",
@@ -92,7 +92,7 @@ def test_each_test_has_a_table_below_that_of_all_cases():
     ]
 
 
-def test_tests_without_room_are_columns_of_all_cases():
+def test_tests_that_do_not_fit_are_columns_of_all_cases():
     told = table_of(brief(of_tests(4, [f"test_{word}" for word in ("tone", "maths", "code")])))
     assert told[:3] == [
         "model    n  solved  grounded  tone  maths  code",
@@ -101,7 +101,7 @@ def test_tests_without_room_are_columns_of_all_cases():
     ]
 
 
-def test_tests_go_before_what_is_said_of_speed_and_warnings_before_all():
+def test_tests_come_before_speed_and_warnings_before_tests():
     summary = of_tests(3, ["test_a", "test_b"], client_bound="cores are short " * 8)
     lanes = [
         msgspec.structs.replace(lane(), lane=f"p/m{n}/k", outcomes={"timeout": 3}) for n in range(3)
@@ -114,12 +114,12 @@ def test_tests_go_before_what_is_said_of_speed_and_warnings_before_all():
     assert told[-2].startswith("... and ")
 
 
-def test_tests_without_room_are_rows_where_there_is_one_model():
+def test_tests_that_do_not_fit_are_rows_if_there_is_one_model():
     told = table_of(brief(of_tests(1, [f"test_{number}" for number in range(9)])))
     assert told[:2] == ["test      n  solved  grounded", "test_0   80      0%      0.00"]
 
 
-def test_dimension_of_the_only_test_is_that_of_all_cases():
+def test_dimension_of_a_single_test_is_in_the_table_of_all_cases():
     told = table_of(brief(of_tests(2, ["test_a"])))
     assert told[:2] == [
         "model    n  solved  grounded  easy  hard",
@@ -149,7 +149,7 @@ def test_model_without_a_graded_case_comes_last():
 @pytest.mark.parametrize(
     "name", ["a-model-with-a-very-long-name-indeed-{}", "模型-{}", "m\x1b[31m{}"]
 )
-def test_any_run_fits_on_a_screen(width, name):
+def test_brief_of_any_run_fits_on_a_screen(width, name):
     cells = [
         cell(name.format(m), f"{flaw}_{n}", solved=m % 11)
         for m in range(40)
@@ -175,7 +175,7 @@ def test_any_run_fits_on_a_screen(width, name):
     ]
     told = brief(summary, lanes, width)
     assert len(told) <= MOST_LINES
-    # The last line has a path, which is never folded.
+    # The last line contains a path, which is never folded.
     assert max(map(n_cells, told[:-1])) <= min(width, MOST_WIDTH)
     assert any(line.startswith("+ ") and "more in report.md" in line for line in told)
     assert not any(line.endswith("...") for line in told)
@@ -186,7 +186,7 @@ def test_any_run_fits_on_a_screen(width, name):
     assert told[-1] == "results in out: read report.md, or run ultrapar report"
 
 
-def test_shares_are_coloured_and_nothing_moves():
+def test_shares_are_coloured_without_shifting_columns():
     def paint(text, share):
         return f"<{text}>"
 
@@ -195,7 +195,7 @@ def test_shares_are_coloured_and_nothing_moves():
     assert any("<75%>" in line for line in painted)
 
 
-def test_sentences_are_whole_where_there_is_room():
+def test_sentences_are_complete_if_they_fit():
     falls = [
         LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
         for n in range(9)
@@ -208,7 +208,7 @@ def test_sentences_are_whole_where_there_is_room():
     assert "5 more in summary.json" in whole
 
 
-def test_servers_own_words_are_shown_once_and_whole():
+def test_servers_error_text_is_shown_once_and_completely():
     words = 'HTTP 404: {"error": {"message": "The model `gtp-4o` does not exist."}}'
     front = "no lane of the model 'm' is left: key p/k may not: removed for the rest of the run"
     reasons = [front, f"{front}; the last try: {words}", f"{front}; the last try: {words}", front]
@@ -226,7 +226,7 @@ def test_servers_own_words_are_shown_once_and_whole():
 
 
 @pytest.mark.parametrize(("n", "more"), [(4, "1 more line"), (5, "2 more lines")])
-def test_lines_that_are_left_out_are_counted(n, more):
+def test_omitted_lines_are_counted(n, more):
     lanes = [
         msgspec.structs.replace(lane(), lane=f"p/m{one}/k", outcomes={"timeout": 3})
         for one in range(n)
@@ -234,7 +234,7 @@ def test_lines_that_are_left_out_are_counted(n, more):
     assert f"... and {more}" in brief(lanes=lanes)
 
 
-def test_host_that_ran_nothing_is_not_covered_by_100_percent():
+def test_host_without_cases_does_not_report_100_percent_coverage():
     nothing = msgspec.structs.replace(STATISTICS, n_planned=0, n_graded=0, coverage=1.0)
     summary = msgspec.structs.replace(SUMMARY, statistics=nothing)
     told = brief(summary, part=HostPart("ci-3", "nightly", 560))
@@ -243,13 +243,13 @@ def test_host_that_ran_nothing_is_not_covered_by_100_percent():
     assert told[-1].startswith("results in out")
 
 
-def test_host_of_several_says_whose_part_its_verdict_is_about():
+def test_host_of_a_cluster_run_names_itself_in_its_result():
     part = HostPart("ci-3", "nightly", 560)
     n = SUMMARY.statistics.n_planned
     assert any(line.startswith(f"{n:,} of 560 cases on host ci-3: ") for line in brief(part=part))
 
 
-def test_sentence_without_room_loses_clauses_and_is_not_cut():
+def test_long_sentence_loses_clauses_and_is_not_cut():
     falls = [
         LimitAudit(limit=f"provider/key{n}", n=3, in_flight=2, workers=5, sends_1s=3, passed=())
         for n in range(9)
@@ -263,14 +263,14 @@ def test_sentence_without_room_loses_clauses_and_is_not_cut():
     assert not [line for line in told if line.endswith("(more in report.md)")]
 
 
-def test_sentence_of_one_clause_says_where_the_rest_is():
+def test_long_sentence_of_one_clause_points_to_the_full_report():
     notes = [CaseNote("t.py::test[0]", "infra", "timeout", "reason " * 60)]
     cells = [cell(f"m{n:02d}", "a", solved=5) for n in range(13)]
     told = brief(msgspec.structs.replace(SUMMARY, notes=notes, cells=cells), width=80)
     assert any(line.endswith("(more in report.md)") for line in told)
 
 
-def test_columns_without_room_are_said_of_every_table():
+def test_omitted_columns_of_all_tables_are_counted():
     tests = [
         ResultsOfTest(
             name, ("model", "level"), [cell(m, f"level_{n}") for n in range(12) for m in "ab"]

@@ -25,14 +25,14 @@ def lines(summary, *lanes):
     return list(performance_lines(summary, lanes))
 
 
-def test_bound_is_shown_with_the_parts_beyond_it():
+def test_bound_is_shown_with_the_parts_of_the_remaining_time():
     assert lines(MEASURED, lane()) == [
         "lower bound 6.00 s (p/k (qps)); efficiency 60.0 %",
         "where the time went: bound 6.00 s (60.0 %), client 3.00 s, uneven end 1.00 s",
     ]
 
 
-def test_whole_run_is_shown_in_its_parts():
+def test_total_time_is_shown_in_parts():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=7.5, tables_s=0.5)
     assert lines(whole, lane())[1] == (
         "total time 20.0 s: start 2.00 s, requests 10.0 s, after the last"
@@ -40,7 +40,7 @@ def test_whole_run_is_shown_in_its_parts():
     )
 
 
-def test_what_takes_long_after_the_last_answer_is_said_with_what_helps():
+def test_long_work_after_the_last_answer_is_reported_with_a_remedy():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=20.0, tables_s=4.5)
     said = [line for line in lines(whole, lane()) if line.startswith("CLIENT-BOUND")]
     assert [line.partition(":")[2].partition(":")[0] for line in said] == [
@@ -52,11 +52,11 @@ def test_what_takes_long_after_the_last_answer_is_said_with_what_helps():
     assert not any("CLIENT-BOUND" in line for one in (few, small) for line in lines(one, lane()))
 
 
-def test_empty_seats_of_lanes_that_were_out_are_not_laid_to_the_client():
+def test_empty_seats_of_removed_lanes_are_not_blamed_on_the_client():
     assert "client or removed lanes 3.00 s" in lines(MEASURED, lane(), lane(state="out"))[1]
 
 
-def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
+def test_waits_are_shown_with_the_kind_of_limit():
     waited = [{"p/k0 (qps)": 5.0, "pause": 90.0, "home": 0.0}, {"p/k0 (qps)": 7.0}]
     lanes = [lane(waited_s=one) for one in waited]
     said = "requests waited longest, in total, for paused lanes (90.0 s), p/k0 (qps) (12.0 s)"
@@ -64,7 +64,7 @@ def test_what_requests_waited_for_is_said_with_the_kind_of_its_limit():
     assert waits_line([lane(waited_s={"p/k0 (qps)": 0.004})]) == ""
 
 
-def test_waits_name_limits_that_are_alike_as_the_bound_does():
+def test_waits_group_equal_limits_like_the_bound():
     audited = [
         LimitAudit(limit=name, n=3, in_flight=2, workers=workers, sends_1s=3, qps=qps, passed=())
         for name, workers, qps in (
@@ -78,7 +78,7 @@ def test_waits_name_limits_that_are_alike_as_the_bound_does():
     )
 
 
-def test_run_that_looked_for_limits_has_no_bound_and_says_whose():
+def test_run_that_estimated_limits_has_no_bound_and_names_the_provider():
     adaptive = msgspec.structs.replace(SUMMARY, rate_mode="adaptive")
     found = EstimatedLimit("ideallab/k", 5, None, 0)
     lanes = [lane("ideallab/a/k", estimated=found), lane("ideallab/b/k", estimated=found), lane()]
@@ -96,7 +96,7 @@ def fell(**more):
     )
 
 
-def test_audit_says_how_many_tokens_a_minute_had_at_most():
+def test_audit_shows_the_most_tokens_in_a_minute():
     limited = fell(tokens_60s=12_345, tpm=60_000)
     (line,) = lines(msgspec.structs.replace(SUMMARY, audit=(limited,)))
     assert line.endswith(
@@ -111,7 +111,7 @@ AUDITED = msgspec.structs.replace(
 )
 
 
-def test_audit_speaks_of_what_was_seen():
+def test_audit_shows_the_highest_use_of_limits():
     (line,) = lines(AUDITED)
     assert line == (
         "at most 2 requests in flight; no request through llm exceeded a limit; highest use in"
@@ -119,7 +119,7 @@ def test_audit_speaks_of_what_was_seen():
     )
 
 
-def test_nothing_is_said_of_how_well_one_case_ran():
+def test_single_case_gets_no_efficiency_or_percentiles():
     statistics = msgspec.structs.replace(MEASURED.statistics, n_timed=1)
     one = msgspec.structs.replace(MEASURED, statistics=statistics, start_s=2.0, tables_s=0.5)
     assert lines(one, lane()) == ["total time 12.5 s: start 2.00 s, requests 10.0 s, tables 0.50 s"]
@@ -127,7 +127,7 @@ def test_nothing_is_said_of_how_well_one_case_ran():
     assert pace(msgspec.structs.replace(one, statistics=alone)) == "ultra: 1 case in 10.0 s"
 
 
-def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
+def test_code_that_blocked_the_loop_is_named_with_its_time():
     places = {
         "fetched (evals/a.py:3)": 3.2,
         "b (b.py:4)": 0.5,
@@ -143,7 +143,7 @@ def test_places_that_blocked_the_loop_are_named_with_what_they_cost():
     )
 
 
-def test_place_that_made_the_client_the_limit_is_said_once():
+def test_code_that_made_the_run_client_bound_is_named_once():
     places = {"fetched (evals/a.py:3)": 3.2, "b (b.py:4)": 0.5}
     said = client_bound(
         Attribution(10.0, PARTS, ()), [EngineSpent("w", 9, 1, 9, 0, 0, stalls=places)], 0.0

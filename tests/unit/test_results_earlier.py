@@ -1,4 +1,4 @@
-"""An earlier run as an estimate: what of its tables counts, in a process of its own."""
+"""An earlier run as an estimate: the rows that count, read in a separate process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def seven(tmp_path):
     return run
 
 
-def test_graded_episodes_count_with_the_requests_that_took_the_models_time(seven):
+def test_graded_episodes_count_with_their_answered_requests(seven):
     found = {one.case_id: one for one in earlier(seven.path).episodes}
-    # Not those that ended in an error (4), nor a request that was refused for its rate (of 1).
+    # Without the episode that ended in an error (4) and the request refused for its rate (in 1).
     assert set(found) == {"case0", "case1", "case2", "case3"}
     assert found["case1"].services_s == (3.0,)
     assert (found["case0"].suite, found["case0"].model) == ("phase53", "m1")
@@ -35,13 +35,13 @@ def test_client_times_are_medians_over_all_requests(tmp_path):
     assert earlier(run.path).before_send_s == 0.0
 
 
-def test_run_of_single_requests_says_nothing_of_what_comes_between_two(tmp_path):
+def test_run_of_single_requests_has_no_time_between_requests(tmp_path):
     run = run_of_one(tmp_path / "out", episode(0, 1.0, 2.0))
     compact(run.path)
     assert earlier(run.path).between_s is None
 
 
-def test_run_of_json_lines_says_the_same(seven, tmp_path):
+def test_run_with_json_tables_gives_the_same_estimate(seven, tmp_path):
     run = run_of_seven(tmp_path / "other", storage_format="json")
     compact(run.path)
     assert not (run.path / "results.parquet").exists()
@@ -49,12 +49,12 @@ def test_run_of_json_lines_says_the_same(seven, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_process_reads_the_same(seven):
+def test_separate_process_reads_the_same_estimate(seven):
     assert earlier_in_subprocess(seven.path) == earlier(seven.path)
 
 
 @pytest.mark.slow
-def test_run_without_or_with_damaged_tables_is_refused(seven):
+def test_run_with_missing_or_damaged_tables_is_refused(seven):
     (seven.path / "attempts.parquet").write_bytes(b"PAR1 not at all PAR1")
     with pytest.raises(ResultsError, match="cannot read the attempts of "):
         earlier_in_subprocess(seven.path)

@@ -1,4 +1,4 @@
-"""A journal that is read while it grows gives the tables of one that is read when all is over."""
+"""A journal read while it grows gives the same tables as a journal read after the run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TABLES = ("results", "attempts", "transcripts")
 
 
 def made(run, begun=None):
-    """Summary and tables, whole; files of the same rows may differ in their groups."""
+    """Summary and tables without digests: files with the same rows may differ in row groups."""
     summary = msgspec.structs.replace(compact(run.path, begun=begun), digests={})
     return summary, {name: pq.read_table(run.path / f"{name}.parquet") for name in TABLES}
 
 
-def anew(run):
-    """The same of a copy, by a compaction that sees the journal for the first time."""
+def from_scratch(run):
+    """Summary and tables of a copy, which a compaction reads for the first time."""
     copy = run.path.with_name("copy")
     shutil.copytree(run.path, copy)
     summary = msgspec.structs.replace(compact(copy), digests={})
@@ -38,7 +38,7 @@ def anew(run):
 
 
 def growing(run, rng):
-    """Let the journal of a run come anew, in pieces that end anywhere in a line."""
+    """Write the journal of a run again, in pieces that end anywhere in a line."""
     left = {path: path.read_bytes() for path in segments(run.journal)}
     for path in left:
         path.unlink()
@@ -57,10 +57,10 @@ def growing(run, rng):
 def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
     write_journal(run, "gw2", episode(99, 1.0, 2.0))
     rng = random.Random(seed)
-    expected = anew(run)
+    expected = from_scratch(run)
     begun = Intake(run.path)
     for _ in growing(run, rng):
-        # Also left in the middle, as when the run is over.
+        # Sometimes stop in the middle, as at the end of a run.
         begun.take_up(lambda: rng.random() < 0.3)
     begun.take_up()
     assert begun.fits(read_manifest(run.path))
@@ -68,7 +68,7 @@ def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
 
 
 @pytest.mark.parametrize("what", ["changed", "gone", "shorter", "twice", "resumed"])
-def test_what_is_unusual_is_read_anew(run, what):
+def test_unusual_changes_cause_a_full_read(run, what):
     begun = Intake(run.path)
     path = segments(run.journal)[0]
     data = path.read_bytes()
@@ -87,11 +87,11 @@ def test_what_is_unusual_is_read_anew(run, what):
         write_manifest(run.path, plan)
     begun.take_up()
     assert not begun.fits(read_manifest(run.path))
-    expected = anew(run)
+    expected = from_scratch(run)
     assert made(run, begun) == expected
 
 
-def test_conversation_that_is_gone_when_it_is_read_again_is_left_out(tmp_path, monkeypatch):
+def test_conversation_that_is_damaged_at_the_second_read_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(table_set, "TEXT_KEPT", 1)
     run = make_run(tmp_path / "out", [case(0), case(1)])
     said = [TurnMessage(0, "user", "what?")]

@@ -35,7 +35,7 @@ def journal(directory, worker, *records):
     return positions
 
 
-def test_recovered_is_seen_by_a_reader_that_was_there_before(tmp_path):
+def test_recovered_is_seen_by_an_existing_reader(tmp_path):
     worker, controller = RecoveredIndex(tmp_path), RecoveredIndex(tmp_path)
     assert worker.lookup("a") is None
     controller.add({"a": Position("w-gw0-1-0.jsonl", 10, 20)})
@@ -47,7 +47,7 @@ def test_recovered_is_seen_by_a_reader_that_was_there_before(tmp_path):
     assert RecoveredIndex(tmp_path).lookup("b") == Position("s", 1, 2)
 
 
-def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
+def test_recovered_waits_for_the_rest_of_an_incomplete_line(tmp_path):
     index = RecoveredIndex(tmp_path)
     index.add({"a": Position("s", 1, 2)})
     path = tmp_path / "recovered.jsonl"
@@ -59,7 +59,7 @@ def test_recovered_waits_for_the_rest_of_a_half_written_line(tmp_path):
     assert late.lookup("a") == Position("s", 1, 2)
 
 
-def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
+def test_recovered_reports_a_full_disk(tmp_path, monkeypatch):
     def full(_fd, _data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -80,12 +80,12 @@ def test_recovered_full_disk_is_a_clear_error(tmp_path, monkeypatch):
         ("interrupted", False),
     ],
 )
-def test_find_finished_takes_endings_that_stand(tmp_path, ending, stands):
+def test_find_finished_accepts_final_endings(tmp_path, ending, stands):
     (position,) = journal(tmp_path, "gw0", ended("a", ending))
     assert find_finished(read_history(tmp_path)) == ({"a": position} if stands else {})
 
 
-def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
+def test_find_finished_returns_the_last_good_ending_of_all_segments(tmp_path):
     journal(tmp_path, "gw1", ended("a", "returned", 10), ended("b", "error", 50))
     second = journal(
         tmp_path,
@@ -100,7 +100,7 @@ def test_find_finished_takes_the_last_good_one_of_all_segments(tmp_path):
     assert found["b"].segment.startswith("w-gw1-")
 
 
-def test_find_started_not_ended_names_the_suspects_of_one_worker(tmp_path):
+def test_find_started_not_ended_names_the_open_cases_of_one_worker(tmp_path):
     journal(
         tmp_path,
         "gw1",
@@ -114,7 +114,7 @@ def test_find_started_not_ended_names_the_suspects_of_one_worker(tmp_path):
 
 
 @pytest.mark.parametrize("ask", ["new", "lost"])
-def test_segment_that_goes_while_a_growing_journal_is_read_is_named(tmp_path, monkeypatch, ask):
+def test_segment_removed_during_a_read_is_named(tmp_path, monkeypatch, ask):
     def listed_and_removed(directory):
         found = segments(directory)
         for path in found:
@@ -133,7 +133,7 @@ BODIES = [f'{{"messages": ["the same beginning, {"a" * 40} {n}"]}}'.encode() for
 
 
 def went_on(worker="gw0", bodies=BODIES, began_us=10):
-    """The records of an episode that asks on after each answer."""
+    """The records of an episode that continues after each answer."""
     log = ExchangeLog(lambda _: "", bytes)
     found = []
     for n, body in enumerate(bodies):
@@ -154,7 +154,7 @@ def bodies(episode):
     return [one.sent for one in said(episode.exchanges, lambda _: b"")]
 
 
-def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
+def test_interrupted_episode_has_all_its_answers(tmp_path):
     journal(tmp_path, "gw0", EpisodeStarted("a", "gw0", 10), *went_on())
     (one,) = cut_off_episodes(tmp_path, read_history(tmp_path)).values()
     assert (one.case_id, one.worker, one.ending, one.started_at_us) == (
@@ -168,7 +168,7 @@ def test_episode_that_was_cut_off_has_all_that_it_was_answered(tmp_path):
 
 
 @pytest.mark.parametrize("of_it", ["w-controller-1-0.jsonl", "w-x-1-0.jsonl"])
-def test_episode_that_ended_is_not_cut_off_whichever_segment_says_so(tmp_path, of_it):
+def test_episode_with_an_ending_in_any_segment_is_not_interrupted(tmp_path, of_it):
     journal(tmp_path, "gw0", *went_on())
     end = EpisodeEnded("a", "gw0", "interrupted", 10, 13, 0.0)
     (position,) = journal(tmp_path, "end", end)
@@ -176,7 +176,7 @@ def test_episode_that_ended_is_not_cut_off_whichever_segment_says_so(tmp_path, o
     assert cut_off_episodes(tmp_path, read_history(tmp_path)) == {}
 
 
-def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp_path):
+def test_answers_after_a_damaged_record_count_as_sent_and_are_not_replayed(tmp_path):
     positions = journal(tmp_path, "gw0", *went_on())
     path = tmp_path / positions[1].segment
     data = bytearray(path.read_bytes())
@@ -187,7 +187,7 @@ def test_what_follows_a_damaged_record_counts_as_sent_and_is_not_given_again(tmp
     assert bodies(one) == BODIES[:1]
 
 
-def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
+def test_record_with_a_secret_keeps_only_its_attempts(tmp_path):
     secret = b"sk-canary-4f9a1c77e2b05d"
     spoken = [*BODIES[:2], BODIES[2].replace(b"the same", secret), BODIES[3]]
 
@@ -203,7 +203,7 @@ def test_record_with_a_secret_keeps_its_attempts_alone(tmp_path):
 
 
 @pytest.mark.parametrize("of", [None, 0, 2, 3, "end"])
-def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_path, of):
+def test_records_of_open_episodes_are_searched_for_secrets_once_and_everywhere(tmp_path, of):
     secret = b"sk-canary-4f9a1c77e2b05d"
     spoken = [one.replace(b"the same", secret) if n == of else one for n, one in enumerate(BODIES)]
     searched = []
@@ -232,7 +232,7 @@ def test_what_went_on_is_searched_for_secrets_once_and_found_wherever_it_is(tmp_
 
 
 @pytest.mark.parametrize(("kind", "n_begun"), [("broker", 1), ("judge: broker", 1), ("timeout", 0)])
-def test_conversation_that_lost_its_broker_goes_on_from_its_answers(tmp_path, kind, n_begun):
+def test_conversation_that_lost_its_broker_resumes_from_its_answers(tmp_path, kind, n_begun):
     (tmp_path / "journal").mkdir()
     exchanges = [one for record in went_on() for one in record.exchanges]
     end = replace(ended("a", "infra", 10), kind=kind, exchanges=exchanges)
@@ -240,7 +240,7 @@ def test_conversation_that_lost_its_broker_goes_on_from_its_answers(tmp_path, ki
     assert recover(tmp_path)[3].n_begun == n_begun
 
 
-def test_cut_off_episode_is_taken_up_once_and_the_last_one_counts(tmp_path):
+def test_interrupted_episode_is_recovered_once_and_the_last_one_counts(tmp_path):
     run = tmp_path / "run"
     (run / "journal").mkdir(parents=True)
     journal(run / "journal", "gw0", EpisodeStarted("a", "gw0", 10), *went_on())

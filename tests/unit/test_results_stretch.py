@@ -1,4 +1,4 @@
-"""No speed-up is claimed beyond what is known: servers of all kinds, in virtual time."""
+"""The estimated speed-up never exceeds the truth: servers of all kinds, in virtual time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASE, GRADE = Case(0, "c", "n", "s", "m", 0, {}, 1), Grade("c", "gw0", "solved",
 
 
 def ran(slowdown, how, *, says_tokens=False):
-    """What is found of a run, and how much faster it was than one request after another."""
+    """The statistics of a played run, and its true speed-up over sequential requests."""
     seats, n, turns, spread, gap_s = how
     draw = random.Random(f"{seats} {n} {turns} {spread} {gap_s}")
     sizes_s = [
@@ -71,7 +71,7 @@ def ran(slowdown, how, *, says_tokens=False):
 
 @pytest.mark.parametrize("slows_down", [knee, batches])
 @pytest.mark.parametrize("most", KNEES)
-def test_no_estimate_is_above_the_truth(slows_down, most):
+def test_no_estimate_exceeds_the_truth(slows_down, most):
     for how in PLAYS:
         run = ran(slows_down(most), how)
         low, high = run.statistics.speedup_interval
@@ -79,21 +79,21 @@ def test_no_estimate_is_above_the_truth(slows_down, most):
         assert run.statistics.is_at_most == (low == 0)
 
 
-def test_figure_is_given_where_answers_take_as_long_beside_many_others():
+def test_speedup_is_reported_if_load_does_not_slow_answers_down():
     runs = [ran(FIXED, how) for how in PLAYS]
     assert not any(run.stretch is not None and run.stretch.is_seen for run in runs)
     assert all(run.statistics.speedup == pytest.approx(run.truth, rel=0.1) for run in runs)
     given = [how for how, run in zip(PLAYS, runs, strict=True) if not run.statistics.is_at_most]
-    # Who asks always as much at once, once for each case, sees no other load to compare with.
+    # A run with one request a case always has the same load, so it cannot compare loads.
     assert {how for how in PLAYS if how[2] > 1 and not how[3]} - {(4, 300, 5, 0.0, 0.02)} <= {
         *given
     }
 
 
 @pytest.mark.parametrize("how", [(16, 300, 6, 0.1, 0.0), (28, 300, 4, 0.3, 0.0)])
-def test_figure_is_given_though_few_at_once_were_not_quite_few(how):
+def test_speedup_is_reported_although_the_lowest_load_was_high(how):
     run = ran(FIXED, how)
-    # It has to say more of what was not seen than of what was.
+    # The estimate extrapolates over a wider range (1 to few) than it observes (few to many).
     assert math.log(run.stretch.few) > math.log(run.stretch.many / run.stretch.few)
     assert run.stretch.alone > 1.1
     low, high = run.statistics.speedup_interval
@@ -102,24 +102,24 @@ def test_figure_is_given_though_few_at_once_were_not_quite_few(how):
 
 @pytest.mark.parametrize("says_tokens", [False, True])
 @pytest.mark.parametrize("seats", [16, 64])
-def test_rise_is_said_by_how_much(seats, says_tokens):
+def test_slowdown_under_load_is_estimated(seats, says_tokens):
     run = ran(knee(4), (seats, 300, 5, 0.5, 0.02), says_tokens=says_tokens)
     found = run.stretch
     true = max(1, found.many / 4) / max(1, found.few / 4)
     assert found.is_seen
     assert found.alone is None
-    # A straight line through a knee is flatter than what is beyond it.
+    # A straight line through a knee is flatter than the curve beyond the knee.
     assert true / 2.1 < found.factor < true * 1.5
     assert found.low < found.factor < found.high
     assert run.statistics.speedup_interval[0] == 0
 
 
 @pytest.mark.parametrize("how", [(4, 20, 1, 0.5, 0.0), (4, 300, 1, 0.5, 0.0)])
-def test_few_answers_or_one_load_alone_tell_nothing(how):
+def test_few_answers_or_a_single_load_give_no_estimate(how):
     assert ran(FIXED, how).stretch is None
 
 
-def test_servers_that_had_one_load_each_tell_nothing():
+def test_servers_with_one_load_each_give_no_estimate():
     draw = random.Random(5)
     lanes = tuple(Lane(f"p/i{n}/k", "p", "m", f"i{n}", "k", ("p/k",), 1.0, 1.0) for n in (0, 1))
     for _ in range(40):

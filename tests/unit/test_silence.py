@@ -1,4 +1,4 @@
-"""Which workers count as stopped; virtual time."""
+"""Workers that are regarded as stopped, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATIENCE_S = 10.0
 
 
 class Watched:
-    """Workers that give signs as they are told to, and what a watcher says of them."""
+    """Workers whose signs the test controls, and a watcher that checks them."""
 
     def __init__(self, *workers: str) -> None:
         self.silence = Silence(PATIENCE_S, LOOK_S)
@@ -25,24 +25,24 @@ class Watched:
         return {worker for _ in range(n) for worker in self.look(*lively)}
 
 
-def test_silent_worker_is_named_once_its_time_is_over_and_others_are_not():
+def test_only_a_silent_worker_is_named_and_only_once():
     watched = Watched("gw0", "gw1")
     assert watched.looks(11, "gw0") == set()
     assert watched.look("gw0") == ["gw1"]
 
 
-def test_any_sign_begins_its_time_anew():
+def test_any_sign_restarts_the_time():
     watched = Watched("gw0")
     for _ in range(5):
         assert watched.looks(10) == set()
         assert watched.look("gw0") == []
 
 
-def test_time_in_which_the_watcher_stood_still_does_not_count():
+def test_time_during_which_the_watcher_was_suspended_does_not_count():
     watched = Watched("gw0", "gw1")
     assert watched.looks(5) == set()
     for _ in range(3):
-        # All were suspended for an hour; one worker is slower to come back than the watcher.
+        # All processes were suspended for an hour. One worker resumes later than the watcher.
         assert watched.look(after_s=3600) == []
         assert watched.look("gw0", "gw1") == []
     assert watched.look(after_s=3600) == []
@@ -56,7 +56,7 @@ def test_worker_without_any_sign_from_the_start_is_named():
     assert watched.look() == ["gw0"]
 
 
-def test_worker_that_comes_later_has_all_its_time():
+def test_worker_that_joins_later_has_the_full_time():
     watched = Watched("gw0")
     watched.looks(50, "gw0")
     watched.signs["gw1"] = None
@@ -64,7 +64,7 @@ def test_worker_that_comes_later_has_all_its_time():
     assert watched.look("gw0") == ["gw1"]
 
 
-def test_worker_that_is_gone_is_forgotten():
+def test_worker_that_left_is_forgotten():
     watched = Watched("gw0")
     watched.looks(9)
     del watched.signs["gw0"]

@@ -19,7 +19,7 @@ def draw(texts=("hi",), *, model="m", seed=0, request_seed=None):
 
 
 @given(texts=TEXTS)
-def test_draw_is_the_same_for_the_same_question(texts):
+def test_draw_is_the_same_for_the_same_messages(texts):
     latency = Latency("log-normal", 1.0, 0.5)
     one, other = draw(texts), draw(texts)
     assert one.name == other.name

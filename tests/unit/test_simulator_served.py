@@ -16,19 +16,19 @@ from tests.simulated_pool import PROVIDER, simulated_pool
 POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "key1"))
 
 
-def test_chosen_tokens_go_before_default_ones():
+def test_chosen_tokens_replace_default_ones():
     (provider,) = served_providers(POOL, {f"{PROVIDER}/key0": "chosen"}).values()
     assert provider.keys == {b"chosen": "key0", default_token(PROVIDER, "key1").encode(): "key1"}
 
 
-def test_two_keys_with_one_token_are_refused_without_showing_it():
+def test_keys_with_the_same_token_are_refused_without_showing_it():
     tokens = {f"{PROVIDER}/{key}": "s3cret" for key in ("key0", "key1")}
     with pytest.raises(ConfigError, match="'key0' and 'key1'") as caught:
         served_providers(POOL, tokens)
     assert "s3cret" not in str(caught.value)
 
 
-def test_two_instances_with_one_api_name_are_refused():
+def test_instances_with_the_same_api_name_are_refused():
     (provider,) = POOL.providers
     model = replace(
         provider.models[0],
@@ -39,7 +39,7 @@ def test_two_instances_with_one_api_name_are_refused():
         served_providers(pool)
 
 
-def test_no_token_shows_in_a_repr():
+def test_repr_shows_no_token():
     tokens = {f"{PROVIDER}/key0": "s3cret"}
     (provider,) = served_providers(POOL, tokens).values()
     settings = Settings(pool=POOL, tokens=tokens)
@@ -48,14 +48,14 @@ def test_no_token_shows_in_a_repr():
 
 
 @pytest.mark.parametrize("name", ["key9", "i0", "instance:key0", "other/key0", ""])
-def test_refusal_of_nothing_is_refused_with_what_there_is(name):
+def test_refusal_of_an_unknown_name_is_refused_with_the_known_names(name):
     with pytest.raises(ConfigError, match="key0, key1") as caught:
         list(refusal_faults(POOL, {name: 401}))
     assert "instance:i2" in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [200, 399, 600])
-def test_refusal_with_a_status_of_no_error_is_refused(status):
+def test_refusal_with_a_success_status_is_refused(status):
     with pytest.raises(ConfigError, match="400 to 599"):
         list(refusal_faults(POOL, {"key0": status}))
 
@@ -73,6 +73,6 @@ def test_refusal_is_parsed(text, parsed):
 
 
 @pytest.mark.parametrize("text", ["", "key1", "key1=", "=401", "key1=4x1", "key1=-1", "key1=٤٠١"])
-def test_refusal_of_another_form_is_refused(text):
+def test_refusal_in_an_invalid_form_is_refused(text):
     with pytest.raises(ValueError, match="KEY=STATUS"):
         parse_refusal(text)

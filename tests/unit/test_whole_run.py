@@ -1,4 +1,4 @@
-"""What a host of several says of the whole run, of its share, and of what it waits for."""
+"""Lines of a host about the whole cluster run, its share, and the reason for waiting."""
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ WHOLE = WholeRun(3, 600, 120, 4, {"m": 476})
 
 
 def shares(*, key0=(0, 0), key1=(0, 0)):
-    """Shares of each key's `qps`, and what is on its way."""
+    """Shares, with each key's `qps`: the share now, and the share that the host should have."""
     return [
         ShareStatus("pool", "workers", 20, 100, 20),
         ShareStatus("p/key0", "workers", 2, 5, 2),
@@ -44,7 +44,7 @@ def told(own, in_flight=0, *, state="up", **more):
     return BrokerStatus(1.0, in_flight, 0, 0, 0, lanes, room={"m": 0}, shares=own, **more)
 
 
-def test_share_adds_up_the_level_that_binds():
+def test_share_adds_up_the_limits_of_the_binding_level():
     assert share_words(shares(key0=(1.5, 0)), LIMITS) == "share 3 of 10 workers, 1.5 of 3.5 qps"
     assert not share_words([], LIMITS)
     assert not share_words([ShareStatus("unknown", "qps", 1, 2, 1)], LIMITS)
@@ -59,16 +59,16 @@ def test_share_adds_up_the_level_that_binds():
         ([], "waits: its first share of the limits"),
     ],
 )
-def test_host_without_a_share_says_which_limit_it_waits_for(own, said):
+def test_host_without_a_share_names_the_limit_that_it_waits_for(own, said):
     assert waits_words(WHOLE, told(own), LANES) == said
 
 
-def test_one_limit_that_bars_all_lanes_is_named_alone():
+def test_limit_of_all_lanes_is_named_alone():
     closed = [ShareStatus("pool", "workers", 0, 1, 0), *shares(key0=(1, 1), key1=(1, 1))[1:]]
     assert waits_words(WHOLE, told(closed), LANES) == ("waits: other hosts have pool's workers = 1")
 
 
-def test_closed_limits_are_waited_for_where_all_lanes_have_one():
+def test_closed_limits_are_named_if_all_lanes_have_one():
     free = [one for one in shares(key0=(1, 1), key1=(1, 1)) if one.word != "rpd"]
     days = [ShareStatus(f"p/key{n}", "rpd", 0, 0, 0, closed=True) for n in range(2)]
     both = told([*free, *days])
@@ -77,7 +77,7 @@ def test_closed_limits_are_waited_for_where_all_lanes_have_one():
         "waits: p/key0's rpd and 1 more limit are closed until ultrapar cluster reset-day"
     )
     assert closed_words(WHOLE, both, LANES[:1]) == "p/key0's rpd is closed"
-    # One key is open, or others have its limit; something is under way; nothing is left.
+    # One key is open, or other hosts have its limit; a request is in flight; no case is left.
     elsewhere = [*shares(key0=(1, 1)), *days[:1]]
     assert waits_words(WHOLE, told(elsewhere), LANES) == (
         "waits: other hosts have p/key1's qps = 2"
@@ -92,11 +92,11 @@ def test_closed_limits_are_waited_for_where_all_lanes_have_one():
         assert not closed_words(whole, status, LANES)
 
 
-def test_who_sends_does_not_wait():
+def test_host_with_requests_in_flight_does_not_wait():
     assert not waits_words(WHOLE, told(shares(), in_flight=1), LANES)
 
 
-def test_lanes_that_are_removed_wait_for_nothing():
+def test_removed_lanes_wait_for_nothing():
     assert not waits_words(WHOLE, told(shares(), state="out"), LANES)
 
 
@@ -109,18 +109,22 @@ def test_lanes_that_are_removed_wait_for_nothing():
             told([]),
             "waits: the server lost the run",
         ),
-        (WholeRun(2, 9, 3, 6, {"m": 0}), told(shares()), "waits: no case left to start, 6 under"),
+        (
+            WholeRun(2, 9, 3, 6, {"m": 0}),
+            told(shares()),
+            "waits: no case left to start, 6 in progress",
+        ),
         (WholeRun(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
         (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
     ],
 )
-def test_other_reasons_to_send_nothing(whole, status, said):
+def test_other_reasons_for_waiting_are_named(whole, status, said):
     words = waits_words(whole, status, LANES)
     assert words.startswith(said)
     assert bool(words) == bool(said)
 
 
-def test_host_that_joins_says_how_many_there_are_and_what_it_may_send():
+def test_joining_host_shows_the_number_of_hosts_and_its_share():
     part = HostPart("ci-3", "nightly", 600)
     assert joined_words(WHOLE, part, "redis://db/0", shares(key1=(2, 2)), LIMITS) == [
         "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",

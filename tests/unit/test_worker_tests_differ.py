@@ -1,4 +1,4 @@
-"""Two workers that collected other tests: one sentence names the parameter and both values."""
+"""Two workers collected different tests: one sentence names the parameter and both values."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def test_values_in_another_order_are_named_with_their_parameter():
     )
 
 
-def test_values_at_random_are_named():
+def test_random_values_are_named():
     said = refusal([case("0.1", p=0.1)], [case("0.7", p=0.7)])
     assert "parameter 'p' is 0.1 for t.py::test_it[0.1] in one and 0.7 for t.py" in said
 
 
-def test_ids_with_addresses_are_shown_with_the_parameter_that_has_no_text():
+def test_ids_with_addresses_are_shown_with_their_parameter():
     one, other = (case(f"<K at {at}>", {"k": "aa"}, k="K") for at in ("0x1", "0x2"))
     said = refusal([one], [other])
     assert "parameter 'k' is 'K' (content aa) for t.py::test_it[<K at 0x1>] in one and " in said
     assert "t.py::test_it[<K at 0x2>] in another" in said
 
 
-def test_objects_that_changed_places_under_their_ids_are_found():
+def test_swapped_objects_under_the_same_ids_are_found():
     one = [case("k0", {"k": "aa"}, k="K"), case("k1", {"k": "bb"}, k="K")]
     other = [case("k0", {"k": "bb"}, k="K"), case("k1", {"k": "aa"}, k="K")]
     said = refusal(one, other)
@@ -59,14 +59,14 @@ def test_objects_that_changed_places_under_their_ids_are_found():
         [case("k0", {"k": "cc"}, k="K", t=2), case("k1", {"k": "dd"}, k="K", t=2)],
         [case("k0", {"k": "aa"}, k="K", t=1), case("k1", {"k": "aa"}, k="K", t=1)],
     ],
-    ids=["a time", "the same"],
+    ids=["other values", "no difference"],
 )
-def test_ids_decide_where_nothing_changed_places(other):
+def test_ids_decide_if_no_object_was_swapped(other):
     one = [case("k0", {"k": "aa"}, k="K", t=1), case("k1", {"k": "aa"}, k="K", t=1)]
     refuse_other_tests(one, other)
 
 
-def test_tests_that_only_one_worker_has_are_found_when_all_have_collected():
+def test_tests_of_only_one_worker_are_found_after_collection():
     a, b, c = case("a", p=1), case("b", p=2), case("a", p=1, test="test_more")
     refuse_other_tests([a], [a, b])
     refuse_other_tests([a, b], [a, c])

@@ -1,4 +1,4 @@
-"""`python -m bench_suites.workflow_results`: what it prints, writes and refuses."""
+"""`python -m bench_suites.workflow_results`: its output, files and errors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_files_hold_the_51_columns_and_infra(run, capsys):
     assert "2 rows in " in capsys.readouterr().out
 
 
-def test_tables_of_all_phases_or_of_those_wanted(run, capsys):
+def test_tables_of_all_or_selected_phases_are_printed(run, capsys):
     main([str(run)])
     said = capsys.readouterr().out
     assert said.startswith("SIMULATED: ")
@@ -90,11 +90,11 @@ def test_tables_of_all_phases_or_of_those_wanted(run, capsys):
     said = capsys.readouterr().out
     assert said.count("## Phase ") == 1
     assert re.search(r"outcome/kind +\| 5\.3 \|", said)
-    # What is taken from a phase is there whether its own table is wanted or not.
+    # Cases taken from a phase are shown even if the table of that phase is not requested.
     assert "[1] from phase 5.1" in said
 
 
-def test_second_run_gives_what_the_first_has_not_and_is_left_alone(tmp_path, capsys):
+def test_second_run_adds_missing_cases_and_is_not_changed(tmp_path, capsys):
     earlier = write_run(tmp_path / "earlier", some("phase51", solved=1, partial=1)).path
     later = write_run(tmp_path / "later", some("phase54", solved=1, rate=0.9)).path
     before = sorted(path.name for path in earlier.iterdir())
@@ -106,7 +106,7 @@ def test_second_run_gives_what_the_first_has_not_and_is_left_alone(tmp_path, cap
     assert sorted(path.name for path in earlier.iterdir()) == before
 
 
-def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
+def test_reused_run_adds_only_the_taken_cases(tmp_path, capsys):
     baseline = some("phase51", solved=2, partial=1)
     earlier = write_run(tmp_path / "earlier", [*baseline, *some("phase54", solved=2, rate=0.9)])
     asked = some("phase54", infra=1, rate=0.9)
@@ -125,7 +125,7 @@ def test_reused_run_gives_only_what_was_taken_from_it(tmp_path, capsys):
 
 
 def refused(capsys, *arguments):
-    """The one line that a refusal says."""
+    """The single line of a refusal."""
     assert main([str(each) for each in arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -134,7 +134,7 @@ def refused(capsys, *arguments):
     return line
 
 
-def test_refusals_name_what_is_wrong_and_write_nothing(tmp_path, capsys, monkeypatch):
+def test_refusals_name_the_error_and_write_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "no run found at nowhere or .ultrapar/nowhere" in refused(capsys, "nowhere")
     assert "latest" in refused(capsys, "latest")

@@ -1,4 +1,4 @@
-"""The table of what became of cases: outcomes and kinds by phase."""
+"""The table of outcomes and kinds by phase."""
 
 from __future__ import annotations
 
