@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = "README.md CONTRIBUTING.md docs examples pytest_ultrapar bench_suites benchmarks tests"
 LONGEST = 30  # words of a sentence: the rule says 25, so there is room for names
+MODELS_READ = {"arguments.py", "feedback.py", "prompts.py", "reply_parser.py", "simulation.py"}
+"""Files of the workflow benchmark whose strings models read or write: a change alters results."""
 RULES = {
     "what or who": r"^(what|who|whose)\b(?!.*\?$)|[;:] (what|who|whose) ",
     "nobody": r"\b(nobody|somebody|anybody|everybody|no one|who(so)?ever|whomever)\b",
@@ -123,6 +125,8 @@ def breaches(path: Path) -> Iterator[tuple[int, str, str]]:
     rules = patterns()
     for text in read(path.read_text(encoding="utf-8")):
         if "tests" in path.parts and text.kind != "test name":
+            continue
+        if path.name in MODELS_READ and path.parent.name == "workflow" and text.kind == "string":
             continue
         for line, sentence in sentences(text):
             for rule, pattern in rules.items():
