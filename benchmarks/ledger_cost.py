@@ -101,7 +101,7 @@ class Crowd:
         return answer
 
     def second(self, *, change: float = 0, replaced: int = 0) -> None:
-        """Renew each host once, after a share `change` of wants changed and `replaced` hosts died."""
+        """Renew each host, after a share `change` of wants changed and `replaced` hosts died."""
         for _ in range(replaced):
             self.hosts.pop(self.dice.randrange(len(self.hosts)))
             self.hosts.append(self.join())
