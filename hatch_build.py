@@ -26,7 +26,7 @@ class IndexPage(MetadataHookInterface):
 
 
 def address_of(root: Path) -> str | None:
-    """The https URL of `origin`; None if it has none, for example if it is a local path."""
+    """The https URL of `origin`; None without a remote, or for a local path."""
     command = ["git", "-C", str(root), "remote", "get-url", "origin"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -71,7 +71,7 @@ def test_answers_that_were_cut_are_counted_below_the_table():
         *some("phase51", solved=1, model="of an earlier version"),
     ]
     (lines,) = tables(Counted(tuple(cases), {"phase51": ()}, ()), "first", ["phase51"])
-    (said,) = [line for line in lines if "cut" in line]
+    (said,) = [line for line in lines if "truncated" in line]
     assert said.strip() == "b: 4 of 15 answers (27 %) were truncated at their token limit"
 
 
