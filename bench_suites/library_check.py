@@ -50,7 +50,7 @@ def _check_room(chosen: Selection) -> None:
             reasons.setdefault(name, str(error))
     if reasons:
         others = ",".join(name for name in chosen.flaws if name not in reasons)
-        way_out = f"; or run without {', '.join(reasons)}: --flaw-set {others}" if others else ""
+        way_out = f", or run without {', '.join(reasons)}: --flaw-set {others}" if others else ""
         first = next(iter(reasons.values()))
         msg = f"the task library was edited, and {first}; {_RESTORE}{way_out}"
         raise pytest.UsageError(msg)

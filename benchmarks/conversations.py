@@ -160,7 +160,7 @@ def main() -> None:
     given = parser.parse_args()
     here = Path(__file__).parents[1]
     found: dict[Path, list[tuple[float, ...]]] = {one: [] for one in (*given.before, here)}
-    words = "{:.2f} s, half ended at {:.0%}"
+    words = "{:.2f} s, {:.0%} of requests answered when half of the conversations had ended"
     if given.set_up:
         words = "pause before {:.2f} s, after {:.2f} s"
     for seed in range(given.rounds):

@@ -121,7 +121,7 @@ class Crowd:
 
 def main() -> None:
     """Print one line for each scenario."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", choices=["valkey", "redis"], default="valkey")
     parser.add_argument("--hosts", type=int, default=1_000)
     parser.add_argument("--keys", type=int, default=20)
@@ -134,14 +134,14 @@ def main() -> None:
             for _ in range(seconds):
                 crowd.second(**kind)
             taken = client.info("commandstats")["cmdstat_evalsha"]
-            print(f"{story}: {taken['usec_per_call'] / 1000:.3f} ms a renewal")
+            print(f"{story}: {taken['usec_per_call'] / 1000:.3f} ms per renewal")
 
         told("all join", 8)
         told("nothing changes", 5)
         told("a host is replaced every 10 s", 10, replaced=0)
         for _ in range(2):
             told("  one is replaced", 1, replaced=1)
-            told("  and 9 s", 9)
+            told("  the next 9 s", 9)
         told("all change every second", 5, change=1)
         print(f"memory {client.info('memory')['used_memory_human']}")
 

@@ -78,7 +78,7 @@ def main() -> None:
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge", *map(str, parts)]
     cost = Checkout(os.environ).run([*command, "--out", str(out)], watched=True)
-    most = f"{cost.peaks_mib['pytest']:.0f} MiB at most"
+    most = f"peak {cost.peaks_mib['pytest']:.0f} MiB"
     print(f"{n:,} cases in {of} parts: {cost.wall_s:.0f} s, {cost.cpu_s:.0f} s of CPU, {most}")
     if arguments.folder is None:
         shutil.rmtree(folder)

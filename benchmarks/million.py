@@ -107,9 +107,9 @@ def main() -> None:
                     memory = client.info("memory")
                     print(f"shard {shard}: {cost.wall_s:.0f} s", flush=True)
                     for name, mib in cost.peaks_mib.items():
-                        print(f"  {name}: {mib:.0f} MiB at most")
+                        print(f"  {name}: peak {mib:.0f} MiB")
                     print(
-                        f"  server: {memory['used_memory'] / 2**20:.1f} MiB, at most "
+                        f"  server: {memory['used_memory'] / 2**20:.1f} MiB, peak "
                         f"{memory['used_memory_peak'] / 2**20:.1f} MiB, process "
                         f"{memory['used_memory_rss'] / 2**20:.1f} MiB",
                         flush=True,

@@ -29,7 +29,7 @@ def seats(spans: list[tuple[float, float, str]]) -> list[tuple[int, float, float
 
 
 def svg(run: Path) -> str:
-    """The picture as text."""
+    """The picture as SVG text."""
     table = pq.read_table(run / "results.parquet")
     simulated = (table.schema.metadata or {}).get(b"ultrapar.simulated") == b"true"
     cases = {row["case_id"]: row for row in table.to_pylist()}

@@ -91,7 +91,7 @@ def frames(command: list[str], directory: Path) -> Frames:
 
 
 def shown(screen: pyte.Screen) -> list[Line]:
-    """The lines of a screen as runs of the same colour."""
+    """The lines of a screen as runs of characters with the same style."""
     lines = []
     for row in range(screen.lines):
         cells = [screen.buffer[row][column] for column in range(screen.columns)]

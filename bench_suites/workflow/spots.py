@@ -62,7 +62,7 @@ class Left:
     later: frozenset[str]
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         first = tried.earlier(self.tool, *self.builds_on_it)
         if first is not None:
             return "sound" if first == self.tool else "given"
@@ -80,7 +80,7 @@ class FirstOfTwo:
     sound: str
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         first = tried.earlier(self.given, self.sound)
         if first is None:
             return None
@@ -117,7 +117,7 @@ class Changed:
     sound: PlanStep
 
     def followed(self, tried: Tried) -> Followed:
-        """Whom the model followed."""
+        """The plan that the model followed."""
         tool = self.sound.tool
         if tool not in tried.first:
             return None

@@ -29,7 +29,7 @@ no other files. docs/benchmark/tables.md describes the columns.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables and write the aggregate; the exit code."""
+    """Print the tables, and write the aggregate. The result is the exit code."""
     arguments = _parser().parse_args(argv)
     suites = [
         phase.suite

@@ -91,7 +91,7 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
     common = ", ".join(f"{_words(each)} {_shown(value)}" for each, value in found.common.items())
     lines = [f"## Phase {phase.number}: {phase.question}", ""]
     if common:
-        lines += [f"All with {common}.", ""]
+        lines += [f"All rows: {common}.", ""]
     header = [*names, *(column.head for column in columns)]
     lines += markdown_table(header, rows, n_names=len(names))
     below = [*notes.lines, *_cut(found), *([LEGEND_53] if phase.suite == "phase53" else [])]

@@ -178,7 +178,7 @@ def test_flaw_without_room_is_refused_with_the_way_out(data):
     others = [name for name in core if name not in lacking]
     assert "flaw sequence_disorder (severe) cannot change the plan of any task of type basi" in said
     assert "git restore bench_suites/workflow/data" in said
-    assert f"; or run without sequence_disorder: --flaw-set {','.join(others)}" in said
+    assert f", or run without sequence_disorder: --flaw-set {','.join(others)}" in said
     # Who does not use the flaw, or that type of task, may go on.
     check_library(config("bench_suites"), chosen(*others))
     check_library(config("bench_suites/phase53"), chosen(*core, task_types=("data_pipeline",)))
