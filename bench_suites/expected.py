@@ -1,4 +1,4 @@
-"""The mark that all phases share, and the size of an episode that a plan assumes."""
+"""The mark that all phases share, and the size of episodes that a plan assumes."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str]:
 
 
 def pytest_ultrapar_process(case: Case) -> str | None:
-    """The scripts' process of a case. A run warns at its start of keys that processes overload."""
+    """The scripts' process of a case. At its start, a run names keys that processes overload."""
     return None if case.suite not in PART_OF else process_of(case).name
 
 

@@ -25,7 +25,7 @@ _CONTRADICTIONS = (
 
 
 def break_handover(plan: Plan, severity: Severity, draw: Draw) -> Plan:
-    """Break handovers: a step passes on data that the next step refuses, and needs its result.
+    """Make a step pass on data that the next step refuses, and need the next step's result.
 
     Formats in the arguments change and contradict the data. `light` breaks one pair of neighbours,
     `medium` half of the pairs, `severe` all. At least one broken pair has a format. A plan without

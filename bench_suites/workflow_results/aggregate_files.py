@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 
 
 def write_aggregate(directory: Path, rows: Sequence[Row], *, simulated: bool) -> tuple[str, ...]:
-    """Write both files atomically, and return their names.
+    """Write each file atomically, and return their names.
 
     Raises:
         ResultsError: A file cannot be written. An earlier file with its name is unchanged.

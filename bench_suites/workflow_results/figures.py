@@ -48,7 +48,7 @@ def of_reachable(cases: Sequence[BenchCase]) -> str:
 
 
 def count(cases: Sequence[BenchCase], score: str) -> str:
-    """The sum of a 0-or-1 score over the measured cases; unknown if no case has the score."""
+    """The number of measured cases with a score of 1; unknown if no case has the score."""
     known = [case.result.scores[score] for case in _measured(cases) if score in case.result.scores]
     return f"{math.fsum(known):g}" if known else UNKNOWN
 
