@@ -45,7 +45,7 @@ _RATE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The result of a finished case, for its cell.
+    """The result of a finished case.
 
     Attributes:
         prompt_type: `baseline`, `optimal`, `cot`, or `flawed_` and the flaw's name.
@@ -116,7 +116,7 @@ class Tally:
         return share(self.n_full + PARTIAL_WEIGHT * self.n_partial, self.n)
 
     def mean(self, score: str) -> float | None:
-        """The mean of a score over the measured cases that have it. A refused prompt lacks it."""
+        """The mean of a score over the measured cases that have it."""
         known = [case.scores[score] for case in self.measured if score in case.scores]
         return share(math.fsum(known), len(known))
 

@@ -14,15 +14,13 @@ StopReason = Literal[
 ]
 """The reason why an episode ended.
 
-completed: the model sent `TASK_COMPLETED`, rightly or not.
-done: all required steps were done, and the model sent no action or continued for two more turns.
-failing: the last five calls failed.
-repeating: the last five calls were of one tool, and three of them succeeded.
-silent: three messages in a row had no action, or the last messages before the limit of turns.
-
-cut, refusal: the same, and the last of these messages was truncated, or refused to help.
-
-max_turns: the limit of turns.
+- completed: the model sent `TASK_COMPLETED`, rightly or not.
+- done: all required steps were done, and the model sent no action or continued for two more turns.
+- failing: the last five calls failed.
+- repeating: the last five calls were of one tool, and at least three of them succeeded.
+- silent: three messages in a row had no action, or the last messages before the limit of turns.
+- cut, refusal: the same, and the last of these messages was truncated, or refused to help.
+- max_turns: the limit of turns.
 """
 
 

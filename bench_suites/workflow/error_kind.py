@@ -45,7 +45,7 @@ _WHY: dict[ErrorKind, str] = {
     "cut": "answers were truncated at their token limit before {tool} was done",
     "refusal": "the model refused to continue",
     "no_call": "the model called no tool",
-    "tool_call_format": "the call of {tool} was malformed",
+    "tool_call_format": "the call to {tool} was malformed",
     "max_turns": "the turns ran out before {tool} was called",
     "timeout": "{tool} timed out and was not called again",
     "tool_selection": "{tool}, which the task needs, was never called",

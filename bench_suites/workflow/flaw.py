@@ -62,7 +62,7 @@ class Flaw:
             return spoilt
         msg = (
             f"flaw {self.name} ({self.severity}) cannot change the plan of {plan.task_id}: "
-            "following the flawed plan has the same effect"
+            "following the flawed plan changes nothing"
         )
         raise FlawError(msg)
 
@@ -177,7 +177,7 @@ def _spoilt(chosen: Flaw, task_id: str, run_seed: int) -> Plan | None:
 def _no_room(chosen: Flaw, task_type: str) -> str:
     return (
         f"flaw {chosen.name} ({chosen.severity}) cannot change the plan of any task of type "
-        f"{task_type}: following the flawed plan has the same effect"
+        f"{task_type}: following the flawed plan changes nothing"
     )
 
 

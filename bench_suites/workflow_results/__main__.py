@@ -22,7 +22,7 @@ Print a Markdown table for each phase of the workflow benchmark (5.1 to 5.5) in 
 aggregate.parquet and aggregate.csv into the first run's directory. The aggregate has 51 columns for
 each model, prompt type, tool success rate, difficulty and task type, and the column infra.
 
-Cells of phase 5.1 that another phase did not run are taken from phase 5.1 and marked. So are the
+Cells of phase 5.1 that another phase did not run are taken from phase 5.1 and marked, as are the
 cases with a sound plan with which phase 5.3 is compared. The program sends no requests and changes
 no other files. docs/benchmark/tables.md describes the columns.
 """
@@ -71,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reused",
         metavar="RUN",
-        help="the run that --ultrapar-reuse named in the first RUN; of its cases, only the reused"
-        " ones count, and the ones with which phase 5.3 is compared",
+        help="the run that --ultrapar-reuse named in the first RUN; only the reused cases count,"
+        " and the cases with which phase 5.3 is compared",
     )
     parser.add_argument(
         "--phase",

@@ -73,7 +73,7 @@ def phase_cells(phase: Phase, counted: Counted) -> PhaseCells | None:
     }
     apart = tuple(each for each, found in values.items() if len(found) > 1)
     conditions = {phase.conditions(case) for case in own}
-    # 5.4 alone runs cells that 5.1 has run in another run.
+    # Phase 5.4 alone runs cells again that 5.1 ran in another run.
     reference = each_once(
         (
             case

@@ -102,7 +102,7 @@ def _table(found: PhaseCells, run_id: str) -> list[str]:
 
 
 def _cut(found: PhaseCells) -> Iterator[str]:
-    """Lines for models with truncated answers, which measured less than the model can do."""
+    """Lines about models with truncated answers: their results understate the model."""
     for model in dict.fromkeys(cell.model for cell in found.cells):
         own = _cases([cell for cell in found.cells if cell.model == model])
         told = [one.result.scores for one in own if one.measured]
@@ -157,7 +157,7 @@ def _best(cells: Sequence[Cell]) -> Iterator[Cell]:
 
 
 def _named_together(cells: Sequence[Cell]) -> Iterator[Cell]:
-    """One cell for levels with equal figures, and for conditions with the same such levels."""
+    """Join levels with equal figures into one cell, and conditions with the same levels too."""
     levels = by_key((cell.apart, cell.level) for cell in cells)
     conditions = by_key((tuple(those), apart) for apart, those in levels.items())
     for alike, aparts in conditions.items():

@@ -51,8 +51,8 @@ start: `pytest --collect-only` in an empty folder with and without the plugin, a
 
 collection: few cases, many, and the five phases, compared with empty tests without the plugin
 
-gate: runs of the same code, of a slower server and of a worse model; counts the failures that the
-default gate finds
+gate: runs of the same code, of a slower server and of a worse model; counts how often the default
+gate fails
 
 `compare --before PYTHON NAME...` runs another checkout and this one in turn. `peers NAME...` runs
 other clients and the tool in turn.

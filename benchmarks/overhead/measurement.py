@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.paired import typical_ratio
 from pytest_ultrapar.report.text import markdown_table
 
 Rows = dict[str, dict[str, float]]
-"""The figures of one round by name, by label (`-n 2`, ...)."""
+"""The figures of one round: by label (`-n 2`, ...), then by name."""
 
 _WARM_UP_CASES = 20
 """Enough to make every client import its modules, which fills the page cache and compiles files."""
