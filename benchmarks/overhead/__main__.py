@@ -57,20 +57,20 @@ gate fails
 `compare --before PYTHON NAME...` runs another checkout and this one in turn. `peers NAME...` runs
 other clients and the tool in turn.
 """
-_COMPARE = """\
+_COMPARE = f"""\
 Run another checkout and this one in turn, in K pairs. Print the factor of change of each figure,
 with an interval.
 
 The raw client and the runs of empty tests are omitted. Install the same extras in both
-environments.
+environments. Names: {", ".join(COMPARED)}.
 """
-_PEERS = """\
+_PEERS = f"""\
 Run three clients in turn, each against a fresh server: the tool, pytest-asyncio-cooperative with
 aiohttp (without limits and stored results), and a raw aiohttp client. Divide the tool's figures by
 the figures of the others.
 
 The tool runs in this environment, which must have no extras, with `-n 0` by default. Goals are
-checked with --pinned.
+checked with --pinned. Names: {", ".join(PEERS)}.
 """
 
 
