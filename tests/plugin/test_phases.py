@@ -130,7 +130,7 @@ def test_selections_find_their_cases():
 
 WISHES = [
     (["--tool-success-rate=nan"], "--tool-success-rate must be a number from 0 to 1 (got 'n"),
-    (["--task-type=,"], "--task-type names nothing (got ','); leave it out for the default"),
+    (["--task-type=,"], "--task-type names nothing (got ','); omit it to use the default"),
     (["--ultrapar-repeats=3x0"], "command line: --ultrapar-repeats must be >= 1 (got 0)"),
     (["--task-type=chat"], "--task-type 'chat' is unknown; allowed are simple_task, basic"),
     (
@@ -143,9 +143,9 @@ WISHES = [
     ),
     (
         ["--model", "m", "--prompt-types", "optimal", "--num-instances=60"],
-        "--model is a flag of the original scripts; here it is --ultrapar-model M (docs/benc",
+        "--model is a flag of the original scripts; use --ultrapar-model M (docs/benchmark",
     ),
-    (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale belongs to --ultrapar-mode phase"),
+    (["--ultrapar-phase-scale=0"], "--ultrapar-phase-scale needs --ultrapar-mode phase"),
     (
         ["--ultrapar-mode=serial", "--ultrapar-policy=exclusive"],
         "--ultrapar-policy 'exclusive' has no effect in mode serial, which runs one case at a",
@@ -209,8 +209,8 @@ def test_edited_library_is_named_recorded_and_not_mixed_with_another(tmp_path):
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["phase53", "--prompt-type=optimal"], "phase53 runs flawed_* prompts only, and --prompt"),
-        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs models that match qwen* only; "),
+        (["phase53", "--prompt-type=optimal"], "phase53 runs only flawed_* prompts; name one with"),
+        (["phase52", "--ultrapar-model=DeepSeek*"], "phase52 runs only models that match qwen*; "),
     ],
 )
 def test_run_without_cases_says_why(tmp_path, args, reason):

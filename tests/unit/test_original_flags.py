@@ -34,6 +34,6 @@ def test_flag_of_the_scripts_is_refused_with_the_option_to_use_instead(flag):
         with pytest.raises(pytest.UsageError) as refused:
             parser.parse(words)
         assert str(refused.value) == (
-            f"{flag} is a flag of the original scripts; here it is {flags.INSTEAD[flag]} "
+            f"{flag} is a flag of the original scripts; use {flags.INSTEAD[flag]} "
             "(docs/benchmark/from-the-scripts.md)"
         )

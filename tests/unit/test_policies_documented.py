@@ -171,13 +171,16 @@ def test_suite_that_is_not_a_phase_is_refused_by_name():
     own = cases(QWENS[:1], "phase99")
     with pytest.raises(ConfigError) as caught:
         phase(own)
-    assert "no suite 'phase99' (phase99::qwen2.5-72b-instruct" in str(caught.value)
+    assert "cannot run suite 'phase99' (phase99::qwen2.5-72b-instruct" in str(caught.value)
     assert ", ".join(PART_OF) in str(caught.value)
 
 
 def test_case_without_the_parameter_of_its_phase_is_refused():
     own = cases(QWENS[:1], "phase54", prompt_type=("optimal",))
-    with pytest.raises(ConfigError, match=r"split by 'tool_success_rate', which .* prompt_type"):
+    with pytest.raises(
+        ConfigError,
+        match=r"by the parameter 'tool_success_rate', which .* lacks; it has prompt_type",
+    ):
         phase(own)
 
 

@@ -59,7 +59,7 @@ def test_flaw_sets_have_the_documented_groups(name, size, groups):
 def test_flaw_that_changes_nothing_in_a_plan_raises():
     one = Plan("t", (PlanStep("utility_logger", "log", (("message", "x"),)),))
     for name in ("sequence_disorder", "missing_step", "logical_inconsistency"):
-        with pytest.raises(FlawError, match=r"cannot spoil the plan of t: following the"):
+        with pytest.raises(FlawError, match=r"cannot change the plan of t: following the"):
             flaw(name).apply(one)
 
 
@@ -108,9 +108,9 @@ def test_flaw_that_fits_no_task_of_a_type_is_refused(monkeypatch):
     tasks = tuple(t for t in TASKS.of_type("simple_task") if not any(s.needs for s in t.plan.steps))
     monkeypatch.setattr(type(TASKS), "of_type", lambda *_: tasks)
     monkeypatch.setattr(type(TASKS), "in_order", lambda *_: tasks)
-    with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
+    with pytest.raises(FlawError, match="cannot change the plan of any task of type simple_task"):
         draw_flawed(flaw("sequence_disorder"), "simple_task", 0, 12345)
-    with pytest.raises(FlawError, match="cannot spoil the plan of any task of type simple_task"):
+    with pytest.raises(FlawError, match="cannot change the plan of any task of type simple_task"):
         check_room(flaw("sequence_disorder"), "simple_task")
     check_room(flaw("missing_step"), "simple_task")
 

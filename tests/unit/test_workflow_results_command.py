@@ -84,7 +84,7 @@ def test_tables_of_all_or_selected_phases_are_printed(run, capsys):
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
         "## Phase 5.1: the baseline, by model",
         "## Phase 5.3: flawed plans, by model and flaw",
-        "## Kinds: what became of cases, by phase",
+        "## Cases by outcome, kind and phase",
     ]
     main([str(run), "--phase", "5.3"])
     said = capsys.readouterr().out
@@ -116,7 +116,7 @@ def test_reused_run_adds_only_the_taken_cases(tmp_path, capsys):
     said = capsys.readouterr().out
     assert [line for line in said.splitlines() if line.startswith("## ")] == [
         "## Phase 5.4: reliability of the tools, by model and tool success rate",
-        "## Kinds: what became of cases, by phase",
+        "## Cases by outcome, kind and phase",
     ]
     assert f"[1] from phase 5.1 of run {earlier.run_id}" in said
     rows = pq.read_table(later / "aggregate.parquet").to_pylist()
@@ -146,7 +146,7 @@ def test_refusals_name_the_error_and_write_nothing(tmp_path, capsys, monkeypatch
     (tmp_path / "damaged" / "results.parquet").write_bytes(b"PAR1")
     assert "cannot read the results of damaged: " in refused(capsys, "damaged")
     assert "cannot read the results of damaged: " in refused(capsys, run, "damaged")
-    assert "reused no run, and not" in refused(capsys, run, "--reused", run)
+    assert "reused no run, not" in refused(capsys, run, "--reused", run)
     (tmp_path / "run" / "taken.json").write_text('[{"suite": 1}]')
     assert "does not contain the taken cases of a run" in refused(capsys, run)
     assert not list(tmp_path.glob("*/aggregate.*"))

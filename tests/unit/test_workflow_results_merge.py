@@ -123,7 +123,7 @@ def test_run_that_was_not_reused_is_refused(tmp_path):
     other = run(tmp_path, "other", [bench_case()])
     for reused, said in (("old", "run old"), (None, "no run")):
         new = run(tmp_path, "new", [bench_case()], reused=reused)
-        with pytest.raises(ConfigError, match=f"new reused {said}, and not .*/other"):
+        with pytest.raises(ConfigError, match=f"new reused {said}, not .*/other"):
             counted([new], other)
 
 
@@ -145,9 +145,13 @@ def test_first_run_that_measured_a_case_counts():
 def test_simulated_and_real_answers_are_not_mixed(tmp_path):
     simulated = run(tmp_path, "first", [bench_case()])
     real = run(tmp_path, "second", [bench_case()], simulated=False)
-    with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
+    with pytest.raises(
+        ConfigError, match="of second are real, but the answers of first are simulated"
+    ):
         merge([simulated, real])
-    with pytest.raises(ConfigError, match="of second are real and those of first simulated"):
+    with pytest.raises(
+        ConfigError, match="of second are real, but the answers of first are simulated"
+    ):
         counted([simulated], real)
 
 

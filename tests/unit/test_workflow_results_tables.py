@@ -71,8 +71,8 @@ def test_cut_answers_are_counted_below_the_table():
         *some("phase51", solved=1, model="of an earlier version"),
     ]
     (lines,) = tables(Counted(tuple(cases), {"phase51": ()}, ()), "first", ["phase51"])
-    (said,) = [line for line in lines if "cut" in line]
-    assert said.strip() == "b: 4 of 15 answers (27 %) were cut off at their limit of tokens"
+    (said,) = [line for line in lines if "truncated" in line]
+    assert said.strip() == "b: 4 of 15 answers (27 %) were truncated at their token limit"
 
 
 def test_coverage_is_of_planned_cases_that_were_not_skipped():
@@ -124,7 +124,7 @@ def test_table_of_flaws_distinguishes_obeying_repairing_and_the_sound_plan():
         "all flaws",
     ]
     assert none["n"] == "4"
-    assert (misuse["obeyed"], misuse["repaired"], misuse["needless calls"]) == (
+    assert (misuse["obeyed"], misuse["repaired"], misuse["unnecessary calls"]) == (
         "0.75",
         "0.25",
         "2.0",

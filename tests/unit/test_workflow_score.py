@@ -265,14 +265,17 @@ def test_error_kind_follows_from_the_episode(kind, found):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (episode(), "0 of 3 steps done: nothing was called"),
+        (episode(), "0 of 3 steps done: the model called no tool"),
         (episode(bad("", UNKNOWN_TOOL)), "0 of 3 steps done: no call was well formed"),
-        (episode(stop="refusal"), "0 of 3 steps done: the model refused to go on"),
+        (episode(stop="refusal"), "0 of 3 steps done: the model refused to continue"),
         (
             episode(ok(A), stop="cut"),
-            f"1 of 3 steps done: answers were cut off at their limit of tokens before {B} was done",
+            f"1 of 3 steps done: answers were truncated at their token limit before {B} was done",
         ),
-        (episode(bad("no_such", UNKNOWN_TOOL)), "0 of 3 steps done: no tool was named that exists"),
+        (
+            episode(bad("no_such", UNKNOWN_TOOL)),
+            "0 of 3 steps done: the model called only unknown tools",
+        ),
         (episode(ok(A)), f"1 of 3 steps done: {B}, which the task needs, was never called"),
         (
             episode(ok(A), ok(B), stop="max_turns"),
@@ -280,9 +283,12 @@ def test_error_kind_follows_from_the_episode(kind, found):
         ),
         (
             episode(ok(A), bad(B, "TIMEOUT")),
-            f"1 of 3 steps done: {B} timed out and was given up",
+            f"1 of 3 steps done: {B} timed out and was not called again",
         ),
-        (episode(ok(A), ok(B), ok(C), ok(X), ok(X)), "all 3 steps done, and 2 calls were needless"),
+        (
+            episode(ok(A), ok(B), ok(C), ok(X), ok(X)),
+            "all 3 steps done, but 2 calls were unnecessary",
+        ),
         (episode(ok(A), ok(B), ok(C)), None),
     ],
 )
