@@ -70,7 +70,7 @@ class LimitChange(msgspec.Struct, frozen=True):
     """One change of a limit.
 
     Attributes:
-        limit: Its name: that of a limit of the pool, such as `lab/key0`, or a lane's.
+        limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
         t_s: When, on the monotonic clock of the host, as in `attempts`.
         workers: Requests in flight allowed from then on.
         qps: Sends per second allowed from then on; without a value any number.
