@@ -56,13 +56,13 @@ class Case(msgspec.Struct, frozen=True):
 
     Attributes:
         index: Position in pytest's collection, the same in every worker.
-        case_id: The case: 16 hex digits, the same in every run of the same suite, models and seed.
+        case_id: The case: 16 hex digits, the same in every run of the suite, models and seed.
         nodeid: pytest's id of the item.
         suite: Name of the test module's folder, such as `phase53`.
         model: Name of the model in the pool.
         repeat: Number of the repetition, from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
-        seed: The seed of the case, derived from the run's seed and the case id; from 0 to 2^63 - 1.
+        seed: The case's seed, derived from the run's seed and the case id; 0 to 2^63 - 1.
         skipped: Why a mark keeps the episode from starting, else None.
         cluster: The case cluster, as text: the values of the parameters that the mark's `cluster`
             names, and the repetition. None if no mark names any: then the case depends only on
@@ -164,24 +164,23 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         t_send_s: When it was sent.
         t_first_byte_s: When the headers of the answer had arrived.
         t_first_token_s: When the first content, reasoning or tool call of a stream arrived.
-        t_end_s: When the answer was complete, or the request had failed.
+        t_end_s: When the answer was complete or the request failed.
         status: HTTP status.
         outcome: `ok`, or a failure class.
-        retry_after_s: How long the server asked to wait before the next request.
+        retry_after_s: The wait that the server asked for.
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
-        in_flight_at_send: Requests in flight on this lane when it was sent, this one included.
-        maybe_billed: Whether the provider may have charged for it although no answer arrived.
+        in_flight_at_send: Requests in flight on this lane when it was sent, including it.
+        maybe_billed: Whether the provider may have charged for it without an answer.
         seat_wait_s: The part of the time until the lease that it waited for a seat.
         rate_wait_s: The part that it waited for a rate or the end of a pause.
-        cached_tokens: The tokens of the prompt that the provider had cached.
-        cache_write_tokens: The tokens of the prompt that the provider wrote to its cache.
-        replayed: None if the request was sent. Otherwise it got a stored answer: `match`, the only
-            answer of the earlier run that fits, or `ambiguous`, the first of several different
-            ones. Provider, instance, key, status and tokens are from the earlier run, times from
-            this run. `resumed`: an answer of this run, used again after a crash; the request that
-            was sent for it has a row of its own, with the cost.
-        role: The role that was used, such as `judge`; empty: the case's own model.
+        cached_tokens: Tokens of the prompt that the provider had cached.
+        cache_write_tokens: Tokens of the prompt that the provider wrote to its cache.
+        replayed: None if the request was sent. `match`, `ambiguous`: it got the only fitting answer
+            of the replayed run, or the first of several; provider, instance, key, status and
+            tokens are from that run. `resumed`: it got an answer of this run again after a crash;
+            the sent request has its own row, with the cost.
+        role: The role, such as `judge`; empty: the case's own model.
     """
 
     turn: int
@@ -219,19 +218,18 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         content: The text. Other content is shown as JSON.
         tool_calls: Names and arguments of the calls in an answer, as JSON.
         name: The author, or the name of the tool, if the message has one.
-        tool_call_id: For a message of a tool: the id of the call it belongs to.
+        tool_call_id: For a message of a tool: the id of its call.
         tool_call_ids: Ids of the calls in `tool_calls`, in their order, as JSON.
         choice: For an answer: the number of the choice, from 0.
         finish_reason: For an answer: why it ended, in the API's word.
         reasoning: For an answer: its reasoning, if the API sends it separately.
         refusal: For an answer: the model's refusal, if the API sends it separately.
-        other: All other fields of the message, as JSON. For a streamed answer they are only in the
-            journal.
+        other: All other fields of the message, as JSON; for a streamed answer, only in the journal.
         parameters: For an answer: the request without its messages and its model, as JSON.
-        answer_id: For an answer: the provider's id of it.
-        served_model: For an answer: the model that gave it, as the provider reports it.
+        answer_id: For an answer: the provider's id.
+        served_model: For an answer: the model, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
-        pool_role: The `role` of `attempts`: the role that was used; empty: the case's own model.
+        pool_role: The `role` of `attempts`; empty: the case's own model.
     """
 
     turn: int

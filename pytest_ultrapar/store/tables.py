@@ -118,29 +118,27 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: Requests sent to the case's own model, including failed ones, excluding replayed
-            ones. For an interrupted episode, also the earlier requests whose answers it used.
+        n_attempts: Requests sent to the case's own model, including failed requests and, for a
+            resumed episode, the earlier requests whose answers it used.
         n_turns: Calls of `llm.chat`, or requests of SDKs instead.
         tokens_in: Tokens of all prompts; null if the provider does not report them.
         tokens_out: Tokens of all answers; null if the provider does not report them.
-        queue_wait_s: All waiting for seats, also for the first lease, which comes before
-            `started_at`.
-        rate_wait_s: All waiting for rates and pauses, also for the first lease.
+        queue_wait_s: All waiting for seats, also before `started_at`.
+        rate_wait_s: All waiting for rates and pauses, also before `started_at`.
         backoff_s: All waiting before further attempts.
-        service_s: `duration_s` without waiting, back-off and refused requests: the time that the
-            episode would take alone.
-        duration_s: From the episode's first lease to its end; for an interrupted episode, from the
-            time it continued. The summary's latencies use it.
-        started_at_us: The first lease, UTC; for an interrupted episode, of its first try. Without a
-            lease, when the case was given up or skipped.
+        service_s: `duration_s` without waiting, back-off and refused requests.
+        duration_s: From the episode's first lease, or for a resumed episode from its continuation,
+            to its end.
+        started_at_us: The first lease, UTC. Without a lease, when the case was given up or
+            skipped.
         ended_at_us: The episode's end, UTC.
-        provider: Provider of the last request to the case's own model; empty if it sent none.
+        provider: Provider of the last request to the case's own model; may be empty.
         instance: Instance of the last request to the case's own model.
         key: Name of the key of the last request to the case's own model.
         first_send_s: Monotonic seconds of the host; like its end None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
-        value: The returned value of the episode, as JSON, its first 2,000 characters; null if it
-            returned nothing, as an async test does.
+        value: The first 2,000 characters of the episode's returned value, as JSON; null for an
+            async test.
     """
 
     n_attempts: int | None = 0
@@ -168,9 +166,8 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, without requests that got no answer and, in
-            `results`, without requests to roles. Null if a price is unknown or an answer does not
-            report its tokens.
+        cost: The cost in the manifest's `currency`, without requests that got no answer; in
+            `results`, without roles. Null if a price or the tokens of an answer are unknown.
         units: The same in units (`pool.money`).
     """
 
@@ -182,7 +179,7 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: Name of the host in a run of several hosts or shards; null in other runs.
+        host: Name of the host, in a run of several hosts or shards.
     """
 
     host: str | None = None

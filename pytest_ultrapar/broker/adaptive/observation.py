@@ -72,7 +72,7 @@ class LimitChange(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
-        t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
+        t_s: When, on the monotonic clock of the host, as in `attempts`.
         workers: Requests in flight allowed from then on.
         qps: Sends per second allowed from then on; no value: any number.
         in_flight: Requests in flight at that time.
