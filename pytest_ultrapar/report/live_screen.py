@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _BARS = ("█░", "#.")
 """Full and empty; the second pair if the terminal's encoding lacks the first."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
+_LEAST_BAR = 8
 _LEAST_NAME = 12
 _NARROW = 70
 """Terminal columns; narrower terminals get no bars."""
@@ -75,7 +76,7 @@ class LiveScreen:
         n_done, n_all = state.graded, state.total
         if state.whole is not None:
             n_done, n_all = state.whole.n_done, state.whole.n_cases
-        if n_bar >= _BAR and n_all:
+        if n_bar >= _LEAST_BAR and n_all:
             line.append(GAP + self._filled(n_done / n_all, n_bar), "green")
         line.append(mark, "magenta")
         yield line

@@ -64,7 +64,7 @@ def test_run_without_a_file_has_none_in_its_manifest(simulated):
     ("arguments", "says"),
     [
         (["--ultrapar-faults", "none.toml"], "none.toml: there is no such file"),
-        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is no key of pool.toml"),
+        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is an unknown key of pool.toml"),
         (
             ["--ultrapar-faults", "faults.toml", "--ultrapar-simulator", "http://127.0.0.1:1"],
             "--ultrapar-faults cannot be used together with --ultrapar-simulator",
@@ -99,4 +99,4 @@ def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeyp
     bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
     said = simulated.refusal(simulated.run("-n0", "--ultrapar-faults", "bad.toml"))
-    assert "fault[0].provider is no provider of pool.toml" in said
+    assert "fault[0].provider is an unknown provider of pool.toml" in said
