@@ -104,7 +104,7 @@ def test_run_in_progress_is_counted_with_its_finished_cases(folder, runs):
         found = runs(folder)["killed"]
     finally:
         going_on.close()
-    assert found["verdict"] == "going on"
+    assert found["verdict"] == "running"
     assert found["cases"]["graded"] == 2
 
 
@@ -318,7 +318,7 @@ found_runs = st.lists(
             started_at=NOW - timedelta(hours=age),
         ),
         st.integers(0, 999),
-        st.sampled_from(["complete", "interrupted", "going on", "damaged"]),
+        st.sampled_from(["complete", "interrupted", "running", "damaged"]),
         st.integers(0, 100),
     ),
     unique_by=lambda run: run.run_id,
@@ -339,13 +339,13 @@ def test_chosen_runs_match_every_rule_and_are_not_the_newest(runs, keep, hours, 
     stay = [run for run in runs if run not in going]
     assert len(stay) >= min(len(runs), keep or 0)
     for run in going:
-        assert run.verdict != "going on"
+        assert run.verdict != "running"
         assert run.verdict == "interrupted" or not interrupted
         assert older_than is None or NOW - run.started_at > older_than
         n_newer = sum(other.started_at >= run.started_at for other in runs if other is not run)
         assert keep is None or n_newer >= keep
     if keep is None and older_than is None and not interrupted:
-        assert all(run.verdict == "going on" for run in stay)
+        assert all(run.verdict == "running" for run in stay)
 
 
 def test_run_that_ended_before_its_first_case_is_interrupted(folder, runs):

@@ -132,7 +132,7 @@ def chosen(
     return [
         run
         for run in runs[keep or 0 :]
-        if run.verdict != "going on"
+        if run.verdict != "running"
         and (older_than is None or now - run.started_at > older_than)
         and (run.verdict == "interrupted" or not interrupted)
     ]

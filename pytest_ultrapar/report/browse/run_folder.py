@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.store.manifest import Manifest
 
-Verdict = Literal["complete", "interrupted", "going on", "damaged"]
+Verdict = Literal["complete", "interrupted", "running", "damaged"]
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
         name: Path of its directory below the folder.
         directory: Absolute path of its directory.
         run_id: Its id.
-        verdict: `complete`: each planned case has a row; `going on`: a process writes to it;
+        verdict: `complete`: each planned case has a row; `running`: a process writes to it;
             `damaged`: its manifest, cases or journal cannot be read; else `interrupted`.
         started_at: The start of its last session, from its manifest or else its lock.
         cases: None if unknown.
@@ -136,7 +136,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         name=name,
         directory=str(path.absolute()),
         run_id=run_id,
-        verdict="going on" if is_in_use else "damaged",
+        verdict="running" if is_in_use else "damaged",
         started_at=_modified(path / LOCK_NAME, now),
         bytes=size_of(path),
     )
