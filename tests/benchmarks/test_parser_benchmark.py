@@ -1,6 +1,6 @@
-"""What reading a reply costs; run with `pytest tests/benchmarks --benchmark-only`.
+"""Time the parser of replies; run with `pytest tests/benchmarks --benchmark-only`.
 
-Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen is not.
+Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen is
 """
 
 from __future__ import annotations
