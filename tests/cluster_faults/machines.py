@@ -234,7 +234,9 @@ class Bridge(Loopback):
     def cut(self, machine, how):
         """Cut a machine's link; return a function that restores it.
 
-        how: `carrier` as if a cable was pulled, which its card notices; `silent` otherwise.
+        Args:
+            machine: The machine.
+            how: `carrier` as if a cable was pulled, which its card notices; `silent` otherwise.
         """
         port = f"to{self._machines.index(machine) + 1}"
         words = {"carrier": (["down"], ["up"]), "silent": (["nomaster"], ["master", "bridge"])}

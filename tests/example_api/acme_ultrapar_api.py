@@ -1,4 +1,4 @@
-"""Acme's API: chat completions under other names. What is the same is taken from `OpenAi`."""
+"""Acme's API: chat completions under other names. `OpenAi` provides the common parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_ultrapar.apis.reply import Messages, Reply
 
 
 class Acme(OpenAi):
-    """Questions go to `/ask`; an answer is `{"said": ..., "cost": [tokens in, tokens out]}`."""
+    """Requests go to `/ask`; an answer is `{"said": ..., "cost": [tokens in, tokens out]}`."""
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
         return f"{base_url}/ask/{name}"

@@ -1,4 +1,4 @@
-"""`--ultrapar-plan`: says what a run would be, sends nothing, and leaves nothing behind."""
+"""`--ultrapar-plan`: describes a run, sends nothing, and leaves no files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWO_S = "latency_hint_s = 2\n"
 
 @pytest.fixture
 def planned(project):
-    """Plan, and make sure that it was nothing but a plan."""
+    """Plan a run, and check that nothing else happened."""
 
     def run(*args, expected=0):
         before = sorted(project.pytester.path.glob(".ultrapar/*"))
@@ -36,17 +36,17 @@ def planned(project):
 
 
 def pool_with(project, *, model="", workers=4, more="", keys=1, provider=""):
-    """The project's pool with more in its only model and in each key."""
+    """Write the project's pool with more fields for its only model and for each key."""
     project.write_pool(keys=keys, key=more, provider=provider, seats=workers, model=model)
 
 
 def rows(said):
-    """The table of modes: by mode its policy and the rest."""
+    """The table of modes: for each mode its policy and the rest."""
     found = re.findall(r"^(serial|rotate|phase|ultra)(?: <-)? +(\S+) +(.*)$", said, re.MULTILINE)
     return {mode: (policy, rest) for mode, policy, rest in found}
 
 
-def test_plan_of_limits_that_are_looked_for_says_that_it_has_their_ceilings(project, planned):
+def test_plan_in_adaptive_mode_says_that_it_uses_the_ceilings(project, planned):
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-rate-mode=adaptive")
