@@ -596,7 +596,7 @@ def test_gateway_reports_that_others_declare_less(project, hosts, kv, monkeypatc
 
 @pytest.mark.slow
 def test_gateway_and_run_share_a_key(project, hosts, kv, monkeypatch):
-    """Its clients come while the run has the whole limit; they are served. Idle, it has no share."""
+    """Its clients get answers while the run has the whole limit; when idle, it has no share."""
     monkeypatch.setenv("LAB_KEY", CANARY)
     with provider_of_both(project) as log_path:
         project.suite(cases(100))

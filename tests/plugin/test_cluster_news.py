@@ -28,8 +28,8 @@ headers = { retry-after = "60" }
 after_requests = 40
 """
 KNOWN_S = 1.6
-"""One host learns it and reports it within 0.3 s, the others read it within 0.8 s; the rest is for a
-busy machine."""
+"""One host learns it and reports it within 0.3 s, the others read it within 0.8 s; the rest is for
+a busy machine."""
 
 
 def test_all_hosts_stop_using_a_refused_key_and_pause_a_rate_limited_one(project, hosts):
@@ -57,9 +57,9 @@ def test_all_hosts_stop_using_a_refused_key_and_pause_a_rate_limited_one(project
         sent_s = [row.t_arrival_s for row in log.requests if row.key == key]
         first_s = refused[0].t_arrival_s
         assert max(sent_s) <= first_s + KNOWN_S
-        # What was in flight on all hosts by then, and what the others sent before they heard: each
-        # is refused itself at its first, and a pause is a lane's, of which there are two; and two
-        # of each host by which it knows that its key is dead.
+        # Requests in flight on all hosts by then, and those sent before the others learned it: each
+        # host may get a refusal of its own. A pause belongs to a lane, of which there are two, and
+        # a host needs two refusals to know that its key is dead.
         assert len(refused) <= 6 + 6 + 3 * 2
     assert log.requests[-1].t_arrival_s > first_s + 3, "no host could have sent later"
     assert "key lab/key0 was refused" in outputs[-1]

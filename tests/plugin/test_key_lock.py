@@ -69,7 +69,7 @@ class Host:
         self.folder.joinpath(name, "held").unlink()
 
     def start(self, name: str, n: int, *options: str) -> Running:
-        """Start a run on the model `name`; its pool names provider, key and variable differently."""
+        """Start a run on the model `name`; the names of provider, key and variable differ, too."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         folder.joinpath("pool.toml").write_text(
