@@ -18,8 +18,8 @@ import pytest
 # Tests start some two hundred Python processes. If the environment forbids compiled files, as
 # images of containers do, each of them would compile this package again, which takes 0.6 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Save 0.15 s in each process on things that no test reads: aiohttp makes two TLS contexts when it
-# is imported, which read all authorities of the machine, and cpuinfo runs four other programs.
+# Save 0.15 s in each process on things that no test reads. aiohttp makes two TLS contexts when it
+# is imported, which read all authorities of the machine; cpuinfo runs four other programs.
 _STAND_INS = Path(__file__).parent / "stand_ins"
 os.environ["SSL_CERT_FILE"] = str(_STAND_INS / "authority.pem")
 _known = os.environ.get("PYTHONPATH", "")

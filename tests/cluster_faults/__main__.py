@@ -16,10 +16,10 @@ from tests.cluster_faults.plan import draw
 from tests.cluster_faults.rounds import Lateness, as_json, forget, play
 
 _DESCRIPTION = """\
-Each round draws a suite, a pool and two or three hosts from its seed, runs pytest on all hosts as
-one cluster run, and causes one fault at a random moment. A host that died joins again; at the end
-the round merges all directories. It judges the result by the provider's log, the merged table and
-the journals. The exit code is 1 if a rule was broken.
+Each round draws a suite, a pool and two or three hosts from its seed. It runs pytest on all
+hosts as one cluster run, and causes one fault at a random moment. A host that died joins again; at
+the end the round merges all directories. It judges the result by the provider's log, the merged
+table and the journals. The exit code is 1 if a rule was broken.
 
     python -m tests.cluster_faults link --rounds 50 --at-once 3
     python -m tests.cluster_faults all --rounds 5 --results rounds.jsonl

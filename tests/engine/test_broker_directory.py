@@ -32,7 +32,7 @@ def left_behind(run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_directories_of_killed_runs_are_swept_and_those_of_live_ones_stay(short):
+def test_directories_of_killed_runs_are_swept_and_directories_of_live_runs_stay(short):
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, short],
         cwd=Path(__file__).parents[2],

@@ -43,7 +43,7 @@ def wait_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        assert select.select([handle], [], [], PATIENCE_S)[0], "the process lives on"
+        assert select.select([handle], [], [], PATIENCE_S)[0], "the process still exists"
     finally:
         os.close(handle)
 

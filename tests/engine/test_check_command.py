@@ -246,7 +246,7 @@ def test_azure_gets_requests_in_its_own_form(tmp_path, check):
 
 
 @pytest.mark.parametrize(("status", "label"), [(429, "rate"), (503, "overload")])
-def test_pool_without_a_working_lane_has_its_own_exit_code(tmp_path, check, status, label):
+def test_check_fails_only_if_no_lane_is_ok(tmp_path, check, status, label):
     text = LAB + MODEL.format("busy")
     with serving(tmp_path, text, refusals={"instance:busy": status}):
         code, lines = check()

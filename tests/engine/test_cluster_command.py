@@ -385,7 +385,7 @@ def test_days_stay_closed_while_hosts_may_still_report_their_counts(server, kv, 
 
 
 @pytest.mark.cpu_s(3)
-def test_hosts_that_have_left_are_listed_with_their_finished_cases(server):
+def test_hosts_that_have_left_are_known_if_they_finished_cases(server):
     """The last host merges only if it finds the directories of all hosts."""
     for name, done in (("one", [0]), ("two", [1]), ("three", [])):
         number = join(server, name)

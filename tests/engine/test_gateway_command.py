@@ -257,7 +257,7 @@ def test_second_ctrl_c_ends_the_making_of_tables_and_loses_nothing(tmp_path, cap
 
 
 @pytest.mark.slow
-def test_models_take_turns_in_the_order_of_requests(tmp_path):
+def test_models_are_served_in_proportion_to_their_requests(tmp_path):
     async def harness(url):
         async with session(url) as client:
             asked = []

@@ -144,7 +144,7 @@ def test_command_ended_by_a_signal_has_a_shells_code_and_missing_requests_are_re
 
 
 @pytest.mark.slow
-def test_file_that_is_no_program_is_126_and_tables_are_written(tmp_path):
+def test_file_that_is_not_executable_gives_exit_code_126_and_tables_are_written(tmp_path):
     write_pool(tmp_path)
     tool = tmp_path / "tool"
     tool.write_bytes(b"\x7f no program")

@@ -223,7 +223,7 @@ def test_request_that_waits_for_a_connection_may_find_it_closed():
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_idle_connection_that_breaks_immediately_has_not_sent_its_request(is_reset):
+def test_idle_connection_that_breaks_immediately_counts_as_closed(is_reset):
     async def serve_once(peer, request):
         if any(each.connection == peer.number for each in one.requests if each is not request):
             peer.reset() if is_reset else peer.close()

@@ -198,7 +198,7 @@ def test_provider_error_about_the_request_is_passed_on_unchanged(tmp_path, statu
 
 
 def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
-    """vLLM has no `/embeddings` for a chat model: that is no reason to stop the lane."""
+    """vLLM has no `/embeddings` for a chat model: the lane continues."""
     lacking = json_response({"detail": "Not Found"}, status=404)
 
     async def scene(told):

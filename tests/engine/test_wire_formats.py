@@ -113,7 +113,7 @@ def test_error_gets_the_class_of_its_meaning(tmp_path, streams, status, error, r
         assert attempt.status == status
         if kind == "rate":
             assert attempt.retry_after_s == 3
-        # Headers of a refusal count like those of an answer.
+        # Headers of a refusal count like headers of an answer.
         assert told.feedback[0].allowance.requests == 5000
 
     answer = json_response(error, *shapes.headers(), told_s, status=status)

@@ -89,9 +89,12 @@ def play(
 ) -> Played:
     """Run one case per prompt, and check what holds under every fault.
 
-    Every case has exactly one final row; the recorded attempts are the requests that the server
-    saw; no key exceeded its seats; no secret is in any file or on the terminal; nothing crashed;
-    the run ended within its episodes' deadline and a grace period.
+    - Every case has exactly one final row.
+    - The recorded attempts are the requests that the server saw.
+    - No key exceeded its seats.
+    - No secret is in any file or on the terminal.
+    - Nothing crashed.
+    - The run ended within its episodes' deadline and a grace period.
 
     Args:
         project: The project with the faulty server.

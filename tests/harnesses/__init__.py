@@ -182,7 +182,7 @@ const {results} = JSON.parse(fs.readFileSync("out.json")).results;
 console.log(JSON.stringify(
   results.map((one) => [one.vars.question, one.success, one.response.output]).sort()));
 """
-# Its clients keep connections: now and then, those of another test's loop fail.
+# Its clients keep connections: now and then, one that belongs to another test's loop fails.
 ONE_LOOP = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_test_loop_scope=session")
 LANGCHAIN_RUN = ("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *ONE_LOOP, "harness.py")
 PYTHONS = {

@@ -80,7 +80,7 @@ def test_modes_run_on_the_same_cases_and_are_compared(folder):
 
 
 def test_failed_tests_set_the_exit_code_and_other_modes_still_run(folder):
-    text = NUMBERS + "\ndef test_plain():\n    raise AssertionError('as ever')\n"
+    text = NUMBERS + "\ndef test_plain():\n    raise AssertionError('as always')\n"
     folder.joinpath("test_numbers.py").write_text(text)
     done = bench(folder, "--out", "out", "--modes", "ultra,serial")
     assert done.returncode == 1

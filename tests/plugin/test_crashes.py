@@ -118,7 +118,7 @@ def pytest_configure(config):
 
 def pytest_testnodedown(node):
     # Before xdist learns of the first death, the other worker is dead too, and xdist's receiver
-    # thread is slow to notice. By chance this is a matter of microseconds, so the test forces it.
+    # thread is slow to notice. By chance this takes microseconds, so the test forces it.
     type(node).shutting_down = property(lambda self: self._shutdown_sent)
     other = {"gw0": "gw1", "gw1": "gw0"}.get(node.gateway.id)
     path = pathlib.Path(f"{other}.pid")

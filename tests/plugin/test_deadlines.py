@@ -57,7 +57,7 @@ def test_long_streamed_answer_costs_no_other_case(project):
 
 @pytest.mark.slow
 def test_server_that_closes_after_each_stream_costs_no_case(project):
-    """As llama.cpp does without announcing it."""
+    """As llama.cpp does, which does not announce it."""
     project.write_pool(seats=4, timeout_s=20, provider="stream = true")
 
     async def stream(peer, asked):

@@ -1,4 +1,4 @@
-"""Mocks of HTTP clients: requests bypass them, and the run says so, if possible before sending."""
+"""Mocks of HTTP clients: requests bypass them, and the run warns, if possible before sending."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
         "lower workers, or add cases (--ultrapar-repeats)"
     )
     assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each only about 16 of 50 workers ")
-    # A short run has few cases, which is no reason to change a pool.
+    # A short run has few cases; there is no need to change a pool for it.
     for quiet, shown in (("-v", [of_rates]), ("-q", [of_rates]), ("-qq", [])):
         ran = project.run_here("-n0", quiet)
         assert ran.ret == 0
@@ -213,7 +213,7 @@ async def plain(llm) -> str:
 """
 
 
-def test_plan_without_cases_says_so(project, planned):
+def test_plan_without_cases_reports_it(project, planned):
     project.suite("def test_plain(): assert False\n")
     assert "nothing to plan: no selected test sends a request" in planned("-n0")
     project.suite(SUITE_OF_20)

@@ -65,8 +65,8 @@ class Finished:
         """The time from first arrival to last answer, by model and parameter, in the server's log.
 
         Without a parameter the log alone identifies requests. With a parameter, a request belongs
-        to an attempt of the same model and key that was in flight at its arrival; of several, to
-        the attempt that ended first, so that later requests always find one.
+        to an attempt of the same model and key that was in flight at its arrival. If there are
+        several, it belongs to the attempt that ended first, so that later requests find one.
         """
         found: dict[tuple, list[ServerRequest]] = defaultdict(list)
         unmatched = sorted(self.attempts, key=lambda row: row["t_end_s"])

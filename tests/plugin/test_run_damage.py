@@ -229,7 +229,7 @@ def test_damaged_files_of_a_run_cause_no_wrong_result(project, capfd):
     )
     # Enough for two more requests, if all earlier spending counts.
     budget = judge.spent + 2 * PRICE.cost(60, 100)
-    # The same cases with other grades: those of its journal would win, as they are later.
+    # The same cases with other grades: its journal's grades would win, as they are later.
     (foreign,) = (made(project, 1, "unsolved") / "journal").iterdir()
     suite = project.pytester.path / "test_suite.py"
     suite.write_text(suite.read_text().replace("unsolved", "solved"))

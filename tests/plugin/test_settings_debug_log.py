@@ -68,7 +68,7 @@ def test_debug_log_contains_every_case_and_no_secret(project, monkeypatch):
     }
     everything = "".join(found.values())
     assert all(word not in everything for word in (CANARY, "canary-prompt", "secretid"))
-    # pytest's report of a test contains none of these lines either.
+    # These lines are not in pytest's report of a test either.
     assert "lease granted" not in result.stdout.str()
 
 

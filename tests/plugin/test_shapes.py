@@ -4,13 +4,13 @@ Phase 5.2 is missing: it uses only Qwen models, and this pool has no Qwen model.
 
 The answers of the simulated models depend only on seeds, so a figure here is the same in every run:
 a test that passed once fails only after a change. The error rate is the rate over new seeds: the
-chance that a false claim in a test's name passes. It is at most `ERROR_RATE` per claim, or
-8 % for all eight claims of this file together. All comparisons use pairs with the same task and
-repetition, whose chances are independent given the task, and two exact tests:
+chance that a false claim in a test's name passes. It is at most `ERROR_RATE` per claim, and at
+most 8 % for the eight claims of this file together. All comparisons use pairs with the same task
+and repetition, whose chances are independent given the task, and two exact tests:
 
 - `chance_of_wins`: the sign test (McNemar's for two outcomes) of "better more often than worse".
-- `chance_of_few_losses`: the binomial test of "less than `MARGIN` of the pairs are lost", for things
-  that must cost nothing. Wins do not offset losses, so it also bounds the loss of success.
+- `chance_of_few_losses`: the binomial test of "less than `MARGIN` of the pairs are lost", for
+  things that must cost nothing. Wins do not offset losses, so it also bounds the loss of success.
 
 A claim with several comparisons passes only if all of them do, so it needs no correction for their
 number.
@@ -38,9 +38,9 @@ SUITES = [f"bench_suites/phase5{number}" for number in (1, 3, 4, 5)]
 ERROR_RATE = 0.01
 """The error rate of each claim, one-sided."""
 MARGIN = 0.15
-"""The share of lost pairs that counts as no loss: half of the beginner's gain from the plan in the
-prompt (0.29), and less than a sixth of the cost of a flaw for the obedient model (0.97) and of open
-tags with a parser that requires the closing tag (all pairs)."""
+"""The share of lost pairs that counts as no loss. It is half of the beginner's gain from the plan
+in the prompt (0.29). It is less than a sixth of the cost of a flaw for the obedient model (0.97),
+and of open tags with a parser that requires the closing tag (all pairs)."""
 WORST = ("missing_step", "tool_misuse", "sequence_disorder")
 RANK = {"unsolved": 0, "partial": 1, "solved": 2}
 
@@ -123,7 +123,7 @@ def test_each_cell_ran_once(rows):
     assert {row["outcome"] for row in rows} <= {"solved", "partial", "unsolved"}
 
 
-def test_chances_are_those_of_the_exact_tests():
+def test_chances_equal_the_values_of_the_exact_tests():
     assert chance_of_wins([1, 0.5, 2, -1, 0, 0]) == 5 / 16
     assert chance_of_wins([0, 0]) == chance_of_wins([-1, -1]) == 1
     assert chance_of_few_losses([0.0] * 10) == pytest.approx(0.85**10)

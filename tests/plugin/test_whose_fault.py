@@ -175,7 +175,7 @@ def test_key_that_dies_during_a_run_is_removed_after_three_refusals(project, wor
 
 
 def run_that_no_instance_serves(project, workers, why):
-    """The terminal's words about 30 cases on a server that serves none of them."""
+    """The terminal's words about 30 cases on a server that does not serve their model."""
     project.suite(cases(30))
     result = project.run(workers)
     assert result.ret == 1
@@ -217,7 +217,7 @@ NOT_HERE = "Chat completions are switched off for this deployment (request 8f3a{
 
 
 def refusing_all(status, message, *, but_checks=None):
-    """Weather: refuse everything; a check gets other words, or an answer if there are none."""
+    """Weather: refuse everything; a check gets the words `but_checks`, or no request is a check."""
 
     def weather(asked):
         words = message if asked.prompt != CHECK else but_checks

@@ -240,7 +240,7 @@ class Judge(BrokerPlay):
         return self.now_s >= rules.predecessors_ended_s + group.start_after_s
 
     def _is_admitted(self, request: LeaseRequest) -> bool:
-        """Whether the group certainly admits an opening request (if `exclusive`: only when alone)."""
+        """Whether the group certainly admits an opening request (`exclusive`: only if alone)."""
         if not (request.group and request.opens):
             return True
         group, rules = self.groups[request.group], self.rules[request.group]

@@ -377,7 +377,7 @@ def test_host_with_more_keys_than_cases_wants_only_rates_that_its_cases_can_use(
     assert sum(wants[row].units for row in qps) <= 4 * math.ceil(15 / 4) + 4
     assert all(wants[row].units for row in qps)
     assert all(wants[name, "workers"].units == 1 for name in names)
-    # Keys without a share are no help.
+    # Keys without a share do not help.
     hosts.tell(0, {qps[0]: 50, ("key0", "workers"): 8}, 1e6)
     assert play.broker.wants(play.now_s, {}).rows[qps[0]].units >= 15
 

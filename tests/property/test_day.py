@@ -255,7 +255,7 @@ class DayMachine(RuleBasedStateMachine):
         counted = self.units_of_today(now_s)
         out = sum(one.units for one in self.in_flight)
         for ledger in self.ledgers.values():
-            # Of two processes, one learns of the other's sends with its next block.
+            # One of two processes learns of the other's sends with its next block.
             left = ledger.left(now_s)
             if not self.were_two:
                 assert left <= max(0, self.amount - counted - out)

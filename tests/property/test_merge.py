@@ -27,7 +27,7 @@ def rows(directory, table):
 
 
 def by_case(run):
-    """The records of each case, in the order of the segments, followed by those of its grades."""
+    """The records of each case, in the order of the segments, then the records of its grades."""
     found = {}
     for path in segments(run / "journal"):
         for _, record in scan_segment(path, decode_record):

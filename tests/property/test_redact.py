@@ -56,7 +56,7 @@ EVERY: dict[str, Spell] = {
 FEW = examples(40)
 """Each example compiles its own patterns, which takes 5 ms."""
 EDGE = "Ω"
-"""Delimits secrets and is in none of them: otherwise the end of a secret would be unclear."""
+"""Delimits secrets and never occurs in one: otherwise the end of a secret would be unclear."""
 SECRETS = st.text(
     st.characters(codec="utf-8", exclude_characters=EDGE), min_size=8, max_size=40
 ) | st.text("ab%&\\\"'/+ \n\té🙂", min_size=8, max_size=12)

@@ -35,10 +35,10 @@ suite's own log. The exit code is 1 if a rule was broken.
     python -m tests.torture --rounds 20 --kind 'compaction/*' --kind stop/worker
     python -m tests.torture --rounds 1 --seed 17 --kind running/broker --keep
 
-A round that failed prints the command that plays it again, and keeps its folder: the suite, the
-output of each session, the server's log (server.jsonl), the suite's own (witness.jsonl), the run
-with its journal (.ultrapar), and the plan with all violations (round.txt). The same seed and kind
-make the same plan, but the timing differs each time.
+A round that failed prints the command that plays it again, and keeps its folder. The folder has the
+suite, the output of each session, the server's log (server.jsonl), the suite's own (witness.jsonl),
+the run with its journal (.ultrapar), and the plan with all violations (round.txt). The same seed
+and kind make the same plan, but the timing differs each time.
 
 Kinds, played in turn: {", ".join(KINDS)}.
 """

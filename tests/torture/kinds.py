@@ -55,7 +55,7 @@ OWN_PROCESS: dict[Victim, tuple[Moment, ...]] = {
 KILLED = -signal.SIGKILL
 INTERRUPTED = 2
 REFUSED = 4
-"""The exit code of a run that could not start and said so in one sentence."""
+"""The exit code of a run that could not start and gave the reason in one sentence."""
 LOST_SOME = 1
 """The exit code if cases became `infra`, or no tables could be written."""
 
@@ -65,7 +65,7 @@ class Kind:
     """One kind of fault.
 
     Attributes:
-        name: `phase/victim`, `signal/WHAT` or `stop/VICTIM`; what `--kind` matches.
+        name: `phase/victim`, `signal/WHAT` or `stop/VICTIM`. `--kind` matches it.
         phase: The part of the run in which it happens.
         victim: The processes that it hits. `group` is the controller's process group, which a
             terminal's Ctrl-C hits; `all` is every process of the run; `replacement` is a worker

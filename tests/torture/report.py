@@ -18,7 +18,7 @@ _WIDTH = 100
 def round_lines(number: int, n_rounds: int, result: Result) -> Iterator[str]:
     """The result of a round; for a failed one, the command that repeats it and its folder."""
     plan = result.plan
-    hits = "; ".join(hit.what for hit in result.hits) or "hit nobody"
+    hits = "; ".join(hit.what for hit in result.hits) or "no hit"
     yield (
         f"[{number}/{n_rounds}] seed {plan.seed} {plan.kind.name}: -n {plan.workers}, "
         f"{plan.n_cases} cases, {result.n_sessions} sessions, {result.took_s:.0f} s; {hits}"
