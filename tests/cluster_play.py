@@ -274,7 +274,7 @@ class RunPlay:
         return [last - first for first, last in self.suite.ranges]
 
     def alone(self) -> float:
-        """One host without a cluster; returns the makespan in seconds."""
+        """Run one host without a cluster; return the makespan in seconds."""
         host = HostPlay(self, "alone", shared=False)
         for case in range(len(self.suite.answers_s)):
             host.ask(case, 0)

@@ -11,7 +11,7 @@ QUICK, SLOW, ALL = "quick", "slow", "all"
 _IN_ALL = 100
 
 for _profile, _n in ((QUICK, _IN_ALL // 10), (SLOW, _IN_ALL * 2 // 5), (ALL, _IN_ALL)):
-    # No deadline: on a busy machine any example is slow, and so is drawing one. `--durations` shows
+    # No deadline: on a busy machine, each example and its drawing can be slow. `--durations` shows
     # tests that are always slow.
     settings.register_profile(
         _profile, max_examples=_n, deadline=None, suppress_health_check=[HealthCheck.too_slow]

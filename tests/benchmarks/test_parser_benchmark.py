@@ -1,6 +1,7 @@
 """Time the parser of replies; run with `pytest tests/benchmarks --benchmark-only`.
 
-Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen is
+Compare the rows of 100 kB and 400 kB of a text: four times the time is linear, sixteen
+times is quadratic.
 """
 
 from __future__ import annotations

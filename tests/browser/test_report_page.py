@@ -166,7 +166,7 @@ def test_cases_are_shown_in_the_chosen_order(opened):
     assert opened.locator(".case .took").all_inner_texts() == first
 
 
-def test_times_of_an_opened_case_sum_to_the_times_in_the_list(chromium, tmp_path):
+def test_times_of_an_opened_case_add_up_to_the_times_in_the_list(chromium, tmp_path):
     cases = [case(0), case(1)]
     run = make_run(tmp_path / "run", cases)
     long = [TurnMessage(0, "user", "a line\n" * 200), TurnMessage(0, "assistant", "short")]

@@ -409,7 +409,7 @@ def test_one_hanging_lane_of_300_delays_no_other_and_an_interrupt_prints_the_res
 
 
 @pytest.mark.slow
-def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
+def test_interrupt_before_the_first_answer_ends_the_check_immediately(tmp_path):
     with silent(tmp_path) as listener, started() as process:
         connection, _ = listener.accept()
         with connection:
@@ -447,7 +447,7 @@ def test_check_ends_quietly_when_its_pipe_closes(tmp_path):
         assert process.wait(60) == 141
 
 
-def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
+def test_simulator_for_a_real_pool_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4

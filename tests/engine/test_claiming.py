@@ -1,4 +1,4 @@
-"""The thread that claims cases, against a real server; cases it offers end at its next poll."""
+"""The thread that claims cases, with a real server; offered cases end at its next poll."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_hosts_claim_each_case_once_and_learn_that_the_run_is_over(kv, tmp_path)
     assert [host.claiming.n_lost for host in hosts] == [0, 0]
 
 
-def test_a_group_is_offered_when_the_one_before_has_ended_everywhere(kv, tmp_path):
+def test_a_group_is_offered_when_the_previous_one_has_ended_on_all_hosts(kv, tmp_path):
     first, second = cases()[: N // 2], cases()[N // 2 :]
     groups = (
         Group("first", tuple(one.case_id for one in first)),
@@ -178,7 +178,7 @@ def test_a_group_is_offered_when_the_one_before_has_ended_everywhere(kv, tmp_pat
         assert n + 1 - n_ended <= 2
 
 
-def test_one_at_a_time_over_all_hosts(kv, tmp_path):
+def test_group_with_one_case_at_a_time_holds_over_all_hosts(kv, tmp_path):
     world = World(kv, (Group("all", tuple(one.case_id for one in cases()), at_once=1),))
     play(world, tmp_path)
     assert world.most_open == 1

@@ -185,7 +185,7 @@ def test_clients_that_are_sent_away_are_all_served_exactly_once(tmp_path):
         (("--out", "pool.toml"), "; set --out to a writable directory"),
     ],
 )
-def test_an_unusable_setting_is_one_sentence_and_nothing_starts(
+def test_an_unusable_setting_is_reported_in_one_sentence_and_nothing_starts(
     tmp_path, monkeypatch, capsys, options, says
 ):
     monkeypatch.chdir(tmp_path)
@@ -200,7 +200,7 @@ def test_an_unusable_setting_is_one_sentence_and_nothing_starts(
     assert not tmp_path.joinpath(".ultrapar").exists()
 
 
-def test_port_in_use_is_one_sentence(tmp_path, monkeypatch, capsys):
+def test_port_in_use_is_reported_in_one_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tmp_path.joinpath("pool.toml").write_text(POOL, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -165,7 +165,7 @@ def test_command_that_cannot_be_run_starts_nothing(tmp_path, monkeypatch, capsys
     assert not tmp_path.joinpath(".ultrapar").exists()
 
 
-def test_port_in_use_is_4_and_the_command_is_not_run(tmp_path, monkeypatch, capsys):
+def test_port_in_use_gives_exit_code_4_and_the_command_is_not_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_pool(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

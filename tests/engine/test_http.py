@@ -305,7 +305,7 @@ def full_listener():
         yield listener.getsockname()[1]
 
 
-def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
+def test_exchange_gives_a_slow_connection_the_class_connect():
     async def go(port: int) -> Answer | Failure:
         # The endpoint's timeout bounds the connection; the exchange's timeout is not reached.
         quick = replace(endpoint(port), timeout_s=0.1)
@@ -321,7 +321,7 @@ def test_exchange_calls_a_connection_that_is_not_made_in_time_connect():
 
 
 def test_a_request_that_the_server_does_not_acknowledge_in_time_is_abandoned():
-    """Long before the deadline: it would arrive late, when other requests may be sent."""
+    """Long before the deadline: a late arrival would come on top of later requests."""
 
     async def go(port: int) -> Answer | Failure:
         client = HttpClient([endpoint(port)], max_connections=1, unheard_s=0.2)
@@ -337,7 +337,7 @@ def test_a_request_that_the_server_does_not_acknowledge_in_time_is_abandoned():
 
 
 def test_a_request_that_is_too_old_when_its_connection_is_ready_is_not_sent():
-    """The next request uses the connection, and only then is asked whether it may be sent."""
+    """The next request uses the connection, and checks only then whether it may be sent."""
     connections: list[object] = []
     written_when_asked: list[int] = []
 

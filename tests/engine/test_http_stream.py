@@ -108,7 +108,7 @@ def test_stream_that_breaks_may_be_billed(pieces, outcome):
     assert (found.outcome, found.maybe_billed) == (outcome, True)
 
 
-def test_stream_may_be_compressed_although_the_request_did_not_ask():
+def test_stream_may_be_compressed_even_if_not_requested():
     packed = gzip.compress(ONE + TWO + DONE)
     coded = (
         HEAD + b"content-encoding: gzip\r\n\r\n",

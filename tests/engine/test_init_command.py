@@ -33,7 +33,7 @@ def _environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def init(capsys):
-    """A function that runs `ultrapar init` with these words; its exit code and output."""
+    """A function that runs `ultrapar init` with these words and returns exit code and output."""
 
     def call(*words):
         code = main(["init", *words])

@@ -198,7 +198,7 @@ def test_provider_error_about_the_request_is_passed_on_unchanged(tmp_path, statu
 
 
 def test_resource_that_a_server_lacks_costs_no_lane(tmp_path):
-    """vLLM has no `/embeddings` for a chat model: the lane continues."""
+    """vLLM has no `/embeddings` for a chat model; its lane stays in use."""
     lacking = json_response({"detail": "Not Found"}, status=404)
 
     async def scene(told):
@@ -272,7 +272,7 @@ def test_error_names_the_missing_package(tmp_path, monkeypatch):
     play(tmp_path, saying(), scene)
 
 
-def test_request_of_too_many_objects_is_refused(tmp_path):
+def test_request_with_too_many_objects_is_refused(tmp_path):
     async def scene(told):
         content = b'{"model": "m", "input": [' + b"{}," * 100_000 + b"{}]}"
         with pytest.raises(BadRequestError, match="has more than 10000 objects"):

@@ -123,7 +123,7 @@ def test_unread_answer_holds_no_seat(tmp_path):
     play(tmp_path, server, scene)
 
 
-def test_slow_reader_holds_no_seat_and_gets_all(tmp_path):
+def test_slow_reader_holds_no_seat_and_gets_the_whole_answer(tmp_path):
     server = Server((EVENT_STREAM, *[event("x" * 1000)] * 100, LAST))
 
     async def scene(told):

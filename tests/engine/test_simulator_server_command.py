@@ -83,7 +83,7 @@ def test_simulate_prints_models_and_keys_but_no_secret(pool):
         assert "s3cret" not in said
 
 
-def test_missing_pool_is_one_line_and_exit_code_4(tmp_path, capsys):
+def test_missing_pool_gives_one_line_and_exit_code_4(tmp_path, capsys):
     assert main(["simulate", "--pool", str(tmp_path / "none.toml")]) == 4
     said = capsys.readouterr()
     assert said.out == ""
@@ -101,7 +101,7 @@ def test_missing_pool_is_one_line_and_exit_code_4(tmp_path, capsys):
         (["--port", "99999"], "not 0 to 65535"),
     ],
 )
-def test_settings_that_do_not_fit_the_pool_are_one_line_and_exit_code_4(
+def test_settings_that_do_not_fit_the_pool_give_one_line_and_exit_code_4(
     pool, capsys, arguments, says
 ):
     assert main(["simulate", "--pool", str(pool), *arguments]) == 4
@@ -120,7 +120,7 @@ def test_settings_that_do_not_fit_the_pool_are_one_line_and_exit_code_4(
         (["simulate", "--pool", "p", "--port", "x"], "--port"),
     ],
 )
-def test_bad_arguments_are_exit_code_4(capsys, arguments, says):
+def test_bad_arguments_give_exit_code_4(capsys, arguments, says):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 4

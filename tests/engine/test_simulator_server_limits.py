@@ -79,7 +79,7 @@ THREE = {"m": ("i0", "i1", "i2")}
         ),
     ],
 )
-def test_caps_are_exact_under_a_hundred_clients(tmp_path, limits, n_seats):
+def test_seats_are_exact_with_a_hundred_clients(tmp_path, limits, n_seats):
     pool = simulated_pool(models=THREE, keys=("key0", "key1"), latency=NEVER, **limits)
     sent = requests(N_CLIENTS, ("key0", "key1"), THREE["m"])
     with running(pool, tmp_path) as server:
@@ -187,7 +187,7 @@ class Caller:
 
 
 @pytest.mark.slow
-def test_seat_of_a_departed_client_is_free_for_the_very_next_request(tmp_path):
+def test_seat_of_a_departed_client_is_free_for_the_next_request(tmp_path):
     pool = simulated_pool(
         models={"slow": ("slow",)}, latency=NEVER, per_key=Limit("", "key", workers=1)
     )

@@ -31,7 +31,7 @@ def documents(response):
     return [json.loads(line) for line in lines]
 
 
-def test_streamed_answer_is_the_whole_one_in_pieces_after_the_same_time(tmp_path):
+def test_streamed_answer_has_the_text_and_the_time_of_the_whole_answer(tmp_path):
     pool = simulated_pool(latency=Latency("fixed", 0.1))
     with running(pool, tmp_path) as server:
         url = server.base_url(PROVIDER) + PATH

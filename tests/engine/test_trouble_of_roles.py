@@ -32,7 +32,8 @@ def test_answer_of_a_judge_does_not_hide_why_the_case_waits(tmp_path):
         assert "it waited to try again after: " in ended.detail
         assert "out of order" in ended.detail
 
-    # The server announces that it closes each connection: otherwise the judge might get one.
+    # The server announces that it closes each connection: otherwise the judge's request might use
+    # one.
     closes = b"connection: close"
     broken = response(b"out of order", closes, status=b"500 Internal Server Error")
     play(tmp_path, Server((broken,), (json_response(CHATTED),), (...,)), scene)

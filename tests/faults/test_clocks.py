@@ -82,7 +82,7 @@ def test_process_that_stalls_sends_no_burst_afterwards(project):
 
 
 @pytest.mark.slow
-def test_retry_date_of_a_server_with_another_clock_hangs_no_request(project):
+def test_retry_date_of_a_server_with_another_clock_does_not_hang_a_request(project):
     """By our clock, one server asks to wait for an hour, and one until a time in the past."""
 
     def of_another_hour(ahead_s: float) -> Fault:

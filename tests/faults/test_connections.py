@@ -99,7 +99,7 @@ def test_stale_connections_cost_at_most_one_retry_each(project):
 
 @pytest.mark.slow
 def test_connections_outlive_the_time_that_tests_take_to_grade(project):
-    """Counted by the server: 69 if idle connections lived for half a second, and now 16."""
+    """The server counts 16 connections; it was 69 when idle connections lived for half a second."""
     project.write_pool(seats=8)
     graded = "time.sleep(0.7 * (int(prompt[5:]) % 16 == 0))"
     project.suite("import time" + cases([f"work {n}" for n in range(160)], graded))

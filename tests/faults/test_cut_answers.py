@@ -8,7 +8,7 @@ from tests.faults.played import between, play
 CUT = ["long_length", "cut_chunk", "bad_chunk", "short_length", "long_header"]
 
 
-def test_answer_that_is_broken_as_http_is_malformed(project):
+def test_answer_that_is_invalid_http_is_malformed(project):
     cut = [f"{fault}:1 it" for fault in CUT]
     played = play(project, between(cut), "--ultrapar-max-attempts=2", keys=3, timeout_s=15)
     assert played.result.ret == 0

@@ -63,7 +63,7 @@ def test_pairwise_judge_gets_the_existing_answers(project, workers):
     project.server.reset()
     project.suite(PAIRWISE.replace("status 500 down", "say cow-m2"))
     assert project.run(workers, *ONCE, "--ultrapar-resume=latest").ret == 1
-    # Stored answers are not requested again: neither replies nor the verdicts of others.
+    # Cases with a stored answer send no request: neither replies nor verdicts of others.
     assert sorted(project.server.prompts) == ["say cow-m2", "say cow-m2|cow-m0|cow-m1"]
     assert wins(project)["m2-cow"] == ("solved", 2.0, None)
 

@@ -59,7 +59,7 @@ def test_run_spends_no_more_than_its_budget_and_resumes_with_a_larger_one(projec
     first = project.run("-n0", "--ultrapar-budget", str(budget))
     assert first.ret == 1
     spent = cost_of(project.server.prompts)
-    # An amount too small for one request is less than two requests.
+    # The rest is less than the cost of two requests: too little for the next one.
     assert (budget - 2 * PRICE.cost(60, 100) / UNITS) * UNITS < spent <= budget * UNITS
     rows = project.rows()
     assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
@@ -81,7 +81,7 @@ def test_run_spends_no_more_than_its_budget_and_resumes_with_a_larger_one(projec
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_no_prices_and_no_usage_exceed_the_budget(project, seed):
+def test_budget_holds_for_any_prices_and_usage(project, seed):
     """Bill every request except for the 429s, even without an answer."""
     draw = random.Random(seed)
     price = ModelPrice("p", "m", draw.choice([0.0, 0.15, 3.0]), round(draw.uniform(0.1, 75), 4))

@@ -1,4 +1,4 @@
-"""News that one host learns from a provider apply to all hosts, judged by the provider's log."""
+"""A host's news from a provider applies to all hosts, judged by the provider's own log."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_compaction_makes_the_same_tables(project, name):
         # Later columns are null for old data; no case had a role.
         found = rows(run, table)
         for row in found if table == "attempts" else ():
-            # It was in the plan then, too.
+            # The plan had these columns then, too.
             assert (row.pop("model"), row.pop("suite")) == of_case[row["case_id"]]
         for row in found if table == "results" else ():
             # Derived from the node id; the earlier version did not store marks.

@@ -98,7 +98,7 @@ for args in json.load(sys.stdin):
 
 
 def run_each(asked: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
-    """Exit code, output and errors of each, all in one process, because its start is expensive."""
+    """Exit code, output and errors of each, all in one process, because a start is expensive."""
     done = subprocess.run(
         [sys.executable, "-c", EACH],
         cwd=ROOT,

@@ -15,7 +15,7 @@ SUITE = cases(6)
 
 @pytest.fixture(autouse=True)
 def open_umask():
-    """By default, all users can read new files."""
+    """Make new files readable by all users by default."""
     before = os.umask(0o022)
     yield
     os.umask(before)

@@ -34,9 +34,9 @@ def lines_without_a_pause(monkeypatch):
 def test_every_step_of_a_run_has_a_line(project):
     project.suite(SUITE.partition("@pytest.mark.skip")[0])
     said = project.run_here().stdout.str()
-    steps = re.findall(r"(collecting|cases|grading|writing tables):", said)
-    assert list(dict.fromkeys(steps)) == ["collecting", "cases", "grading", "writing tables"]
-    graded = [int(n) for n in re.findall(r"(?:cases|grading): (\d+)/16 graded", said)]
+    steps = re.findall(r"(collecting|running|grading|writing tables):", said)
+    assert list(dict.fromkeys(steps)) == ["collecting", "running", "grading", "writing tables"]
+    graded = [int(n) for n in re.findall(r"(?:running|grading): (\d+)/16 graded", said)]
     assert graded == sorted(graded)
     assert re.search(r"running: .* ETA [0-9.]+ s, slowest: p/key0 \(workers\)", said), said
     assert re.search(r"grading: .* ETA [0-9.]+ s", said), said
@@ -59,7 +59,7 @@ def test_run_without_cases_shows_no_progress_of_its_collection(project):
         "import time\ndef test_plain(): time.sleep(0.3)\n"
     )
     said = project.run_here().stdout.str()
-    assert not re.search(r"\bcases: \d", said)
+    assert not re.search(r"\brunning: \d", said)
     assert not re.search(r"test_plain.py[^=]*collecting:", said)
 
 

@@ -33,7 +33,7 @@ def first_run(project, *options):
 
 @pytest.fixture
 def gone(project, monkeypatch):
-    """A function that removes the keys and makes any request to the server fail."""
+    """A function that removes the keys and empties the server's log."""
 
     def take():
         for n in range(3):

@@ -1,8 +1,8 @@
 """Damage random files of a run, one at a time, and use the run.
 
 With any damaged file, each command ends without a traceback, shows no wrong row, omits no row
-without a message, and sends nothing above the budget. RUN_DAMAGES sets the number of damages of
-each file. All of them are tried with the commands that read a run, a tenth also with whole pytest
+without a message, and sends nothing above the budget. RUN_DAMAGES sets how often each file is
+damaged. Each damage is tried with the commands that read a run, a tenth also with whole pytest
 sessions.
 """
 

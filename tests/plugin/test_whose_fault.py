@@ -217,7 +217,7 @@ NOT_HERE = "Chat completions are switched off for this deployment (request 8f3a{
 
 
 def refusing_all(status, message, *, but_checks=None):
-    """Weather: refuse everything; a check gets the words `but_checks`, or no request is a check."""
+    """Weather: refuse everything, but answer a check, or refuse it in the words `but_checks`."""
 
     def weather(asked):
         words = message if asked.prompt != CHECK else but_checks

@@ -1,4 +1,4 @@
-"""Any run, with any fate of its cases, can be reported, listed and compared."""
+"""Any run, with any results of its cases, can be reported, listed and compared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRADED = ("solved", "partial", "unsolved")
 ENDED = (*GRADED, "infra", "error", "skipped")
 UNFINISHED = ("never", "interrupted", "ungraded")
 FATES = st.sampled_from([("infra",), ("unsolved",), GRADED, ENDED, (*ENDED, *UNFINISHED)])
-"""The possible fates of the cases of a run."""
+"""The possible results of the cases of a run."""
 STATUS = LaneStatus(
     LANE.lane_id, "out", "lane azure/dep0/key0 is dead", 0, 1, 1, 0, 1, 1, {"azure (workers)": 1.0},
     outcomes={"transport": 1, "lost": 1}, pauses={"rate": 1}, paused_s={"rate": 0.0}, n_opened=1,

@@ -402,7 +402,7 @@ def test_request_that_waits_for_the_lane_with_money_keeps_no_other_lane():
     assert (play.lane(waits), play.lane(behind)) == ("p/a/k", "q/b/k")
 
 
-def test_case_begins_on_a_lane_that_has_no_money_for_a_request_that_waits():
+def test_case_begins_on_a_lane_that_has_no_money_for_a_waiting_request():
     play = few_at_a_time(1)
     first(play, lane="p/a/k")
     cheap = first(play, lane="q/b/k", most_out=1)
@@ -482,7 +482,7 @@ def test_changed_file_gives_at_least_the_spent_amount_or_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("second", ["pwrite", "write"])
-def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypatch, second):
+def test_file_is_whole_after_a_kill_between_a_line_and_the_sum(tmp_path, monkeypatch, second):
     path = tmp_path / "spending.log"
     file = begun(path)
     if second == "write":

@@ -1,4 +1,4 @@
-"""Several hosts with a broker each share limits: together they never exceed them.
+"""Several hosts, each with a broker, share limits and never exceed them together.
 
 The judge knows the undivided limits, the grants and the answers, but not the brokers' records. The
 division is as simple as possible: a host gets units only from those that no host holds.
@@ -312,7 +312,7 @@ def test_pace_follows_the_share_and_sent_requests_stay_counted():
     # The unsent part of the larger share is free immediately.
     assert play.broker.holdings(0.22)[row].units == 3
     hosts.wait(1.0)
-    # Two in the window of a share of two: of three sends, the second leaves the window first.
+    # A share of two allows two in a window: the next send waits until the second of three is out.
     assert [t for t, _ in hosts.seen.at_s][3:] == pytest.approx([0.102 + 1.02])
     assert play.broker.holdings(1.2)[row].units == 2
     hosts.tell(0, {}, 1e6)

@@ -61,7 +61,7 @@ def runs(draw):
         for at, ((model, flaw, repeat), more, cluster) in enumerate(told)
     ]
     fields, journals, named = draw(histories(cases))
-    # In a resumed run, another worker may grade a case than the one that sent its requests.
+    # In a resumed run, a case may be graded by another worker than the one that sent its requests.
     journals = [[by_another(one) if isinstance(one, Grade) else one for one in j] for j in journals]
     return cases, (fields, journals, named)
 

@@ -1,4 +1,4 @@
-"""No schedule within the limits is shorter than the bound: small runs try all schedules."""
+"""No schedule within the limits is shorter than the bound: a search tries all small ones."""
 
 from __future__ import annotations
 
