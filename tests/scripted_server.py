@@ -100,7 +100,7 @@ class ScriptedServer(RawServer):
 
     async def _answered(self, peer: Peer, request: Request) -> None:
         log = self.log
-        self._note_who_left()
+        self._note_departures()
         if request.method == "GET":
             assert "authorization" not in request.headers
             await peer.send(json_response({"data": [{"id": name} for name in self.served]}))
@@ -142,7 +142,7 @@ class ScriptedServer(RawServer):
             return say
         return self.faults.get(name, _repeat)
 
-    def _note_who_left(self) -> None:
+    def _note_departures(self) -> None:
         # A client that left freed its seat before it sent the next request, even if the server
         # notices the two in another order.
         for peer, seen in self._open.items():

@@ -156,7 +156,7 @@ def _become(module: str, argv: list[str], env: dict[str, str]) -> None:
         code = 0
     except SystemExit as end:
         code = end.code or 0
-    except BaseException:  # noqa: BLE001 - the fork must not go on as a second run of the tests
+    except BaseException:  # noqa: BLE001 - the fork must not become a second run of the tests
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -97,7 +97,7 @@ def play(plan, folder, *, apart, lateness):
         found = violations(evidence)
     except HarnessError as error:
         found, is_broken = [f"harness: {error}"], True
-    except Exception:  # noqa: BLE001 - a round that cannot be judged has not passed
+    except Exception:  # noqa: BLE001 - a round without a verdict has not passed
         found, is_broken = [f"the round could not be judged:\n{traceback.format_exc()}"], True
     result = Result(
         plan=plan,
@@ -160,7 +160,7 @@ class _Round:
             time.sleep(plan.later_s)
             at = len(stage.log.requests)
             self.done = f"{FAULTS[plan.fault].strike(stage)} after {at} requests"
-        except Exception:  # noqa: BLE001 - of a thread; the round cannot be judged
+        except Exception:  # noqa: BLE001 - in a thread; the round has no verdict
             self.done = f"the fault failed: {traceback.format_exc()}"
 
     def _see_through(self, hosts, striker, deadline_s):
@@ -240,7 +240,7 @@ class _Round:
             n_cases=plan.n_cases,
             rows=rows,
             graded=tuple(_graded(part) for part in parts),
-            n_said_twice=int(twice[1].replace(",", "")) if twice else 0,
+            n_reported_twice=int(twice[1].replace(",", "")) if twice else 0,
             merge=said,
             sessions=tuple(
                 Session(

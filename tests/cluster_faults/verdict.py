@@ -41,7 +41,7 @@ class Evidence:
         n_cases: The number of planned cases.
         rows: `(nodeid, outcome)` of the merged run, None if the merge made no run.
         graded: Ids of the cases with a grade, of each part.
-        n_said_twice: The number of cases in several parts, as the merge reported it.
+        n_reported_twice: The number of cases in several parts, as the merge reported it.
         merge: The output of the merge.
         sessions: All sessions of all hosts.
         sends_s: The time of each request of a key, as its sender measured it, on the log's clock.
@@ -56,7 +56,7 @@ class Evidence:
     n_cases: int
     rows: list[tuple[str, str]] | None
     graded: tuple[frozenset[str], ...]
-    n_said_twice: int
+    n_reported_twice: int
     merge: str
     sessions: tuple[Session, ...]
     sends_s: dict[str, list[float]]
@@ -111,11 +111,11 @@ def every_case_has_one_row(evidence):
         yield f"not all cases are solved: {dict(outcomes)}"
 
 
-def doubles_are_said(evidence):
+def repeated_cases_are_reported(evidence):
     """The merge reports the true number of cases with a result in several parts."""
     n = n_twice(evidence.graded)
-    if n != evidence.n_said_twice:
-        yield f"{n} cases have a result in several parts, the merge counted {evidence.n_said_twice}"
+    if n != evidence.n_reported_twice:
+        yield f"{n} cases have a result in several parts, the merge counted {evidence.n_reported_twice}"
 
 
 def sessions_end(evidence):
@@ -148,7 +148,7 @@ RULES = (
     nothing_was_refused,
     limits_hold,
     every_case_has_one_row,
-    doubles_are_said,
+    repeated_cases_are_reported,
     sessions_end,
     outputs_are_clean,
     nothing_is_left,

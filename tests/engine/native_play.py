@@ -49,7 +49,7 @@ _PATIENCE_S = 60
 async def until(holds: Callable[[], object]) -> None:
     """Wait for an effect of another thread."""
     async with asyncio.timeout(_PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - it is another loop's
+        while not holds():  # noqa: ASYNC110 - another loop changes it
             await asyncio.sleep(0.01)
 
 
@@ -87,7 +87,7 @@ class Play:
     async def free(self) -> None:
         """Wait until no seat is in use."""
         async with asyncio.timeout(_PATIENCE_S):
-            while await self.n_in_flight():  # noqa: ASYNC110 - the broker tells nobody
+            while await self.n_in_flight():  # noqa: ASYNC110 - the broker has no event
                 await asyncio.sleep(0.01)
 
     @property

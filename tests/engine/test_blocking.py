@@ -132,7 +132,7 @@ def test_function_of_a_cancelled_case_gets_an_error_at_its_next_request(tmp_path
                 try:
                     asks.set()
                     llm.chat("Hi")
-                except Exception:  # noqa: BLE001 - as agents do
+                except Exception:  # noqa: BLE001 - like agents
                     told_of.append("an error like another")
                 except asyncio.CancelledError:
                     told_of.append("cancelled")

@@ -176,7 +176,7 @@ def test_provider_error_about_the_prompt_is_passed_on_unchanged(tmp_path):
 async def said_until_it_breaks(came):
     """Read a stream until it is cut off, as it must be."""
     said = b""
-    with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - after some of it
+    with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - raises after some output
         while True:
             said += await anext(came)
     return said
@@ -221,7 +221,7 @@ def test_key_split_over_events_is_masked_and_no_event_waits_for_the_next(tmp_pat
 
     async def server(peer, _):
         await peer.send(EVENT_STREAM, first)
-        while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+        while not may.is_set():  # noqa: ASYNC110 - another loop changes it
             await asyncio.sleep(0.01)
         for piece in [*pieces, LAST]:
             await peer.send(piece)
@@ -292,7 +292,7 @@ def hold():
         nonlocal n
         n += 1
         if n == 1:
-            while not may.is_set():  # noqa: ASYNC110 - it is another loop's
+            while not may.is_set():  # noqa: ASYNC110 - another loop changes it
                 await asyncio.sleep(0.01)
         await peer.send(json_response({**CHATTED, "id": f"c-{n}"}))
 

@@ -140,7 +140,7 @@ def test_killed_gateway_has_stored_all_its_answers(tmp_path, capsys):
     async def harness(url, journal):
         async with session(url) as client:
             await asyncio.gather(*(ask(client, n) for n in range(10)))
-        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - it is a process's
+        while journal().count(b'"type":"grade"') < 10:  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.01)
 
     directory = tmp_path / ".ultrapar" / "latest"

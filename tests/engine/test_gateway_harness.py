@@ -232,7 +232,7 @@ def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path):
     while b"ready" not in said:
         said += os.read(parent, 1000)
     os.write(parent, b"\x03")
-    with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012 - after some of it
+    with pytest.raises(OSError, match="Input/output error"):  # noqa: PT012 - raises after some output
         while True:
             said += os.read(parent, 1000)
     os.close(parent)
@@ -286,7 +286,7 @@ def test_ctrl_c_finishes_sent_requests_and_refuses_waiting_ones(tmp_path):
                 for n, more in enumerate([{}, {}, {"stream": True}])
             ]
             directory = tmp_path / ".ultrapar" / "latest"
-            while b'"type":"started"' not in b"".join(  # noqa: ASYNC110 - it is a process's
+            while b'"type":"started"' not in b"".join(  # noqa: ASYNC110 - another process changes it
                 one.read_bytes() for one in directory.glob("journal/*")
             ):
                 await asyncio.sleep(0.05)

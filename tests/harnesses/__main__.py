@@ -36,7 +36,7 @@ def _played(name: str, scene: str, minutes: int, environments: Path, home: Path)
     try:
         found = play(name, environments, folder / "ours")
         alone = (0, None) if scene == "ctrl-c" else direct(name, environments, folder / "direct")
-    except Exception as error:  # noqa: BLE001 - the others go on
+    except Exception as error:  # noqa: BLE001 - the others continue
         return f"{name} | {type(error).__name__}: {error}"
     folder.joinpath("said").write_text(found.said, encoding="utf-8")
     return _line(name, scene, found, alone)

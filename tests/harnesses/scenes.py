@@ -125,8 +125,8 @@ def queue(name: str, environments: Path, folder: Path, minutes: int) -> Outcome:
                 raise RuntimeError(said)
             model = CROWDS_MODEL.get(name, "m")
             crowd = _crowd(address[0], model, minutes, folder / "crowded")
-            with ThreadPoolExecutor(1) as beside:
-                rest = beside.submit(process.stderr.read)
+            with ThreadPoolExecutor(1) as reader:
+                rest = reader.submit(process.stderr.read)
                 asyncio.run(crowd)
                 said += rest.result()
             process.wait()

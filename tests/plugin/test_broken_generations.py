@@ -112,7 +112,7 @@ HALVES = [*FAILED, "safety"]
 GOOD = [f"say {n}" for n in range(8)]
 
 
-def came_out(project) -> dict[tuple[str, str], tuple[str, str | None]]:
+def results(project) -> dict[tuple[str, str], tuple[str, str | None]]:
     """The outcome and kind of each way and answer."""
     found = {}
     for row in project.rows():
@@ -142,7 +142,7 @@ def test_every_way_and_its_replay_have_the_same_outcome(project, suite):
     suite(ANSWERS, len(WAYS))
     expected = {(way, word): out for way in WAYS for word, (_, out) in ANSWERS.items()}
     said = project.run("-n0", "--ultrapar-max-attempts=1").stdout.str()
-    assert came_out(project) == expected
+    assert results(project) == expected
     assert said.count("fields that are not understood") == 1
     assert (
         "choices.message.reasoning (object), choices.message.refusal (bool)" in project.report.str()
@@ -153,14 +153,14 @@ def test_every_way_and_its_replay_have_the_same_outcome(project, suite):
     assert said.count("half") == len(WAYS) * len(HALVES)
     n_sent = len(project.server.prompts)
     project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0")
-    assert came_out(project) == expected
+    assert results(project) == expected
     assert len(project.server.prompts) == n_sent
 
 
 def test_failed_generation_is_sent_again_on_resume(project, suite):
     suite(FAILED, len(WAYS), *GOOD)
     project.run("-n0", "--ultrapar-max-attempts=1")
-    infra = [1 for outcome, _ in came_out(project).values() if outcome == "infra"]
+    infra = [1 for outcome, _ in results(project).values() if outcome == "infra"]
     assert len(infra) == len(WAYS) * len(FAILED)
     project.finish(len(WAYS) * len([*FAILED, *GOOD]))
 
@@ -168,7 +168,7 @@ def test_failed_generation_is_sent_again_on_resume(project, suite):
 def test_failed_generation_is_retried(project, suite):
     suite(FAILED, 1, *GOOD)
     assert project.run("-n0").ret == 0
-    assert {outcome for outcome, _ in came_out(project).values()} == {"solved"}
+    assert {outcome for outcome, _ in results(project).values()} == {"solved"}
     tries = Counter(row["outcome"] for row in project.rows("attempts"))
     assert (tries["overload"], tries["malformed"]) == (len(FAILED) - 1, 1)
 
@@ -178,7 +178,7 @@ def test_failed_answer_of_an_earlier_version_is_a_miss_on_replay(project, suite,
     with monkeypatch.context() as earlier:
         earlier.setattr(reading, "_FAILED", re.compile("(?!)"))
         project.run("-n0")
-    assert {outcome for outcome, _ in came_out(project).values()} == {"unsolved", "error"}
+    assert {outcome for outcome, _ in results(project).values()} == {"unsolved", "error"}
     run = project.directory.resolve()
     project.run("-n0", f"--ultrapar-replay={run}", "--ultrapar-coverage=0")
-    assert set(came_out(project).values()) == {OVERLOAD}
+    assert set(results(project).values()) == {OVERLOAD}

@@ -155,8 +155,10 @@ def test_replay_distinguishes_roles_and_counts_only_sent_requests(project):
     found = Counter((row["role"], row["instance"], row["turn"]) for row in project.rows("attempts"))
     assert found == {("", "m", 0): 2, ("judge", "grader", 1): 2}
     # Only the case's own model is sent requests again: the judge's answers are stored.
-    anew = ROLES.replace("await llm.chat([", "await llm.chat([{'role': 'system', 'content': 'x'}, ")
-    project.suite(anew)
+    changed = ROLES.replace(
+        "await llm.chat([", "await llm.chat([{'role': 'system', 'content': 'x'}, "
+    )
+    project.suite(changed)
     done = replay(project, run, "--ultrapar-replay-misses=ask")
     assert len(project.server.prompts) == 2
     project.report.fnmatch_lines(["*2 answers replayed, 2 requests sent*", "2 requests, *"])

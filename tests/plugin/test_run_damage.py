@@ -124,7 +124,7 @@ class Judge:
             code = cli.main(words)
         except SystemExit as error:
             code = int(error.code or 0)
-        except Exception:  # noqa: BLE001 - what a user would see
+        except Exception:  # noqa: BLE001 - a user would see it
             return -1, traceback.format_exc()[-600:]
         out, err = self.capfd.readouterr()
         return code, out + err

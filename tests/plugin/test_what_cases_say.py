@@ -43,7 +43,7 @@ def rows(directory, table="results"):
     return pq.read_table(directory / f"{table}.parquet").to_pylist()
 
 
-def what_is_said(directory):
+def recorded_values(directory):
     """These columns' values, by prompt and model."""
     names = ("outcome", "test", "meta.kind", "meta.letters", "label.first", "label.n", "score.rank")
     return {
@@ -92,7 +92,7 @@ def gate(capsys, directory, *options):
 @pytest.mark.cpu_s(20)
 def test_scores_labels_metadata_and_values_are_in_all_results(project, run, capsys, workers):
     directory = run(workers, "--ultrapar-gate=score.rank[label.first=late,meta.letters=3]>=2")
-    assert what_is_said(directory) == expected()
+    assert recorded_values(directory) == expected()
     names = pq.read_schema(directory / "results.parquet").names
     first = names.index("kind") + 1
     assert names[first : first + 6] == [
@@ -143,15 +143,15 @@ def test_resume_regrade_and_merge_keep_labels_scores_and_metadata(project, run):
     n_sent = len(project.server.prompts)
     assert run("-n0", "--ultrapar-resume=latest") == directory
     assert len(project.server.prompts) - n_sent == 8
-    assert what_is_said(directory) == expected()
+    assert recorded_values(directory) == expected()
     n_sent = len(project.server.prompts)
     graded = run("-n0", f"--ultrapar-regrade={directory}", step="2")
     assert len(project.server.prompts) == n_sent
-    assert what_is_said(graded) == expected(step=2.0)
+    assert recorded_values(graded) == expected(step=2.0)
     parts = [str(run("-n0", "-k", keys)) for keys in ("ant or bee", "not ant and not bee")]
     out = project.pytester.path / "merged"
     assert cli.main(["merge", *parts, "--out", str(out)]) == 0
-    assert what_is_said(out) == expected()
+    assert recorded_values(out) == expected()
 
 
 @pytest.mark.slow

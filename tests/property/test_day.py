@@ -59,7 +59,7 @@ class System:
 
     def replace(self, *args):
         self._count()
-        os.replace(*args)  # noqa: PTH105 - it stands for it
+        os.replace(*args)  # noqa: PTH105 - it replaces this function
 
     def __getattr__(self, name):
         return getattr(os, name)

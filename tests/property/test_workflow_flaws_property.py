@@ -15,7 +15,7 @@ TASK_LIST = list(TASKS.by_id.values())
 SEEDS = st.integers(0, 2**63 - 1)
 
 
-def spoilt_or_none(task, chosen, seed):
+def flawed_or_none(task, chosen, seed):
     try:
         return chosen.apply(task.plan, seed=seed)
     except FlawError:
@@ -29,21 +29,21 @@ def prompt(task, plan):
 @given(st.sampled_from(TASK_LIST), st.sampled_from(list(FLAWS)), st.sampled_from(SEVERITIES), SEEDS)
 def test_flaw_is_pure_and_changes_only_the_plan(task, name, severity, seed):
     sound = task.plan
-    spoilt = spoilt_or_none(task, flaw(name, severity=severity), seed)
-    assume(spoilt is not None)
-    assert flaw(name, severity=severity).apply(sound, seed=seed) == spoilt
+    flawed = flawed_or_none(task, flaw(name, severity=severity), seed)
+    assume(flawed is not None)
+    assert flaw(name, severity=severity).apply(sound, seed=seed) == flawed
     assert sound == task.plan
-    assert spoilt.task_id == sound.task_id
-    assert spoilt.steps
-    assert set(spoilt.tools) <= set(load_tools())
-    before, after = prompt(task, sound), prompt(task, spoilt)
+    assert flawed.task_id == sound.task_id
+    assert flawed.steps
+    assert set(flawed.tools) <= set(load_tools())
+    before, after = prompt(task, sound), prompt(task, flawed)
     assert before != after
     assert before.split("Plan (")[0] == after.split("Plan (")[0]
 
 
 @given(st.sampled_from(TASK_LIST), SEEDS)
 def test_flaws_differ_from_each_other(task, seed):
-    plans = [spoilt_or_none(task, flaw(name), seed) for name in FLAWS]
+    plans = [flawed_or_none(task, flaw(name), seed) for name in FLAWS]
     shown = [plan.rendered() for plan in plans if plan is not None]
     assert len(set(shown)) == len(shown) >= len(FLAWS) - 2
 
@@ -53,7 +53,7 @@ def test_flaws_differ_from_each_other(task, seed):
 def test_more_severe_flaw_changes_more_steps(name, seed):
     some = TASK_LIST[::20]
     found = {
-        severity: [spoilt_or_none(task, flaw(name, severity=severity), seed) for task in some]
+        severity: [flawed_or_none(task, flaw(name, severity=severity), seed) for task in some]
         for severity in SEVERITIES
     }
     usable = [all(each) for each in zip(*found.values(), strict=True)]

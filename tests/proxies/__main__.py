@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.proxies.access_log import n_refused, refused_share
 from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
 from tests.proxies.daemon import MissingError
-from tests.proxies.fronts import at_work
+from tests.proxies.fronts import running
 from tests.proxies.judged_run import Run, play, provider
 
 MODES = ("fixed", "adaptive")
@@ -85,7 +85,7 @@ def judge(
         (hidden.known, "fixed", "known"),
         *((hidden.declared, mode, mode) for mode in modes),
     ):
-        with at_work(hidden.proxy, upstream, directory / place / "proxy") as proxy:
+        with running(hidden.proxy, upstream, directory / place / "proxy") as proxy:
             run = play(
                 proxy, directory / place, limit=limit, n=hidden.n, mode=mode, options=tuple(options)
             )

@@ -85,7 +85,7 @@ class Haproxy:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """A running proxy."""
+    """A proxy that runs."""
 
     port: int
     _read: Callable[[], list[Seen]]
@@ -96,7 +96,7 @@ class Front:
 
 
 @contextlib.contextmanager
-def at_work(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[Front]:
+def running(proxy: Nginx | Haproxy, upstream: int, directory: Path) -> Iterator[Front]:
     """Start a proxy with its files in `directory`, and end it.
 
     Args:

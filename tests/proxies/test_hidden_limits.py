@@ -11,7 +11,7 @@ import pytest
 
 from tests.proxies.access_log import n_refused, refused_share
 from tests.proxies.catalogue import HIDDEN, LATENCY_S, Hidden
-from tests.proxies.fronts import at_work
+from tests.proxies.fronts import running
 from tests.proxies.judged_run import Run, play
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def bears(hidden: Hidden, run: Run, upstream: int, place: Path) -> bool:
 
 
 def known_s(hidden: Hidden, upstream: int, place: Path) -> float:
-    with at_work(hidden.proxy, upstream, place / "proxy") as front:
+    with running(hidden.proxy, upstream, place / "proxy") as front:
         run = play(front, place, limit=hidden.known, n=hidden.n)
     assert run.outcomes == {("solved", None): hidden.n}, run.output
     return run.time_s
@@ -52,7 +52,7 @@ def known_s(hidden: Hidden, upstream: int, place: Path) -> float:
 )
 def test_hidden_limit_costs_no_case_few_refusals_and_little_time(upstream, tmp_path, name, mode):
     hidden = BY_NAME[name]
-    with at_work(hidden.proxy, upstream, tmp_path / "proxy") as front:
+    with running(hidden.proxy, upstream, tmp_path / "proxy") as front:
         run = play(front, tmp_path, limit=hidden.declared, n=hidden.n, mode=mode)
     assert run.outcomes == {("solved", None): hidden.n}, run.output
     assert n_refused(run.requests) > 0, "the run never reached the limit, so this shows nothing"
@@ -62,7 +62,7 @@ def test_hidden_limit_costs_no_case_few_refusals_and_little_time(upstream, tmp_p
 
 def test_connections_that_end_after_ten_requests_cost_nothing(upstream, tmp_path):
     hidden = BY_NAME["nginx-keepalive"]
-    with at_work(hidden.proxy, upstream, tmp_path / "proxy") as front:
+    with running(hidden.proxy, upstream, tmp_path / "proxy") as front:
         run = play(front, tmp_path, limit=hidden.declared, n=200)
     assert run.outcomes == {("solved", None): 200}, run.output
     assert {seen.status for seen in run.requests} == {200}
@@ -74,7 +74,7 @@ def test_processes_share_the_few_connections_that_a_proxy_accepts(upstream, tmp_
     times_s = []
     for processes in ("-n0", "-n2"):
         place = tmp_path / processes
-        with at_work(hidden.proxy, upstream, place / "proxy") as front:
+        with running(hidden.proxy, upstream, place / "proxy") as front:
             run = play(front, place, limit=hidden.known, n=100, options=(processes,))
         assert run.outcomes == {("solved", None): 100}, run.output
         times_s.append(run.time_s)

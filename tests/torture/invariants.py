@@ -73,7 +73,7 @@ def nothing_is_doubled(evidence: Evidence) -> Iterator[str]:
     yield from _doubled("attempts has the request", (_name(sent) for sent in evidence.table))
 
 
-def nothing_is_asked_again(evidence: Evidence) -> Iterator[str]:
+def nothing_is_sent_again(evidence: Evidence) -> Iterator[str]:
     """A case whose episode's end was journaled sends no request afterwards."""
     ends_s: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for one in evidence.journaled:
@@ -90,7 +90,7 @@ def nothing_is_asked_again(evidence: Evidence) -> Iterator[str]:
         yield f"the complete run sent {evidence.n_served_after_the_end} requests when resumed"
 
 
-def records_are_the_servers(evidence: Evidence) -> Iterator[str]:
+def records_match_the_server(evidence: Evidence) -> Iterator[str]:
     """The server saw each recorded request; its other requests were never journaled."""
     journaled = [sent for one in evidence.journaled for sent in one.sent]
     missing = {_name(sent) for sent in journaled} - {_name(sent) for sent in evidence.table}
@@ -140,8 +140,8 @@ INVARIANTS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     outputs_are_clean,
     nothing_is_lost,
     nothing_is_doubled,
-    nothing_is_asked_again,
-    records_are_the_servers,
+    nothing_is_sent_again,
+    records_match_the_server,
     limits_hold,
     nothing_is_left,
 )

@@ -57,7 +57,7 @@ def play(plan: Plan, folder: Path) -> Result:
         finally:
             stage.end()
         found = violations(stage.evidence())
-    except Exception:  # noqa: BLE001 - a round that cannot be judged has not passed
+    except Exception:  # noqa: BLE001 - a round without a verdict has not passed
         found = [f"the round could not be judged:\n{traceback.format_exc()}"]
     result = Result(
         plan,
