@@ -115,7 +115,7 @@ def repeated_cases_are_reported(evidence):
     """The merge reports the true number of cases with a result in several parts."""
     n = n_twice(evidence.graded)
     if n != evidence.n_reported_twice:
-        yield f"{n} cases have a result in several parts, the merge counted {evidence.n_reported_twice}"
+        yield f"{n} cases are in several parts, the merge counted {evidence.n_reported_twice}"
 
 
 def sessions_end(evidence):
