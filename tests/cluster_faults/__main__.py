@@ -140,7 +140,9 @@ def _parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("fault", choices=["all", *FAULTS], metavar="FAULT", help="or all")
+    parser.add_argument(
+        "fault", choices=["all", *FAULTS], metavar="FAULT", help="a fault of this list, or all"
+    )
     parser.add_argument(
         "--rounds", type=int, default=1, metavar="N", help="rounds of each fault (1)"
     )

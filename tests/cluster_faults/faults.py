@@ -24,7 +24,7 @@ SLOW_LINE = (0.15, 0.05)
 
 
 def nothing(stage):
-    """No fault."""
+    """Cause no fault during the run."""
     del stage
     return "nothing was done"
 
@@ -78,6 +78,7 @@ def stop_host(stage):
 
 def step_clock(seconds):
     def step(stage):
+        """Step the server's wall clock during the run."""
         return stage.server.step_clock(seconds)
 
     return step

@@ -56,7 +56,7 @@ def said_after_ctrl_c(process) -> str:
         with suppress(subprocess.TimeoutExpired):
             said, _ = process.communicate(timeout=1.3)
             return said
-    pytest.fail("it does not end")
+    pytest.fail("the gateway does not end")
 
 
 def body(n: int, model: str = "m", **more):

@@ -31,7 +31,7 @@ class Acme(OpenAi):
             answer = json.loads(body)
             said, (tokens_in, tokens_out) = str(answer["said"]), answer["cost"]
         except (ValueError, TypeError, LookupError) as error:
-            return Failure("malformed", f"the answer is none of Acme's: {error}", maybe_billed=True)
+            return Failure("malformed", f"not an answer of Acme's API: {error}", maybe_billed=True)
         return Reply(said, None, (), "stop", tokens_in, tokens_out, lane, latency_s)
 
 

@@ -101,4 +101,4 @@ def test_run_reads_the_queue_length_of_a_server_that_queues(project, monkeypatch
     assert "no known metric" not in project.report.str()
     told = [row["workers"] for row in history if row["reason"].startswith("server says")]
     assert told
-    assert 3 <= told[-1] <= 20, "near the six at once that the server works on"
+    assert 3 <= told[-1] <= 20, "near six, which the server answers at the same time"

@@ -90,7 +90,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
             wait_until(lambda: days.served() >= 80)
         time.sleep(0.2)
         n_before = days.served()
-        assert 80 <= n_before < 121, "it was killed while it sent"
+        assert 80 <= n_before < 121, "the run was killed while it sent requests"
 
         days.write_pool(limits)
         project.suite(cases(200))

@@ -18,7 +18,7 @@ from pytest_ultrapar import grader
 def scribble():
     for descriptor in range(3, 60):
         with suppress(OSError):
-            os.write(descriptor, b"what is none of ours")
+            os.write(descriptor, b"not the grader's")
     while True:
         pass
 

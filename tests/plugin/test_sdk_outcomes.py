@@ -52,7 +52,7 @@ async def keyed(llm) -> str:
 def test_asked(asked, prompt):
     assert asked == "yes"
 
-@pytest.mark.parametrize("prompt", ["status 500 for ever", "status 400 again"])
+@pytest.mark.parametrize("prompt", ["status 500 each time", "status 400 again"])
 def test_stubborn(stubborn, prompt):
     assert stubborn == "handled"
 
@@ -86,7 +86,7 @@ def test_outcomes_equal_the_outcomes_of_chat(project):
     # The agent may handle a failure, unless there was no answer.
     handled, lost = (
         next(row for name, row in rows.items() if f"-{prompt}-" in name)
-        for prompt in ("status 400 again", "status 500 for ever")
+        for prompt in ("status 400 again", "status 500 each time")
     )
     assert (handled["outcome"], handled["n_attempts"]) == ("solved", 3)
     assert (lost["outcome"], lost["kind"], lost["n_attempts"]) == ("infra", "overload", 3)

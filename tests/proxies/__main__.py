@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="OPTION",
-        help="workers of all runs, for example -n4",
+        help="pytest option of all runs, such as -n4",
     )
     parser.add_argument(
         "--cases", type=int, metavar="N", help="cases of each run (600; 1,200 at large rates)"
