@@ -99,6 +99,6 @@ def test_run_reads_the_queue_length_of_a_server_that_queues(project, monkeypatch
     assert len(read_server_log(tmp_path / "server.jsonl").requests) == 300
     history = pq.read_table(project.directory / "limits.parquet").to_pylist()
     assert "no known metric" not in project.report.str()
-    told = [row["workers"] for row in history if row["reason"].startswith("server says")]
+    told = [row["workers"] for row in history if row["reason"].startswith("server reports")]
     assert told
     assert 3 <= told[-1] <= 20, "near six, which the server answers at the same time"
