@@ -1,6 +1,6 @@
-"""The tables of columns in docs/reference/results.md, made of the records whose fields they are.
+"""The tables of columns in docs/reference/results.md, generated from the records' fields.
 
-`python -m tests.column_tables` puts them into the page.
+`python -m tests.column_tables` writes them into the page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TABLES = {
 
 
 def meanings(record: type) -> dict[str, str]:
-    """What the `Attributes` of a record's docstring say of its fields, without the full stop."""
+    """The `Attributes` of a record's docstring, for each field, without the full stop."""
     _, _, listed = (inspect.getdoc(record) or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", listed, re.MULTILINE)
     return {name: " ".join(text.split()).removesuffix(".") for name, text in found}
@@ -60,7 +60,7 @@ def made(name: str) -> str:
 
 
 def replaced(page: str) -> str:
-    """The page with all of its tables of columns made anew."""
+    """The page with all its tables of columns generated again."""
     for name in TABLES:
         before, heading, below = page.partition(f"\n## Columns of `{name}`\n")
         table = re.search(r"^\| column .*\n(?:\|.*\n)*", below, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`ultrapar check` against real servers; limits are judged by the server's own log."""
+"""`ultrapar check` against real servers; the server's own log judges limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def check(capsys):
-    """A function: `ultrapar check` on the pool in `pool.toml`, its exit code and its lines."""
+    """A function that runs `ultrapar check` on `pool.toml` and returns its exit code and lines."""
 
     def call(*options):
         try:
@@ -79,7 +79,7 @@ def write_pool(folder, text, url):
 
 @contextmanager
 def silent(folder, text=ONE):
-    """A server that accepts connections and says nothing, in `pool.toml`."""
+    """A server, in `pool.toml`, that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         write_pool(folder, text, f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
         yield listener
@@ -96,13 +96,13 @@ def closed_port():
 
 
 def said_of(lines, lane):
-    """The word and the reason of a lane's own line."""
+    """The word and the reason in a lane's line."""
     (line,) = [one for one in lines if one.split()[1:2] == [lane]]
     word, _, *rest = line.split(maxsplit=4)
     return word, rest[2] if len(rest) > 2 else ""
 
 
-def test_connections_are_closed_although_all_is_known_before(tmp_path, check, monkeypatch):
+def test_connections_are_closed_although_all_results_are_known_before(tmp_path, check, monkeypatch):
     closed = []
 
     class SlowToClose(HttpClient):
@@ -117,7 +117,7 @@ def test_connections_are_closed_although_all_is_known_before(tmp_path, check, mo
     assert closed == [True]
 
 
-def test_interrupt_cuts_off_no_step_of_the_loop(tmp_path, check, monkeypatch):
+def test_interrupt_lets_the_loop_finish_its_step(tmp_path, check, monkeypatch):
     ended = []
 
     class Interrupting(HttpClient):
@@ -136,9 +136,7 @@ def test_interrupt_cuts_off_no_step_of_the_loop(tmp_path, check, monkeypatch):
     assert ended == ["step", "step", "close"]
 
 
-def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
-    tmp_path, check, monkeypatch
-):
+def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, monkeypatch):
     port = closed_port()
     text = (
         LAB
@@ -195,7 +193,7 @@ def test_each_lane_says_what_is_wrong_with_it_and_nothing_is_sent_twice(
     assert len(log(tmp_path).requests) == 8
 
 
-def test_lanes_of_one_key_with_one_seat_are_asked_one_by_one(tmp_path, check):
+def test_lanes_of_one_key_with_one_seat_are_checked_one_by_one(tmp_path, check):
     models = "".join(MODEL.format(f"m{n}") for n in range(5))
     with serving(tmp_path, LAB + "per_key = { workers = 1 }\n" + models):
         code, _ = check()
@@ -218,7 +216,7 @@ def test_rate_of_the_pool_holds(tmp_path, check):
     assert times[-1] - times[0] >= 7 * 0.09
 
 
-def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, monkeypatch):
+def test_option_model_limits_the_checked_lanes_and_the_needed_keys(tmp_path, check, monkeypatch):
     text = LAB + MODEL.format("one") + 'keys = ["key0"]\n' + MODEL.format("two")
     monkeypatch.delenv("CHECK_KEY_1")
     with serving(tmp_path, text):
@@ -236,7 +234,7 @@ def test_models_narrow_what_is_asked_and_which_keys_are_needed(tmp_path, check, 
     assert len(log(tmp_path).requests) == 1
 
 
-def test_azure_is_asked_its_own_way(tmp_path, check):
+def test_azure_gets_requests_in_its_own_form(tmp_path, check):
     text = ONE
     with serving(tmp_path, text) as server:
         azure = text.replace('"openai"', '"azure-openai"\napi_version = "2024-10-21"')
@@ -248,7 +246,7 @@ def test_azure_is_asked_its_own_way(tmp_path, check):
 
 
 @pytest.mark.parametrize(("status", "label"), [(429, "rate"), (503, "overload")])
-def test_pool_of_which_no_lane_is_ok_is_told_from_one_that_works(tmp_path, check, status, label):
+def test_check_fails_only_if_no_lane_is_ok(tmp_path, check, status, label):
     text = LAB + MODEL.format("busy")
     with serving(tmp_path, text, refusals={"instance:busy": status}):
         code, lines = check()
@@ -292,7 +290,7 @@ def test_options_that_cannot_be_used_are_refused(tmp_path, check, options, said)
     assert said in lines[-1]
 
 
-def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypatch):
+def test_waiting_lanes_are_named_while_no_answer_comes(tmp_path, check, monkeypatch):
     monkeypatch.setattr(pool_check, "_QUIET_S", 0.05)
     with silent(tmp_path):
         code, lines = check("--timeout", "0.5")
@@ -304,7 +302,7 @@ def test_who_is_waited_for_is_said_while_nothing_comes(tmp_path, check, monkeypa
     )
 
 
-def test_server_that_is_waited_for_is_named_and_how_long(tmp_path, check, monkeypatch):
+def test_message_names_the_awaited_server_and_the_longest_wait(tmp_path, check, monkeypatch):
     monkeypatch.setattr(pool_check, "_QUIET_S", 0.1)
     port = closed_port()
     write_pool(tmp_path, ONE, f"http://127.0.0.1:{port}/v1")
@@ -330,7 +328,7 @@ def test_simulated_provider_is_started_for_the_check(tmp_path, check, budget, pr
     assert said_of(lines, "demo/m/k") == ("ok", "")
 
 
-def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, check):
+def test_check_runs_against_a_simulated_provider_that_is_already_running(tmp_path, check):
     text = pool_text(name="lab", keys=2)
     write_pool(tmp_path, text, "")
     with simulating(text, tmp_path / "server.log", refusals={"key1": 401}) as server:
@@ -350,7 +348,7 @@ def test_check_can_be_rehearsed_on_a_simulated_provider_that_runs(tmp_path, chec
         assert "--simulator must be an http:// URL of this machine" in lines[0]
 
 
-def test_key_in_use_by_a_run_is_not_sent_with(tmp_path, check):
+def test_key_in_use_by_a_run_is_not_used(tmp_path, check):
     with serving(tmp_path, ONE) as server:
         name = key_identity(server.base_url("lab"), f"{CANARY}-0")
         holder = Holder(4321, "/runs/other", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
@@ -387,7 +385,7 @@ def started(stderr=subprocess.STDOUT):
 
 
 @pytest.mark.slow
-def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_says_what_is_known(
+def test_one_hanging_lane_of_300_delays_no_other_and_an_interrupt_prints_the_results(
     tmp_path,
 ):
     text = LAB.replace('env = "CHECK_KEY_1"', 'env = "CHECK_KEY_1", workers = 20')
@@ -411,7 +409,7 @@ def test_of_three_hundred_lanes_one_that_hangs_holds_up_none_and_an_interrupt_sa
 
 
 @pytest.mark.slow
-def test_interrupt_before_the_first_answer_ends_at_once(tmp_path):
+def test_interrupt_before_the_first_answer_ends_the_check_immediately(tmp_path):
     with silent(tmp_path) as listener, started() as process:
         connection, _ = listener.accept()
         with connection:
@@ -428,7 +426,7 @@ async def never_end(peer, _):
         await peer.send(b"10000\r\n%s\r\n" % (b"x" * 0x10000))
 
 
-def test_answer_without_end_is_soon_given_up(tmp_path, check):
+def test_endless_answer_is_soon_abandoned(tmp_path, check):
     with RawServer(never_end) as server:
         write_pool(tmp_path, ONE, server.base_url)
         code, lines = check("--model", "m")
@@ -439,17 +437,17 @@ def test_answer_without_end_is_soon_given_up(tmp_path, check):
 
 
 @pytest.mark.slow
-def test_reader_that_leaves_ends_the_check_quietly(tmp_path):
+def test_check_ends_quietly_when_its_pipe_closes(tmp_path):
     text = ONE.replace("timeout_s = 60", "timeout_s = 1")
     with silent(tmp_path, text), started(stderr=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith("ultrapar check: pool ")
         process.stdout.close()
         assert process.stderr.read() == ""
-        # As a shell says that SIGPIPE ended a process.
+        # The exit code with which a shell reports SIGPIPE.
         assert process.wait(60) == 141
 
 
-def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
+def test_simulator_for_a_real_pool_is_refused(tmp_path, check):
     write_pool(tmp_path, ONE, "http://127.0.0.1:1/v1")
     code, lines = check("--simulator", "http://127.0.0.1:8123")
     assert code == 4
@@ -471,7 +469,7 @@ def test_simulator_for_a_pool_that_is_real_is_refused(tmp_path, check):
         ("per_key = { rpm = 500, tpm = 3000000 }", None),
     ],
 )
-def test_limits_in_headers_are_offered_beside_what_is_declared(tmp_path, check, limit, said):
+def test_limits_in_headers_are_offered_next_to_the_declared_limits(tmp_path, check, limit, said):
     headers = (b"x-ratelimit-limit-requests: 500", b"x-ratelimit-limit-tokens: 3000000")
     body = b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "stop"}]}'
 

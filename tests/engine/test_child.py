@@ -1,4 +1,4 @@
-"""Processes of our own: whatever starts them, they end with it, and say why when they cannot."""
+"""Child processes end with the process that starts them, and report why they cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are meant to harm take a bounded amount of memory and have a class."""
+"""Answers that are meant to harm use a bounded amount of memory and get a failure class."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ EXPECTED = {
 COMMAND = [sys.executable, "-m", "tests.engine.hostile_answers"]
 
 
-def test_hostile_answers_are_classed_and_take_little_memory():
+def test_hostile_answers_get_a_class_and_use_little_memory():
     with subprocess.Popen(
         [*COMMAND, "serve"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:

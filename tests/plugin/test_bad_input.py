@@ -1,4 +1,4 @@
-"""Input that cannot be used: one clear message, exit code 4, nothing sent, nothing started."""
+"""Unusable input: one clear message, exit code 4; no request is sent, no process started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLAIN_SUITE = cases(["say a", "say b"])
 
 
 def refusal(project, *options, in_process=True):
-    """The message with which pytest refuses to run; asserts what every refusal must hold."""
+    """The message with which pytest refuses to run; checks the rules of every refusal."""
     result = project.run_here(*options) if in_process else project.run(*options)
     messages = [line for line in project.refusal(result).splitlines() if line.strip()]
     said = result.stdout.str()
@@ -88,7 +88,7 @@ def test_bad_option_is_refused(project, name):
     assert "\n" not in said
 
 
-def test_run_directory_in_use_or_of_an_earlier_run_is_refused(project, workers):
+def test_run_directory_that_is_in_use_or_not_empty_is_refused(project, workers):
     project.suite(PLAIN_SUITE)
     directory = project.pytester.path / "run"
     directory.mkdir()
@@ -134,7 +134,7 @@ def test_suite_without_pool_is_refused_but_listed(project, workers):
 
 
 @pytest.mark.slow
-def test_simulator_that_does_not_answer_is_refused(project):
+def test_unreachable_simulator_is_refused(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         'schema = 1\n[[provider]]\nname = "sim"\napi = "simulated"\nkeys = [{ name = "k" }]\n'
         '[[provider.model]]\nname = "m"\n'
@@ -144,7 +144,7 @@ def test_simulator_that_does_not_answer_is_refused(project):
     assert "--ultrapar-simulator: no server answers at http://127.0.0.1:1" in said
 
 
-def test_parameter_that_no_file_can_hold_is_named(project, workers):
+def test_parameter_that_no_file_can_store_is_named(project, workers):
     project.suite(
         r"""
 @pytest.mark.parametrize("prompt", ["say a", "half \ud83d of it"])
@@ -157,7 +157,7 @@ def test_it(answer): pass
 
 
 @pytest.mark.slow
-def test_files_of_one_name_outside_the_project_are_both_named(project, tmp_path_factory):
+def test_files_of_the_same_name_outside_the_project_are_both_named(project, tmp_path_factory):
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
     for folder in folders:
         folder.joinpath("test_same.py").write_text(SUITE + PLAIN_SUITE)

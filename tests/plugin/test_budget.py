@@ -1,4 +1,4 @@
-"""What whole runs spend, judged by what the server was asked."""
+"""The spending of whole runs, judged by the server's requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRICES = "price_per_mtok_in = 3\nprice_per_mtok_out = 11\n"
 
 
 def write_suite(project, prompts: list[str], bound: str) -> None:
-    """Cases that ask for no more than `bound` allows, an argument of `llm.chat`."""
+    """Write cases with the bound `bound`, an argument of `llm.chat`."""
     text = f"""
 import pytest
 from pytest_ultrapar import prefetch
@@ -47,19 +47,19 @@ def write(project, n: int = 40, *, prices: str = PRICES) -> list[str]:
 
 
 def cost_of(prompts: list[str]) -> int:
-    """Units, by what the server says it took for each."""
+    """Units, by the usage that the server reports for each prompt."""
     return sum(PRICE.cost(*map(int, prompt.split()[1:3])) for prompt in prompts)
 
 
 @pytest.mark.cpu_s(2)
-def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
+def test_run_spends_no_more_than_its_budget_and_resumes_with_a_larger_one(project):
     prompts = write(project)
     whole = cost_of(prompts) / UNITS
     budget = round(0.6 * whole, 6)
     first = project.run("-n0", "--ultrapar-budget", str(budget))
     assert first.ret == 1
     spent = cost_of(project.server.prompts)
-    # Two requests are at most what is too little for one.
+    # The rest is less than the cost of two requests: too little for the next one.
     assert (budget - 2 * PRICE.cost(60, 100) / UNITS) * UNITS < spent <= budget * UNITS
     rows = project.rows()
     assert {row["kind"] for row in rows if row["outcome"] == "infra"} == {"budget"}
@@ -81,8 +81,8 @@ def test_run_spends_no_more_than_its_budget_and_is_finished_with_more(project):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project, seed):
-    """Billed is all that came but the 429s, also what got no answer."""
+def test_budget_holds_for_any_prices_and_usage(project, seed):
+    """Bill every request except for the 429s, even without an answer."""
     draw = random.Random(seed)
     price = ModelPrice("p", "m", draw.choice([0.0, 0.15, 3.0]), round(draw.uniform(0.1, 75), 4))
     outs = [draw.choice([1, 20, draw.randint(1, 900)]) for _ in range(20)]
@@ -137,7 +137,7 @@ def test_whatever_prices_and_usage_are_no_more_than_the_budget_is_spent(project,
     ],
     ids=["no price", "negative", "nan", "currencies", "negative in pool", "nan in pool"],
 )
-def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, said, message):
+def test_unusable_budget_is_refused_before_any_request(project, prices, said, message):
     write(project, 2, prices=prices)
     run = project.run_here("-n0", *said)
     project.refusal(run)
@@ -147,7 +147,7 @@ def test_budget_that_cannot_hold_is_refused_before_any_request(project, prices, 
 @pytest.mark.parametrize(
     ("bound", "is_sent"), [("", False), (", max_tokens=50", True)], ids=["unbounded", "bounded"]
 )
-def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, bound, is_sent):
+def test_unbounded_request_is_only_reported_if_the_suite_sends_one(project, bound, is_sent):
     project.write_pool(model=PRICES)
     write_suite(project, ["use 5 20"], bound)
     run = project.run("-n0", "--ultrapar-budget", "0.01")
@@ -159,7 +159,7 @@ def test_request_without_a_bound_is_told_of_only_where_one_is_made(project, boun
 
 
 @pytest.mark.slow
-def test_killed_run_has_spent_what_was_in_flight(project):
+def test_killed_run_has_spent_the_cost_of_requests_in_flight(project):
     prompts = write(project)
 
     async def slowly(peer, asked) -> None:
@@ -187,8 +187,8 @@ def test_killed_run_has_spent_what_was_in_flight(project):
 
 
 @pytest.mark.slow
-def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_is_sent(project):
-    """As reserved: a request that got no answer may have been billed."""
+def test_changed_spending_counts_in_full_and_a_missing_file_stops_the_run(project):
+    """As reserved: a request without an answer may have been billed."""
     prompts = write(project, 8)
     project.server.weather = lambda asked: WORDS["drop"] if asked.words.endswith(" 7") else None
     assert project.run("-n0", "--ultrapar-budget=1", "--ultrapar-max-attempts=1").ret == 1
@@ -196,7 +196,7 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
     spending = project.directory / "spending.log"
     spent, whole = sum(read_spending(spending).values()), spending.read_text()
     assert cost_of(prompts) < spent
-    # What is left would do if a digit of the largest reservation were believed.
+    # The rest would be enough if a digit of the largest reservation were believed.
     resume = ("-n0", "-q", "--ultrapar-resume=latest", f"--ultrapar-budget={spent / UNITS:.12f}")
     run_id = project.directory.resolve().name
     for content, said in (
@@ -216,7 +216,7 @@ def test_spending_that_was_changed_counts_in_full_and_without_its_file_nothing_i
 
 
 @pytest.mark.slow
-def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
+def test_run_that_began_without_a_budget_counts_its_earlier_spending(project):
     prompts = write(project, 10)
     broken = {"on": True}
     project.server.weather = lambda asked: (
@@ -236,7 +236,7 @@ def test_run_that_began_without_a_budget_counts_what_it_had_spent(project):
 
 
 @pytest.mark.slow
-def test_spending_that_cannot_be_kept_ends_it(project, monkeypatch):
+def test_spending_that_cannot_be_stored_ends_the_run(project, monkeypatch):
     prompts = write(project)
     real, done = os.write, []
 
@@ -310,7 +310,7 @@ def cost_by_log(project) -> int:
 
 
 @pytest.mark.slow
-def test_judge_costs_its_own_price_and_a_replay_what_it_sends(project):
+def test_judge_has_its_own_price_and_a_replay_costs_only_what_it_sends(project):
     project.pytester.path.joinpath("pool.toml").write_text(
         JUDGED_POOL.format(url=project.server.base_url)
     )
@@ -355,7 +355,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound)
     prompts = [f"{n} " + "word " * draw.randint(1, 40) for n in range(30)]
     project.pytester.path.joinpath("pool.toml").write_text(pool_text(model=PRICES))
     write_suite(project, prompts, bound)
-    # The simulated provider says what it is asked: some 4 characters in a token, both ways.
+    # The simulated provider answers as requested: some 4 characters a token, both ways.
     whole = sum(PRICE.cost(len(one) // 4 + 1, len(one) // 4 + 3) for one in prompts) / UNITS
     budget = share * whole
     run = project.run("-n0", "--ultrapar-budget", f"{budget:.9f}")
@@ -368,7 +368,7 @@ def test_servers_own_count_of_tokens_is_within_the_budget(project, share, bound)
 
 
 @pytest.mark.slow
-def test_blocks_of_the_documentation_run_as_they_stand(project):
+def test_blocks_of_the_documentation_run_unchanged(project):
     text = Path(__file__).parents[2].joinpath("docs", "how-to", "budget.md").read_text()
     (pool,), (suite,) = (
         re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "python")

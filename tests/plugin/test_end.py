@@ -1,4 +1,4 @@
-"""The end of a run: what is still done after the last report, and what is not."""
+"""The end of a run: the work after the last report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPACT = "pytest_ultrapar.analysis.compact"
 TABLES = ("results", "attempts", "transcripts")
 
 
-def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
+def test_tables_of_a_run_equal_the_tables_rebuilt_from_its_journal(project):
     project.write_pool(keys=2, models=("m", "n"))
     project.suite(
         "@pytest.mark.parametrize('prompt', ['a', 'fail:500', 'b', 'c'])\n"
@@ -39,7 +39,7 @@ def test_tables_of_a_run_are_those_that_its_journal_gives_anew(project):
     assert msgspec.structs.replace(read_summary(directory), tables_s=None) == summary
 
 
-def test_pytests_last_look_for_garbage_spares_the_items(project):
+def test_pytests_last_garbage_collection_skips_the_items(project):
     project.pytester.makeconftest(
         "import gc\n"
         "from _pytest import unraisableexception\n"
@@ -90,7 +90,7 @@ def test_a_finished_episode_leaves_no_garbage_cycle(project, test):
 
 
 @pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
-def test_pytests_last_looks_for_garbage_spare_the_reports_and_find_what_was_never_closed(
+def test_pytests_last_garbage_collection_skips_the_reports_and_finds_unclosed_objects(
     project, workers
 ):
     project.pytester.makeconftest(

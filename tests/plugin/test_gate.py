@@ -22,7 +22,7 @@ def test_it(answer, grade):
 
 @pytest.fixture
 def outcome(monkeypatch):
-    """Sets how all cases are graded; solved until it is called."""
+    """A function that sets the grade of all cases, which is solved by default."""
 
     def is_now(word: str) -> None:
         monkeypatch.setenv("OUTCOME", word)
@@ -32,14 +32,14 @@ def outcome(monkeypatch):
 
 
 def gate_rows(output: str) -> dict[str, str]:
-    """Verdicts by rule, of the table below the gate's head."""
+    """The verdict of each rule, from the table below the gate's heading."""
     lines = output.split("\ngate: run ")[1].splitlines()[2:]
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
     return {row[0]: row[1] for row in cells if len(row) > 3}
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_keeps_shows_its_table(project, outcome):
+def test_passed_gate_shows_its_table(project, outcome):
     project.suite(SUITE)
     result = project.run(
         "-n0", "--ultrapar-gate", "solved_rate[model=m]>=0.7", "--ultrapar-gate=coverage>=0.98"
@@ -52,7 +52,7 @@ def test_gate_that_a_run_keeps_shows_its_table(project, outcome):
 
 
 @pytest.mark.slow
-def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, outcome):
+def test_failed_gate_ends_with_exit_code_1(project, outcome):
     project.suite(SUITE)
     outcome("unsolved")
     result = project.run(
@@ -67,7 +67,7 @@ def test_gate_that_a_run_does_not_keep_ends_with_exit_code_1(project, outcome):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("word", "code"), [("pass", 0), ("fail", 1)])
-def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, word, code):
+def test_run_reports_whether_an_undecided_rule_fails(project, outcome, word, code):
     project.suite(SUITE)
     result = project.run_here(
         "--ultrapar-gate=solved_rate>=0.9", f"--ultrapar-gate-undecided={word}"
@@ -80,7 +80,7 @@ def test_run_says_what_becomes_of_a_rule_that_is_not_decided(project, outcome, w
 
 
 @pytest.mark.slow
-def test_run_is_compared_with_the_one_before(project, outcome):
+def test_run_is_compared_with_the_previous_run(project, outcome):
     project.suite(SUITE)
     assert project.run("-n0").ret == 0
     first = json.loads((project.directory / "manifest.json").read_text())["run_id"]
@@ -150,7 +150,7 @@ def test_it(turn, word, grade):
 """
 
 
-def test_gate_judges_repetitions_as_one_measurement(project):
+def test_gate_treats_repetitions_as_one_measurement(project):
     project.suite(REPEATED)
     result = project.run(
         "-n0",
@@ -203,13 +203,13 @@ BAD_RULES = {
 
 
 @pytest.mark.parametrize("option", BAD_RULES)
-def test_gate_that_cannot_be_judged_is_refused_before_any_request(project, outcome, option):
+def test_unusable_gate_is_refused_before_any_request(project, outcome, option):
     project.suite(SUITE)
     assert BAD_RULES[option] in refusal(project, "-n0", option)
 
 
 @pytest.mark.slow
-def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outcome, monkeypatch):
+def test_unusable_baseline_is_refused_before_any_request(project, outcome, monkeypatch):
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-out=first").ret == 0
     project.server.reset()
@@ -232,7 +232,7 @@ def test_baseline_that_does_not_fit_is_refused_before_any_request(project, outco
     assert "has no case in common with" in refusal(project, baseline)
 
 
-def test_collecting_only_refuses_a_rule_and_judges_nothing(project, outcome):
+def test_collect_only_checks_rules_and_judges_nothing(project, outcome):
     project.suite(SUITE)
     assert "is not a metric" in refusal(project, "--collect-only", "--ultrapar-gate=x>=1")
     result = project.run_here("--collect-only", "-q", "--ultrapar-gate=solved_rate>=1")

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a run: exit code 2, finished episodes are kept, no process stays."""
+"""Ctrl-C during a run: exit code 2, finished episodes are stored, no process remains."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def grades(project) -> set[str]:
 @pytest.mark.parametrize(
     ("workers", "whom"), [("-n0", "group"), ("-n2", "group"), ("-n2", "process")]
 )
-def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
+def test_interrupted_run_keeps_finished_episodes(project, start, workers, whom):
     project.suite(SUITE)
     running = start(workers)
     assert project.server.wait_for(lambda prompts: sum(p.startswith("slow") for p in prompts) == 4)
@@ -66,7 +66,7 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     graded = grades(project)
     assert len(finished) == 3
     assert sum(isinstance(r, EpisodeStarted) for r in records) == len(finished) + len(interrupted)
-    # The seats of the worker that stops first may be used by the other, until that stops too.
+    # The worker that stops last may use the other's seats until it stops, too.
     assert len(interrupted) == 4 if workers == "-n0" else 4 <= len(interrupted) <= 6
     assert graded <= {record.case_id for record in finished}
     assert len(graded) >= n_reported
@@ -76,12 +76,12 @@ def test_interrupted_run_keeps_what_was_finished(project, start, workers, whom):
     assert ("finished and will be graded on resume" in output) == (len(graded) < len(finished))
     solved = [row for row in project.rows() if row["outcome"] == "solved"]
     assert {row["case_id"] for row in solved} == graded
-    # Some of those were cancelled before they were sent.
+    # Some requests were cancelled before they were sent.
     assert 7 <= len(project.server.prompts) <= len(finished) + len(interrupted)
 
 
 @pytest.mark.slow
-def test_run_that_failures_stopped_says_how_it_is_finished_wherever_it_is(project):
+def test_run_stopped_by_failures_prints_the_command_that_finishes_it(project):
     project.suite(cases(20, 'assert answer == "another"'))
     # A stored answer fails again: with -x the run would never end.
     same = "the same command without -x or --maxfail"
@@ -115,7 +115,7 @@ HOOKS = {
 
 
 def interrupt_again(project, start, workers: str, conftest: str) -> str:
-    """The output of a run that is interrupted, and again by its conftest; then it is resumed."""
+    """Interrupt a run, let its conftest interrupt it again, and resume it; return the output."""
     project.suite(SUITE.replace("slow 60", "later").replace("range(6)", "range(4)"))
     project.write_pool(timeout_s=60)
     project.pytester.path.joinpath("conftest.py").write_text(conftest)
@@ -148,7 +148,7 @@ def test_ctrl_c_again_ends_without_a_traceback_and_loses_nothing(project, start,
 
 
 @pytest.mark.slow
-def test_later_ctrl_c_ends_at_once_and_loses_nothing(project, start, workers):
+def test_later_ctrl_c_ends_immediately_and_loses_nothing(project, start, workers):
     conftest = AGAIN.replace("HOOK", HOOKS["pytest_sessionfinish"])
     later = "from pytest_ultrapar.session import ctrl_c\n\nctrl_c.SAME_WISH_S = 0.0\n"
     output = interrupt_again(project, start, workers, conftest + later)
@@ -170,7 +170,9 @@ def pytest_sessionfinish():
 
 
 @pytest.mark.slow
-def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project, start, workers):
+def test_first_ctrl_c_after_the_last_test_ends_immediately_and_loses_nothing(
+    project, start, workers
+):
     project.suite(cases(["say one", "say two", "say three"]))
     project.pytester.path.joinpath("conftest.py").write_text(AT_THE_END)
     running = start(workers)
@@ -188,7 +190,7 @@ def test_first_ctrl_c_after_the_last_test_ends_at_once_and_loses_nothing(project
     assert len(project.server.prompts) == 3
 
 
-def test_interrupt_before_the_first_line_of_a_function_is_told_like_any_other():
+def test_interrupt_before_the_first_line_of_a_function_is_reported_as_usual():
     def unplaced():
         raise KeyboardInterrupt
 

@@ -48,7 +48,7 @@ def test_dead_key_ends_the_run_before_any_case(project):
     assert runs(project) == []
 
 
-def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
+def test_dead_key_is_reported_and_the_run_continues_with_warn(project):
     project.write_pool(keys=2)
     project.server.weather = refusing(403, f"{CANARY}-1")
     project.suite(SUITE)
@@ -69,14 +69,14 @@ def test_dead_key_is_told_of_and_the_run_goes_on_where_that_is_wanted(project):
         ]
     )
     assert set(project.outcomes().values()) == {"solved"}
-    # By the check; the run itself does not try again.
+    # By the check; the run itself sends no request on it.
     assert project.server.tokens.count(f"{CANARY}-1") == 1
     effective = {one.name: one for one in read_manifest(project.directory).effective}
     assert effective["check"].value == "warn"
     assert effective["check"].origin == "command line --ultrapar-check"
 
 
-def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
+def test_rate_limited_lane_counts_as_alive_and_stays_paused(project):
     project.write_pool(keys=2)
     wait = b"Retry-After: 600"
     project.server.weather = refusing(429, f"{CANARY}-1", headers=[wait])
@@ -95,7 +95,7 @@ def test_lane_that_asked_to_be_left_alone_is_alive_and_is_left_alone(project):
     assert project.server.tokens.count(f"{CANARY}-1") == 1
 
 
-def test_failure_that_may_pass_refuses_no_run(project):
+def test_temporary_failure_does_not_stop_the_run(project):
     not_now = refuse(503, message="not now")
     project.server.weather = lambda asked: not_now if asked.number == 1 else None
     project.suite(SUITE)
@@ -112,7 +112,7 @@ def test_failure_that_may_pass_refuses_no_run(project):
 
 
 @pytest.mark.slow
-def test_only_lanes_that_cases_need_are_asked(project):
+def test_only_lanes_that_cases_need_are_checked(project):
     project.write_pool(models=("m", "gone", "skipped"))
     project.server.weather = refusing(404, "gone", "skipped")
     project.suite(
@@ -128,13 +128,13 @@ def test_only_lanes_that_cases_need_are_asked(project):
 
 
 @pytest.mark.parametrize("option", ["--ultrapar-plan", "--collect-only"])
-def test_who_only_looks_sends_nothing(project, option):
+def test_session_without_requests_checks_no_lane(project, option):
     project.suite(SUITE)
     assert project.run("-n0", "--ultrapar-check", option).ret == 0
     assert project.server.prompts == []
 
 
-def test_path_after_the_option_is_not_its_word(project):
+def test_path_after_the_option_is_refused_as_its_value(project):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-check", "test_suite.py")
     project.refusal(result)
@@ -158,7 +158,7 @@ def test_check_and_run_together_keep_the_rate(project):
     assert arrivals_s[2] - arrivals_s[1] > 0.4
 
 
-def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
+def test_next_run_keeps_the_rate_after_a_failed_check(project):
     project.write_pool(key=", rpm = 60")
     project.server.weather = refusing(401, f"{CANARY}-0")
     project.suite(SUITE)
@@ -170,13 +170,13 @@ def test_next_run_keeps_its_distance_from_a_check_that_failed(project):
 
 
 @pytest.mark.slow
-def test_interrupt_tells_what_is_known(project, monkeypatch):
+def test_interrupted_check_prints_its_results(project, monkeypatch):
     project.write_pool(keys=2)
     project.server.weather = refusing(401, f"{CANARY}-1")
     project.suite(SUITE)
 
     def interrupt(_, what, *__):
-        # Now that all lanes but one are known.
+        # Now all lanes but one have a result.
         if what == "1 lane":
             signal.raise_signal(signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Mocks of HTTP clients: requests go past them all, and a run says so, at best before the first."""
+"""Mocks of HTTP clients: requests bypass them, and the run warns, if possible before sending."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it(mocked):
     assert mocked
 """
 PYTEST_HTTPX = '''
-"""Stands in for pytest-httpx: its fixture patches the same method in the same way."""
+"""A replacement for pytest-httpx: its fixture patches the same method in the same way."""
 
 import httpx, pytest
 
@@ -157,7 +157,7 @@ REFUSED = {
 
 @pytest.fixture
 def mocks(project):
-    """A project whose mocks end with its run, which is one of this process."""
+    """A project whose mocks end with its run, which runs in this process."""
     import respx
 
     project.pytester.path.joinpath("pytest_httpx.py").write_text(PYTEST_HTTPX)
@@ -197,7 +197,7 @@ def test_it(mocked, n):
 """
 
 
-def test_mock_of_an_episodes_tools_is_allowed_and_said_once(mocks, workers):
+def test_mock_of_an_episodes_tools_is_allowed_and_reported_once(mocks, workers):
     mocks.suite(IMPORTS + TOOLS)
     said = said_by(mocks.run(workers, "-prespx.plugin"), 0)
     assert said.count(SAID) == 1
@@ -240,7 +240,7 @@ def test_it(unmocked):
 """
 
 
-def test_mock_of_a_test_beside_an_episode_neither_answers_nor_fails_it(mocks):
+def test_mock_of_another_test_neither_answers_nor_fails_an_episode(mocks):
     mocks.suite(IMPORTS + BESIDE)
     said = said_by(mocks.run_here("-n0"), 0)
     assert said.count(SAID) == 1
@@ -248,7 +248,7 @@ def test_mock_of_a_test_beside_an_episode_neither_answers_nor_fails_it(mocks):
     assert mocks.outcomes() == {"test_it[m-r0]": "solved"}
 
 
-def test_telemetry_that_wraps_a_client_is_no_mock(mocks):
+def test_telemetry_that_wraps_a_client_is_not_a_mock(mocks):
     mocks.pytester.path.joinpath("site-packages").mkdir()
     mocks.pytester.path.joinpath("site-packages/telemetry.py").write_text("""
 import httpx
@@ -269,7 +269,7 @@ HOW_TO = (Path(__file__).parents[2] / "docs/how-to/mocks.md").read_text(encoding
 OVERRIDDEN = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)[-1]
 
 
-def test_fixture_that_refuses_evaluations_is_overridden_beside_them(mocks):
+def test_fixture_that_stops_evaluations_can_be_overridden_next_to_them(mocks):
     mocks.pytester.makeconftest(IMPORTS + AUTOUSE.format(scope="", argument="", body=WITH))
     mocks.suite(EPISODE + TEST)
     assert "fixture 'no_network' (respx)" in mocks.refusal(mocks.run_here("-n0"))
@@ -278,7 +278,7 @@ def test_fixture_that_refuses_evaluations_is_overridden_beside_them(mocks):
 
 
 @pytest.mark.slow
-def test_ways_of_the_documentation_answer(pytester, outside_xdist, monkeypatch):
+def test_documented_ways_to_mock_answers_work(pytester, outside_xdist, monkeypatch):
     simulated, own = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
     server, transport, _ = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""What may be prefetched with which arguments, and how a suite learns what may not."""
+"""The functions and arguments that can be prefetched, and the errors for the others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def made(llm, tmp_path) -> str: ...
         "it is a function-scoped fixture, and many episodes run at the same time: use "
         "tmp_path_factory; ",
     ),
-    "fixture of pytest that is of one test": (
+    "fixture of pytest for one test": (
         """
 @prefetch
 async def made(llm, record_property) -> str: ...
@@ -101,9 +101,9 @@ async def made(llm, late) -> str: ...
     "undefined name": (
         """
 @prefetch
-async def made(llm, nobody) -> str: ...
+async def made(llm, unknown) -> str: ...
 """,
-        "argument 'nobody' of prefetched 'made' is not allowed: no fixture or parameter has this",
+        "argument 'unknown' of prefetched 'made' is not allowed: no fixture or parameter has this",
     ),
     "no names": (
         """
@@ -119,7 +119,7 @@ async def made(llm): ...
 """,
         "prefetched 'made' has no return annotation; allowed are a dataclass",
     ),
-    "annotation of nothing": (
+    "annotation that does not exist": (
         """
 @prefetch
 async def made(llm) -> "Missing": ...
@@ -135,7 +135,7 @@ async def made(llm) -> dict[str, list[Own]]: ...
 """,
         "the return annotation of prefetched 'made' cannot be stored: Own is a custom class",
     ),
-    "model of nobody": (
+    "model that no argument selects": (
         """
 @prefetch
 async def made(case) -> str: ...
@@ -156,7 +156,7 @@ class TestGroup:
 """,
         "argument 'cls' of prefetched 'made' is not allowed: no fixture or parameter has this name",
     ),
-    "method of a class that is set up for each": (
+    "method of a class with set-up for each test": (
         """
 class TestGroup:
     def setup_method(self): ...
@@ -194,7 +194,7 @@ def test_it(first, made): pass
 """,
         "a test may use only one prefetched fixture, this has 2: first, made",
     ),
-    "async test and what is prefetched": (
+    "async test with a prefetched fixture": (
         """
 @prefetch
 async def made(llm) -> str: ...
@@ -221,7 +221,7 @@ async def test_it(llm): pass
 """,
         "argument 'somewhere' of async test 'test_it' is not allowed: it is a function-scoped ",
     ),
-    "async test of a class that is set up for each": (
+    "async test of a class with set-up for each test": (
         """
 class TestIt:
     def setup_method(self): ...
@@ -274,7 +274,7 @@ MARKS = {
         '"m"',
         "mark ultrapar(...) got 'm'; it takes cluster=... and expect=... and ",
     ),
-    "mark with a name that is none": (
+    "mark with an unknown name": (
         'summary=("model", "pormpt")',
         "mark ultrapar(summary=...) names 'pormpt'; allowed are model, suite, repeat, file, "
         "test_name, param_id, marks, prompt",
@@ -284,7 +284,7 @@ MARKS = {
         "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
         "once (got 'model')",
     ),
-    "mark with a summary of nothing": (
+    "mark with an empty summary": (
         "summary=()",
         "mark ultrapar(summary=...) must be a tuple of names such as ('model', 'repeat'), each "
         "once (got ())",
@@ -293,19 +293,19 @@ MARKS = {
         'summary=("model", "prompt", "model")',
         "must be a tuple of names such as ('model', 'repeat'), each once (got ('model', 'prompt', ",
     ),
-    "mark with a model that is no text": (
+    "mark with a model that is not a text": (
         'models=["m", 7]',
         "mark ultrapar(models=...) must be a pattern such as 'qwen*', or a list of patterns (got [",
     ),
-    "mark with a cluster that is no parameter": (
+    "mark with a cluster that is not a parameter": (
         'cluster=["model"]',
         "test_it: mark ultrapar(cluster=...) names 'model'; its parameters are prompt",
     ),
-    "mark with an expectation that is no dict": (
+    "mark with an expectation that is not a dict": (
         "expect=6.5",
         "mark ultrapar(expect=...) must be a dict with some of turns, tokens_in, tokens_out (got ",
     ),
-    "mark with a slip": (
+    "mark with a misspelt keyword": (
         'model="m"',
         "mark ultrapar(...) got model; it takes cluster=... and expect=... and ",
     ),
@@ -329,13 +329,13 @@ FIRST = ("sync function", "function fixture", "no annotation", "method", "mark")
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.slow] * (one not in FIRST)) for one in ALL]
 )
-def test_fault_of_a_suite_is_named(project, name):
+def test_error_of_a_suite_names_argument_and_place(project, name):
     body, message = ALL[name]
     project.suite(body)
     for options in ([], ["--collect-only"]):
         said = refused(project, *options)
         assert message in said
-        # Where: the file with its line, or the node id.
+        # The place: the file with its line, or the node id.
         assert re.search(r"test_suite\.py(:\d+:|::)", said)
         assert len(said.splitlines()) == 1
 
@@ -344,7 +344,7 @@ def test_fault_of_a_suite_is_named(project, name):
     "name",
     [pytest.param(one, marks=[pytest.mark.slow] * (n > 0)) for n, one in enumerate(NEAR_MISSES)],
 )
-def test_what_nearly_asks_is_told_the_lines_to_write(project, name):
+def test_error_of_a_nearly_right_test_shows_the_lines_to_write(project, name):
     body, lines = NEAR_MISSES[name]
     project.suite(body)
     for options in ([], ["--collect-only"]):
@@ -355,14 +355,14 @@ def test_what_nearly_asks_is_told_the_lines_to_write(project, name):
 
 @pytest.mark.slow
 @pytest.mark.cpu_s(3)
-def test_faults_are_named_under_xdist_too(project):
+def test_errors_of_a_suite_are_reported_under_xdist_too(project):
     for number, name in enumerate(FIRST):
         project.suite(ALL[name][0], name=f"test_{number}.py")
     said = project.refusal(project.run("-n2"))
     assert all(ALL[name][1] in said for name in FIRST)
 
 
-def test_episode_cannot_be_asked_for_by_name(project):
+def test_episode_cannot_be_requested_by_getfixturevalue(project):
     project.suite(
         """
 @pytest.mark.parametrize("prompt", ["say a"])
@@ -379,12 +379,12 @@ def test_model(model): pass
     assert project.server.prompts == []
 
 
-def test_pattern_that_matches_no_model_of_this_pool_leaves_its_tests_out(project):
+def test_tests_whose_pattern_matches_no_model_of_the_pool_are_deselected(project):
     project.suite(
         """
 @pytest.mark.ultrapar(models="gpt*")
 class TestFamily:
-    # The inner mark does not hide what the outer one says.
+    # The inner mark does not hide the outer one.
     @pytest.mark.ultrapar(summary=["prompt"])
     @pytest.mark.parametrize("prompt", ["say a"])
     def test_it(self, answer): pass
@@ -400,7 +400,7 @@ def test_of_all(answer): pass
 
 
 @pytest.mark.slow
-def test_models_of_pydantic_are_stored_and_come_back(project):
+def test_pydantic_models_are_stored_and_restored(project):
     project.suite("""
 import dataclasses
 import pydantic

@@ -1,4 +1,4 @@
-"""What a run shows of itself while it goes on, without a terminal."""
+"""The progress lines of a run without a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lines_without_a_pause(monkeypatch):
     monkeypatch.setattr(progress, "LINE_S", 0.01)
 
 
-def test_every_step_of_a_run_has_its_line(project):
+def test_every_step_of_a_run_has_a_line(project):
     project.suite(SUITE.partition("@pytest.mark.skip")[0])
     said = project.run_here().stdout.str()
     steps = re.findall(r"(collecting|running|grading|writing tables):", said)
@@ -45,9 +45,9 @@ def test_every_step_of_a_run_has_its_line(project):
 
 
 @pytest.mark.slow
-def test_collection_says_how_long_it_took_before(project):
+def test_collection_shows_how_long_the_latest_one_took(project):
     project.suite(SUITE)
-    assert "so far, the run before" not in project.run_here().stdout.str()
+    assert "the latest run took" not in project.run_here().stdout.str()
     said = project.run_here().stdout.str()
     assert re.search(
         r"collecting: .* so far, .*the latest run took [0-9.]+ s for its 17 cases", said
@@ -64,7 +64,7 @@ def test_run_without_cases_shows_no_progress_of_its_collection(project):
 
 
 @pytest.mark.slow
-def test_resumed_run_has_to_ask_what_is_left(project, monkeypatch):
+def test_progress_of_a_resumed_run_counts_the_remaining_cases(project, monkeypatch):
     given = []
     asking = LiveProgress.asking
 

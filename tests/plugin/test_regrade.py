@@ -1,4 +1,4 @@
-"""An earlier run graded anew: nothing is sent, and only grades may change."""
+"""An earlier run is regraded: nothing is sent, and only grades may change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def no_keys(monkeypatch):
     return unset
 
 
-def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
+def test_regrade_with_an_edited_test_changes_only_its_grades(project, no_keys):
     write(project, '!= "b"')
     run = first_run(project)
     before = {table: project.rows(table) for table in ("results", "attempts", "transcripts")}
@@ -85,7 +85,7 @@ def test_grades_that_an_edited_test_changes_are_exactly_those(project, no_keys):
 
 
 @pytest.mark.slow
-def test_seed_and_repetitions_are_those_of_the_run(project):
+def test_seed_and_repetitions_are_taken_from_the_run(project):
     write(project, '!= "b"')
     run = first_run(project, "--ultrapar-seed=7", "--ultrapar-repeats=2")
     assert len(project.rows()) == 14
@@ -97,7 +97,7 @@ def test_seed_and_repetitions_are_those_of_the_run(project):
 
 
 @pytest.mark.slow
-def test_cases_that_the_run_does_not_have_are_listed_and_left_out(project):
+def test_cases_that_the_run_does_not_have_are_listed_and_skipped(project):
     write(project, '!= "b"')
     run = first_run(project)
     write(
@@ -134,7 +134,7 @@ def test_value_that_no_longer_fits_is_an_error(project):
         (("-k", "nothing_at_all"), None),
     ],
 )
-def test_what_makes_no_sense_is_refused(project, options, said):
+def test_option_that_does_not_fit_a_regrade_is_refused(project, options, said):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, *options)
@@ -159,7 +159,7 @@ def test_run_of_another_suite_or_in_use_is_refused(project):
 
 
 @pytest.mark.slow
-def test_records_that_cannot_be_read_are_said(project):
+def test_unreadable_records_are_reported(project):
     write(project, '!= "b"')
     run = first_run(project)
     (segment,) = (run / "journal").iterdir()
@@ -175,7 +175,7 @@ def test_records_that_cannot_be_read_are_said(project):
 
 
 @pytest.mark.slow
-def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
+def test_run_is_locked_while_its_episodes_are_copied(project, monkeypatch):
     write(project, '!= "b"')
     run = first_run(project)
     tried = []
@@ -192,7 +192,7 @@ def test_run_is_held_while_its_episodes_are_copied(project, monkeypatch):
 
 
 @pytest.mark.slow
-def test_grading_that_was_stopped_is_done_again_and_not_resumed(project):
+def test_stopped_regrade_starts_again_and_is_not_resumed(project):
     write(project, '!= "b"')
     run = first_run(project)
     done = regrade(project, run, "-x")

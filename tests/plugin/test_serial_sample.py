@@ -1,4 +1,4 @@
-"""--ultrapar-baseline: the sample runs first and alone, counts in results, and not in the speed."""
+"""--ultrapar-baseline: the sample runs first and alone, counts in results, but not in the speed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     ] == [{"name": "baseline", "value": SAMPLE, "origin": "command line --ultrapar-baseline"}]
 
 
-def test_skipped_and_failed_cases_of_the_sample_break_nothing(project):
+def test_sample_may_have_skipped_and_failed_cases(project):
     project.suite(
         """
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_it(answer, grade):
 
 
 @pytest.mark.slow
-def test_interrupted_sample_is_kept_apart_when_the_run_is_finished(project):
+def test_interrupted_sample_stays_separate_when_the_run_is_finished(project):
     project.suite(
         """
 import pathlib
@@ -117,7 +117,7 @@ def test_it(answer, request, grade):
     grade("solved")
 """
     )
-    # The first of the sample to be reported stops the run.
+    # The first reported case of the sample stops the run.
     project.pytester.path.joinpath("stop").write_text(",".join(map(str, range(20))))
     first = project.run("-n0", "--ultrapar-baseline=10")
     assert first.ret == 2, first.stdout.str()
@@ -156,13 +156,13 @@ def test_it(answer, request, grade):
         ),
     ],
 )
-def test_serial_sample_that_makes_no_sense_is_refused_before_any_request(project, options, message):
+def test_invalid_serial_sample_is_refused_before_any_request(project, options, message):
     project.suite(CASES)
     assert message in project.refusal(project.run_here("-n0", *options))
 
 
 @pytest.mark.slow
-def test_worker_that_dies_in_the_sample_loses_none_of_it(project):
+def test_worker_that_dies_during_the_sample_loses_no_case(project):
     project.pytester.path.joinpath("test_suite.py").write_text(
         """
 import os, pathlib, pytest

@@ -1,4 +1,4 @@
-"""Runs of one shard each: whose cases they are, what is refused beside it, how keys are shared."""
+"""Runs of one shard each: their cases, the options they refuse, and the sharing of keys."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_other_seed_makes_other_shards_of_the_same_tests(project):
 
 
 @pytest.mark.slow
-def test_plugin_that_changes_the_parameters_of_tests_is_heeded(project):
-    """As those do that sort or drop combinations in `Metafunc._calls`."""
+def test_shards_respect_plugins_that_change_the_parameters_of_tests(project):
+    """Such as plugins that sort or drop combinations in `Metafunc._calls`."""
     project.pytester.makeconftest(
         """
         import pytest
@@ -130,7 +130,7 @@ def test_parameter_given_twice_is_pytests_own_error(project):
 
 
 @pytest.mark.slow
-def test_results_of_shards_are_all_cases_once(project):
+def test_results_of_all_shards_have_each_case_once(project):
     project.suite(
         'P = [f"echo {n}" for n in range(12)]\n'
         '@pytest.mark.parametrize("prompt", P)\ndef test_it(answer, prompt): pass'
@@ -165,7 +165,7 @@ def test_results_of_shards_are_all_cases_once(project):
 
 
 @pytest.mark.slow
-def test_shard_without_any_case_ends_as_a_selection_of_nothing(project):
+def test_shard_without_cases_ends_like_an_empty_selection(project):
     project.suite(cases(["a"]))
     codes = {project.run_here("-n0", f"--ultrapar-shard={k}/4").ret for k in range(1, 5)}
     assert codes == {0, 5}
@@ -193,7 +193,7 @@ ONE = cases(list("abcdefgh"))
         ),
     ],
 )
-def test_what_a_shard_cannot_do_is_refused_before_any_request(
+def test_option_that_does_not_fit_a_shard_is_refused_before_any_request(
     project, server, options, said, monkeypatch
 ):
     for name in ("CI_NODE_INDEX", "CI_NODE_TOTAL", "CIRCLE_NODE_INDEX", "SLURM_ARRAY_TASK_ID"):
@@ -204,7 +204,7 @@ def test_what_a_shard_cannot_do_is_refused_before_any_request(
     assert not server.requests
 
 
-def test_suite_that_takes_answers_of_another_one_is_refused(project):
+def test_suite_that_takes_answers_from_another_suite_is_refused(project):
     for suite, mark in (
         ("one", ""),
         ("two", 'pytestmark = pytest.mark.ultrapar(taken_from="one")'),
@@ -230,7 +230,7 @@ def test_shard_is_resumed_as_itself_only(project, server):
 
 
 @pytest.mark.slow
-def test_shard_is_graded_again_and_replayed_as_itself(project, server):
+def test_shard_is_regraded_and_replayed_only_as_itself(project, server):
     project.suite(ONE)
     assert project.run_here("-n0", "--ultrapar-shard=1/2").ret == 0
     run, ids = project.directory.resolve(), {row["case_id"] for row in project.rows()}
@@ -255,7 +255,7 @@ def test_gate_of_a_shard_is_refused(project, capsys):
     assert said in capsys.readouterr().err
 
 
-# -- several at once, judged by the provider's log -------------------------------------------------
+# -- several at the same time, judged by the provider's log ----------------------------------------
 
 POOL = """
 schema = 1
@@ -274,7 +274,7 @@ N_CASES = 120
 
 
 class Shards:
-    """A server with the undivided limits, and runs of shards beside each other."""
+    """A server with the undivided limits, and runs of shards at the same time."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
@@ -311,21 +311,21 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-def test_four_shards_at_once_keep_the_undivided_limits(shards):
+def test_four_shards_at_the_same_time_stay_within_the_undivided_limits(shards):
     names = [f"{k}/4" for k in range(1, 5)]
     running = [shards.start(name, "-n2" if name == "1/4" else "-n0") for name in names]
     for run in running:
         code, out = run.wait()
         assert code == 0, out
-        # Only until another one has its lock, not for its run.
+        # Only until the other shard has its lock, not for its whole run.
         assert all(float(s) < 5 for s in re.findall(r"waited ([\d.]+) s for key", out)), out
     log = shards.stop()
     assert log.count(429) == 0
     assert len(log.requests) == N_CASES
     assert log.max_in_flight(key="key0") <= 5
-    # One more comes where one send of a busy machine is late; providers allow for it.
+    # One more arrives when a busy machine sends one late; providers allow for it.
     assert log.max_in_window(1.0, key="key0") <= 8 + 1
-    # They were at it at the same time, and no slower than the limits.
+    # They ran at the same time, and no slower than the limits.
     assert log.max_in_flight(key="key0") >= 4
     rows = [row for name in names for row in _rows(shards.out(name))]
     assert len({row["case_id"] for row in rows}) == len(rows) == N_CASES

@@ -1,4 +1,4 @@
-"""Results and figures, which are made in columns, are those of the cases taken one by one."""
+"""Results and figures, which are computed in columns, equal those computed case by case."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def runs(draw):
         for at, ((model, flaw, repeat), more, cluster) in enumerate(told)
     ]
     fields, journals, named = draw(histories(cases))
-    # In a resumed run another worker may grade what one has asked.
+    # In a resumed run, a case may be graded by another worker than the one that sent its requests.
     journals = [[by_another(one) if isinstance(one, Grade) else one for one in j] for j in journals]
     return cases, (fields, journals, named)
 
@@ -71,7 +71,7 @@ def by_another(grade):
 
 
 def one_by_one(run):
-    """Rows of `results` and of measures, each made of its own records."""
+    """Rows of `results` and of measures, each made from its own records."""
     manifest, cases = read_manifest(run), read_cases(run)
     history, episodes = JournalHistory(), {}
     for path in segments(run / "journal"):
@@ -145,7 +145,7 @@ def taken(run):
 
 @examples(50)
 @given(runs())
-def test_columns_are_what_cases_one_by_one_are(drawn):
+def test_columns_equal_the_results_of_single_cases(drawn):
     cases, history = drawn
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"

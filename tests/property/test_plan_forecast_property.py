@@ -1,4 +1,4 @@
-"""The forecast of random small pools: never below the bound, and the same however it is played."""
+"""The forecast of random small pools: never below the bound, and the same by both methods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ services = st.sampled_from([0.05, 0.3, 1.0, 7.0])
 
 @st.composite
 def runs(draw):
-    """Courses, some of them alike and in any order, and groups that follow each other."""
+    """Courses, some of them equal and in any order, and groups that follow each other."""
     kinds = draw(
         st.lists(
             st.tuples(
@@ -88,8 +88,8 @@ def test_forecast_is_never_below_the_lower_bound(pool, run):
 
 @examples(30)
 @given(pools(), runs(), st.sampled_from([None, 1, 2]), st.sampled_from([0.0, 0.1]))
-def test_one_episode_at_a_time_is_what_the_broker_makes_of_it(pool, run, n_lanes, between_s):
-    """A second, empty group has the broker play what is summed up otherwise."""
+def test_forecast_of_one_episode_at_a_time_equals_the_brokers_play(pool, run, n_lanes, between_s):
+    """A second, empty group makes the broker play the run instead of summing it up."""
     courses = [Course(one.case_id, one.model, "all", one.services_s, 7) for one in run[0]]
     allowed = [
         lane.lane_id

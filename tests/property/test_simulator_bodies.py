@@ -1,4 +1,4 @@
-"""Bodies of any content are answered by every API in its own shape, and never with a 500."""
+"""Every API answers any body in its own form, and never with a 500."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def answer(path, body):
 
 
 def places(document, at=()):
-    """Every place in a document, as the steps that lead there."""
+    """Every place in a document, as the path of steps to it."""
     yield at
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for step, value in inner:
@@ -198,7 +198,7 @@ def check(path, body):
         ("/v1beta/models/m:generateContent", {"generationConfig": {"candidateCount": 2}}),
     ],
 )
-def test_what_is_not_simulated_is_refused(path, field):
+def test_features_that_are_not_simulated_are_refused(path, field):
     assert check(path, json.dumps({**ASKED[path], **field}).encode()) == 400
 
 
