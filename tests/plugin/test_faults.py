@@ -35,7 +35,7 @@ def simulated(project):
 def test_run_has_the_faults_of_its_file_and_reports_them(simulated):
     result = simulated.run("-n0", "--ultrapar-faults", "faults.toml")
     assert result.ret == 0
-    assert "simulated provider fails as faults.toml says" in result.stdout.str()
+    assert "simulated provider fails as faults.toml specifies" in result.stdout.str()
     assert "matched no request" not in result.stdout.str()
     assert set(simulated.outcomes().values()) == {"solved"}
     log = read_server_log(simulated.directory / "simulator.jsonl")

@@ -461,11 +461,11 @@ def test_run_in_progress_can_be_reported_repeatedly(killed, capsys):
         going_on.close()
     for page, markdown in pages:
         assert re.search(r"This run is in progress: 6 of 7 cases done at 2\d{3}-.* UTC", page)
-        assert "This run goes on" in markdown
+        assert "This run is in progress" in markdown
         for told in (page, markdown):
             assert "1 waiting" in told
             assert not re.search("interrupted|never ran", told)
-        assert tiles(page)["solved"][1].endswith("; cases that take long end last")
+        assert tiles(page)["solved"][1].endswith("; slow cases finish last")
         assert tiles(page)["requests"][1].endswith(" refused for rate limits")
         assert "gap" not in markdown
 
@@ -480,7 +480,7 @@ def test_run_that_ends_during_the_report_is_shown_from_its_tables(run, capsys, m
 
     monkeypatch.setattr(snapshot, "_copy", copy_while_it_ends)
     page, _ = shown(run, capsys)
-    assert "This run goes on" not in page
+    assert "This run is in progress" not in page
 
 
 @pytest.mark.parametrize(
