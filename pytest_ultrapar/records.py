@@ -177,9 +177,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         cached_tokens: Tokens of the prompt that the provider had cached.
         cache_write_tokens: Tokens of the prompt that the provider wrote to its cache.
         replayed: None if the request was sent. `match`, `ambiguous`: it got the only fitting answer
-            of the replayed run, or the first of several; provider, instance, key, status and
-            tokens are from that run. `resumed`: it got an answer of this run again after a crash;
-            the sent request has its own row, with the cost.
+            of the replayed run, or the first of several. Provider, instance, key, status and
+            tokens are from that run, the times from this run. `resumed`: it got an answer of this
+            run again after a crash; the sent request has its own row, with the cost.
         role: The role, such as `judge`; empty: the case's own model.
     """
 

@@ -160,7 +160,6 @@ def _run(bound: Bound, shares: dict[_Name, float], found: dict[_Name, Parts]) ->
 
     These limits were used for longer than the bound if requests took a lane of higher prices than
     another lane of their model. At these prices, all requests together cost at least the bound.
-    used for longer than the bound: at these prices, all requests together cost at least the bound.
     """
     mean = {
         name: sum(share * getattr(found[at], name) for at, share in shares.items())

@@ -299,9 +299,7 @@ def clustered_mean_interval(
 
     With several cases in a cluster, each end is the wider one of two intervals. One is the interval
     of all values. The other is the interval of the clusters, each by how far its cases together
-    move the mean. So clusters whose cases cancel out by chance do not narrow the interval. values
-    and the interval of the clusters, each by how far its cases together move the mean. So clusters
-    whose cases cancel out by chance do not narrow the interval.
+    move the mean. So clusters whose cases cancel out by chance do not narrow the interval.
 
     Args:
         values: The cluster and the value of each case.

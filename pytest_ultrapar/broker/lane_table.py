@@ -527,8 +527,8 @@ class LaneTable:
         """Space sends wider, if that can solve a refusal.
 
         A request may come too early only because the one before it came late, or because the
-        provider counts in fixed windows. Limits that are estimated already are exempt, and so are
-        the run's own limits.
+        provider counts in shorter windows than it declares. Limits that are estimated already are
+        exempt, and so are the run's own limits.
 
         Returns:
             Whether wider spacing is the solution: no limit has to be lowered.

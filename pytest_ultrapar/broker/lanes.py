@@ -109,7 +109,7 @@ class LaneState(Wake):
         headrooms: The headrooms of all limits.
         counted: The limit by which the provider counts its requests, as far as the pool declares:
             the innermost that is not the run's own. A refusal concerns this limit. None: the pool
-            has no such limit.
+            has no such limit, and no estimate of one has begun.
         is_declared: Whether its limits are as the pool declares (fixed mode).
         is_up: Neither paused nor removed, as of the last wake.
         paused_until_s: -infinity when not paused; infinity when removed.

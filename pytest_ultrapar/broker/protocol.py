@@ -144,7 +144,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         tokens: Tokens reserved on the limits that count tokens; 0 if no limit does. A request that
             may take more must not be sent on it.
         is_answering: Whether the lane's instance answered something recently: a 503 without
-            `Retry-After` is then `congestion`.
+            `Retry-After` or a refused connection is then `congestion`.
         ends_s: If hosts share limits or cases: when this host's part of them ends, not before
             `send_by_s`. No request is sent later, for any reason.
         is_check: Whether the lane is suspected: the client sends a check, not the request.

@@ -204,7 +204,8 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     if password is None and not (is_socket or is_local(address.host) or address.trusted):
         refuse(
             f"{where}: {address.shown} has no password and is not on this machine: others could "
-            "remove limits; put a password into its URL, or add ?trusted=yes if only hosts reach it"
+            "remove limits. Give the server a password and put it into the URL, or add "
+            "?trusted=yes if only hosts reach it"
         )
     return address
 

@@ -126,7 +126,7 @@ class Appetite:
             claimed: Cases of each line that were ever claimed here.
             begun: The claimed cases that have begun.
             unclaimed: Cases of each line that no host has claimed, including cases that wait for
-                others, which may have ended here meanwhile.
+                others. Those others may have ended here meanwhile.
             room: Additional requests of each line that could be in flight. `NO_PART` means that
                 this host has no share of its limits, so its cases would wait for others.
         """
@@ -352,7 +352,7 @@ class Claiming:
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
-        # Since the last failed call, not since the last success: a host may have slept in between.
+        # Since the first failed call, not since the last success: a host may have slept in between.
         troubled_since_s: float | None = None
         call: ClaimCall | None = None
         while not self._stop.is_set():

@@ -40,7 +40,9 @@ def cases_without_result(state: RunState, run: str) -> list[int]:
         identity = msgspec.json.decode(state.identity, type=RunIdentity)
     except NOT_THAT_JSON:
         refuse(f"the server's data of run {state.name} was not written by this version")
-    assignment = read_whole(directory / _ASSIGNMENT, Assignment, Assignment(), "is not one")
+    assignment = read_whole(
+        directory / _ASSIGNMENT, Assignment, Assignment(), "is not an assignment"
+    )
     cases = read_plan(directory)
     if identity.shard:
         shard = parse_shard(Location(f"run {state.name}", "shard"), identity.shard)

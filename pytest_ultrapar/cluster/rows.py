@@ -43,10 +43,11 @@ _FOR_GOOD_MS = 3650 * 86_400_000
 class SharedRows(msgspec.Struct, frozen=True):
     """All rows of a pool that hosts share.
 
-    specs: The rows for the ledger, from the widest to the narrowest.
-    limits: The pool's row of each.
-    lanes: For each path of limits, the positions of its rows; each path once.
-    counted: The counting rules of counted rows; None for the others.
+    Attributes:
+        specs: The rows for the ledger, from the widest to the narrowest.
+        limits: The pool's row of each.
+        lanes: For each path of limits, the positions of its rows; each path once.
+        counted: The counting rules of counted rows; None for the others.
     """
 
     specs: tuple[RowSpec, ...]

@@ -501,7 +501,7 @@ def _run_state(name: str, found: Sequence[Any]) -> RunState:
     ranges = msgspec.json.decode(run[b"lines"], type=list[tuple[_Count, _Count]])
     unclaimed = msgspec.json.decode(run.get(b"unclaimed", b"[]"), type=list[_Count])
     if not all(math.isfinite(at_ms) for at_ms in seen.values()):
-        raise ValueError("an infinite time")
+        raise ValueError("a time that is not finite")
     there = []
     for number, text in hosts.items():
         told = msgspec.json.decode(text, type=_Told)

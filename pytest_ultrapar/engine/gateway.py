@@ -50,7 +50,7 @@ _LEFT_S = 10.0
 """A client that left may come back to its place for this time, as SDKs do after a time-out. If no
 client waits when the request's turn comes, the request is not sent."""
 _IDLE_S = 30.0
-"""A connection without a request is closed after this time."""
+"""A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}

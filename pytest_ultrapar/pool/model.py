@@ -331,7 +331,8 @@ class Pool:
         undivided: The whole limits before this shard got its part; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
         repeats: Repetitions of each cell, unless the command line or environment sets them.
-        record: How much of conversations is recorded, unless the command line sets it.
+        record: How much of conversations is recorded, unless the command line or environment
+            sets it.
         currency: The currency of all prices, as three letters.
         prices: The token prices of each model of each provider, if known.
         price_book: The source of prices that the file leaves out, or None.

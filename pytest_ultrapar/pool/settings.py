@@ -549,7 +549,8 @@ class Options:
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
         "need. If one fails, 'fail' (the default word) names it and ends the run with exit code 4. "
-        "With 'warn' the run prints it and continues. 'ultrapar check' does so without a run",
+        "With 'warn' the run prints it and continues without it. 'ultrapar check' does so without "
+        "a run",
         choices=get_args(LaneCheck),
         bare="fail",
         is_recorded=True,

@@ -94,7 +94,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """The servers that a run waits for, or the number of cases that wait to retry; else empty."""
+    """The servers that a run waits for; or the number of cases to retry if only they are left."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:

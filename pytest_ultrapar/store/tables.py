@@ -118,8 +118,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: Requests sent to the case's own model, including failed requests and, for a
-            resumed episode, the earlier requests whose answers it used.
+        n_attempts: Requests sent to the case's own model, including failed requests, without
+            replayed ones. For a resumed episode also the earlier requests whose answers it used.
         n_turns: Calls of `llm.chat`, or requests of SDKs instead.
         tokens_in: Tokens of all prompts; null if the provider does not report them.
         tokens_out: Tokens of all answers; null if the provider does not report them.
@@ -128,17 +128,17 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         backoff_s: All waiting before further attempts.
         service_s: `duration_s` without waiting, back-off and refused requests.
         duration_s: From the episode's first lease, or for a resumed episode from its continuation,
-            to its end.
-        started_at_us: The first lease, UTC. Without a lease, when the case was given up or
-            skipped.
+            to its end. The summary's latencies are these.
+        started_at_us: The first lease, UTC; for a resumed episode, the first lease of its first
+            try. Without a lease, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
         provider: Provider of the last request to the case's own model; may be empty.
         instance: Instance of the last request to the case's own model.
         key: Name of the key of the last request to the case's own model.
         first_send_s: Monotonic seconds of the host; like its end None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
-        value: The first 2,000 characters of the episode's returned value, as JSON; null for an
-            async test.
+        value: The first 2,000 characters of the episode's returned value, as JSON; null
+            without a value, as for an async test.
     """
 
     n_attempts: int | None = 0
@@ -179,7 +179,7 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: Name of the host, in a run of several hosts or shards.
+        host: Name of the host, in a run of several hosts or shards; null in other runs.
     """
 
     host: str | None = None

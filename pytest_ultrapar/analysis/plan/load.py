@@ -178,8 +178,8 @@ class Resource(msgspec.Struct, frozen=True):
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
     """All numbers that bind, in the order of the limits, without tokens.
 
-    Daily limits are left out, because most runs end on their first day. Without them the bound is
-    lower and still valid.
+    Daily limits are left out, because they do not slow a run that ends on its first day. Without
+    them the bound of a longer run is lower and still valid.
     """
     found = []
     for limit in limits:

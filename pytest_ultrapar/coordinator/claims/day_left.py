@@ -141,7 +141,7 @@ def day_end_lines(
 
 
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
-    """For each counted key the daily limit with the least left.
+    """For each daily limit, the count with the least left.
 
     A key on several servers has a count for each of them, and all must allow a request.
     """

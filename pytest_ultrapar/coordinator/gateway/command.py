@@ -15,8 +15,8 @@ SUMMARY = "serve a pool at one address, within its limits, to harnesses that are
 DESCRIPTION = """\
 Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
 (an SDK, inspect_ai, promptfoo, lm-eval, a script) names a model of the pool in its requests. The
-gateway chooses keys and instances, keeps all limits and repeats requests that failed. It records
-each request as a case of a run, with tables and a summary at the end.
+gateway chooses keys and instances, keeps all limits and retries failed requests if that may help.
+It records each request as a case of a run, with tables and a summary at the end.
 
     ultrapar gateway --pool pool.toml --port 8080
 

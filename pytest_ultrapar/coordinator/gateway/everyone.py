@@ -160,7 +160,7 @@ def _prompt(messages: Messages) -> str:
 async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
     """Run the episode of one request: send it, pass the answer on, wait until it is read."""
     if came.done():
-        # The client sent it again after it got an error for the interruption.
+        # The client left, or got an error when the case was interrupted: it waits no longer.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
     # A client that leaves ends its request, but not its episode, which must be recorded.

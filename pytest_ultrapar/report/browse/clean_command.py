@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=36_500)
 NAME = "clean"
-SUMMARY = "remove old or interrupted runs; shows them first"
+SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
 DESCRIPTION = """\
 Show the runs of a folder that match all given rules, and their size; --yes removes them. This
 command never removes runs in use, benches in the folder, other files, runs that contain other runs,

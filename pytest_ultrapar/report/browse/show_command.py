@@ -16,7 +16,8 @@ DESCRIPTION = """\
 List the cases of a run, failures first, or show one case: its grade, its requests and its
 conversation. If a run is in progress, interrupted or damaged, you see all that can be read. Name a
 run by its directory, its id, or latest; name a case by its id, its node id, or a part of it that
-matches no other case. The list has the reason of an outcome below its case, if the test gave one.
+matches no other case. The list has the reason of an outcome below its case, if the test or its
+error gave one.
 
     ultrapar show
     ultrapar show --failed
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "case", metavar="CASE", nargs="?", help="show this case: its id, or a part of its node id"
     )
-    parser.add_argument("--failed", action="store_true", help="list only failed cases")
+    parser.add_argument(
+        "--failed", action="store_true", help="list only cases that should be solved but are not"
+    )
     parser.add_argument(
         "--no-pager",
         action="store_true",

@@ -35,7 +35,7 @@ _CHARACTERS_AT_ONCE = 20_000_000
 MOST_BYTES = 8_000_000
 """The most bytes of all parts in the page; a larger page opens slowly."""
 MOST_CHARACTERS = 200_000_000
-"""The most characters of all parts unpacked: repetitive text packs by a factor of 1,000."""
+"""The most bytes of all parts unpacked: repetitive text packs by a factor of 1,000."""
 _LEVEL = 4
 """Takes a third of the time of level 6, and 3 % more space for prose."""
 _SCORE = "score."

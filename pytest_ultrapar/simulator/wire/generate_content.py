@@ -81,7 +81,7 @@ class GenerateContent:
     def refusal(self, error: ApiError) -> Whole:
         """The document `{"error": {"code", "message", "status", "details"}}`.
 
-        The details contain the time of the retry; no header does.
+        The details contain the delay before a retry; no header does.
         """
         more: dict[str, object] = {}
         if error.retry_after_s is not None:
