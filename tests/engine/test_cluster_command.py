@@ -162,7 +162,7 @@ def test_page_on_clusters_documents_the_fields_of_the_json(server, capsys):
     two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
-    section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
+    section = page.split("`ultrapar cluster status --json` prints")[1].split("\n## ")[0]
     documented = {
         part.split("|")[0].replace("`", "").split()[-1]: {*re.findall(r"`(\w+)`", part)}
         for part in section.replace("\n| ", "\n|").split("\n|")[3:]
