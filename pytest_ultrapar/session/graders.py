@@ -114,7 +114,8 @@ def grader(
 
     Args:
         function: A function at the top level of a module.
-        jobs: The most processes at the same time, in all workers together. None: one for each core.
+        jobs: The maximum number of processes at the same time, in all workers together. None: one
+            for each core.
         timeout_s: Seconds that one case may take. Then all processes that it started are killed.
         memory_mb: MiB that one case may take in addition to its module. None: no limit.
 

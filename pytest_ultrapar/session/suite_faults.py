@@ -30,7 +30,7 @@ _LATER = "use it in a plain test, which grades the value of an episode"
 
 
 def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
-    """The faults of a test, one sentence each.
+    """The errors in a test, one sentence each.
 
     Args:
         item: One of the test's items.
@@ -89,7 +89,7 @@ def _test(item: pytest.Item) -> str:
 
 
 def _near_miss(item: pytest.Item) -> str | None:
-    """The fault of a test that uses this plugin's `llm` in a way that sends no request."""
+    """The error message for a test that uses this plugin's `llm` in a way that sends no request."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
         return None
     for name in internals.fixture_names(item):

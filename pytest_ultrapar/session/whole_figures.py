@@ -31,7 +31,8 @@ HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
 """Enough for two digits of an interval's bounds; a figure may take a second to compute."""
 _LEAST_RESAMPLES = 0.9
-"""Share of the resamples that must have the figure: the others would bias the interval."""
+"""The figure must exist for at least this share of the resamples: missing ones would bias the
+interval."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
 _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)

@@ -32,16 +32,16 @@ LATEST = "latest"
 COMPACT_LOCK_NAME = "compact.lock"
 """Held by the process that makes the tables, which may outlive the run's own process."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Do not wait for a pipe with the name of a lock."""
+"""Do not block if a pipe has the name of a lock."""
 JOURNAL_NAME = "journal"
 SPENDING_FILE = "spending.log"
-"""In the run directory."""
+"""A file in the run directory."""
 SUMMARY_FILE = "summary.json"
 """Contains the `RunSummary`; written after all tables, each time as a new file."""
 
 
 _UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
-"""Files, besides lock and journal, of a run that stopped before its first episode."""
+"""Files, apart from the lock and the journal, of a run that stopped before its first episode."""
 
 
 def new_run_id(now: datetime) -> str:
@@ -69,7 +69,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Earlier entries that are not a run's; None: the directory did not exist.
+            others: Entries from before the run that belong to no run; None: the directory did not
+                exist.
         """
         self._others = others
         self.path = path
@@ -204,7 +205,7 @@ def held(run: Path, option: str) -> Iterator[None]:
         option: The option that named the run, for messages.
 
     Raises:
-        ConfigError: Another process writes to it.
+        ConfigError: Another process is writing to it.
     """
     fd = -1
     with suppress(OSError):
@@ -224,7 +225,7 @@ def held(run: Path, option: str) -> Iterator[None]:
 
 
 def in_use(run: Path) -> bool:
-    """Whether another process writes to a run now, as far as its lock shows."""
+    """Whether another process is writing to a run, as far as its lock shows."""
     try:
         with held(run, ""):
             return False
@@ -251,7 +252,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
     fds = []
     with cannot(f"remove {run}", error=ConfigError):
         try:
-            # Use this descriptor for all: a process might replace the directory meanwhile.
+            # Use this descriptor for everything: a process might replace the directory meanwhile.
             fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
             for name in (LOCK_NAME, COMPACT_LOCK_NAME):
                 with suppress(FileNotFoundError):
@@ -374,7 +375,7 @@ class _Named(msgspec.Struct):
 
 
 def _named_by_manifest(path: Path) -> str:
-    """The run's id if its lock is damaged: from the manifest, else the directory's name."""
+    """The run's id if its lock is damaged: from the manifest, or the directory's name."""
     try:
         return msgspec.json.decode(read_file(path / MANIFEST_NAME), type=_Named).run_id
     except (OSError, *NOT_THAT_JSON):

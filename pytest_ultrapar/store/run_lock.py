@@ -31,7 +31,7 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def write_holder(lock_fd: int, run_id: str) -> None:
-    """Write to an open lock file that this process holds the run.
+    """Record in an open lock file that this process holds the run.
 
     Raises:
         OSError: It cannot be written.
