@@ -42,7 +42,7 @@ def _model(request: pytest.FixtureRequest) -> str:
         if is_active(request.config):
             msg = (
                 "the fixtures 'llm' and 'model' have a value only in cases: name a prefetched "
-                "fixture in the test or its fixtures instead of "
+                "fixture as an argument of the test or of its fixtures instead of calling "
                 "request.getfixturevalue(). The prefetched function sends the requests"
             )
         from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only

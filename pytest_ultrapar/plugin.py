@@ -90,11 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
         "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
-        "on. `summary`: the names that tables are grouped by. `taken_from`: the suite from which "
-        "equal cases take their answers. `repeats_over`: the parameter whose first values "
-        "--ultrapar-repeats NxM takes. `cluster`: parameters; cases of a repetition with equal "
-        "values depend on each other. `expect`: the turns and tokens of an episode that "
-        "--ultrapar-plan assumes without an earlier run. `meta`: the metadata in columns meta.*",
+        "on. `summary`: the names that group its tables. `taken_from`: the suite from which equal "
+        "cases take their answers. `repeats_over`: the parameter of which --ultrapar-repeats NxM "
+        "uses the first values. `cluster`: parameters; cases of a repetition with equal values for "
+        "them depend on each other. `expect`: the turns and tokens per episode that "
+        "--ultrapar-plan assumes if there is no earlier run. `meta`: metadata for columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)

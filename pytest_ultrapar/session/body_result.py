@@ -184,7 +184,7 @@ async def run_body(
         if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
             raise
         if isinstance(error, AttributeError | TypeError) and "'coroutine'" in _text(error):
-            error.add_note("an answer is awaited: write `await llm.chat(...)`")
+            error.add_note("an answer must be awaited: write `await llm.chat(...)`")
         result.raised = Raised.of(_of_group(error))
         keep(_of_group(error))
     return result

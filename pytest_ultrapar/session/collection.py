@@ -202,7 +202,7 @@ def collect_cases(
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
                 f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a "
-                "prefetched function or its test must use `llm` or `model`, and the pool has "
+                "prefetched function or its test must use `llm` or `model`; the pool's models are "
                 f"{', '.join(models)}"
             )
             continue
@@ -445,7 +445,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = f"has the name {name!r}; it must be a text, but not a column or parameter"
+            why = f"has the name {name!r}; use a text that names no column or parameter"
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}

@@ -58,8 +58,8 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, but it runs in another process: make it a plain "
-                "`def` at module level, and pass all that it needs as arguments"
+                f"{whose} must run in another process but cannot be pickled: make it a plain "
+                "`def` at module level, and pass everything that it needs as arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
@@ -86,7 +86,7 @@ class GraderFunction:
         state = prefetch.state
         if state is None or self.name not in state.results:
             raise EpisodeError(
-                f"grader {self.name!r} has no value: name it in the test of a prefetched fixture"
+                f"grader {self.name!r} has no value: use it in a test with a prefetched fixture"
             )
         how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - of our processes
         if how == "error":

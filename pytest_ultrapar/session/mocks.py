@@ -22,7 +22,7 @@ _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
 _PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
     "requests of llm bypass it: they are sent before their test begins. docs/how-to/mocks.md shows "
-    "what to use instead, and where a mock of other requests may be"
+    "what to use instead, and where you can mock other requests"
 )
 
 

@@ -48,7 +48,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         why = (
             "only pytest can call it"
             if prefetched.is_test
-            else "name it in the test or its fixtures, and do not use request.getfixturevalue()"
+            else "make it an argument of the test or its fixtures, not of request.getfixturevalue()"
         )
         raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
@@ -172,7 +172,7 @@ class Prefetched:
                 f"{self.place}: write a case that waits for others as\n"
                 '    @prefetch(after=answer, across="model")\n'
                 f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
-                'with a prefetched function answer, and across "model" or "repeat"'
+                'where answer is a prefetched function, and across is "model" or "repeat"'
             )
         return self._annotation_fault()
 

@@ -1,4 +1,4 @@
-"""The internals of pytest and xdist that a run on a pool relies on, and a check that they exist.
+"""The internals of pytest and xdist that a run with a pool needs, and a check that they exist.
 
 They may change with any release. A run looks up all of them before it imports modules that use
 them. So if a release lacks one of them, the user gets a sentence instead of a traceback. A session
@@ -110,8 +110,8 @@ def look_up(*, workers: bool) -> None:
                 if not _is_there(module, name):
                     tested = " to ".join(TESTED[project])
                     raise pytest.UsageError(
-                        f"{project} {version(project)} has no {module}.{name}, which a run of "
-                        f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
+                        f"{project} {version(project)} has no {module}.{name}, which "
+                        f"pytest-ultrapar needs for a run with a pool; tested: {project} {tested}"
                     )
 
 

@@ -265,7 +265,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     repeats = options.repeats
     if counted is None and repeats.n_first is not None:
         return (
-            f"{where}: {repeats} ({options.origin['repeats']}) takes the first {repeats.n_first} "
+            f"{where}: {repeats} ({options.origin['repeats']}) uses the first {repeats.n_first} "
             f"values of a parameter, but the suite names none; add "
             f'pytest.mark.ultrapar({REPEATS_OVER}="...") ({allowed}), or repeat {repeats.n} times'
         )

@@ -98,8 +98,8 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
     given = f"--ultrapar-baseline {options.baseline}"
     if not isinstance(source, PoolLanes):
         yield (
-            f"{given} measures, but {source.option} takes answers from an earlier run; leave one "
-            "of them out"
+            f"{given} measures speed, but {source.option} takes answers from an earlier run; leave "
+            "one of them out"
         )
     if options.mode in ONE_AT_A_TIME:
         yield (
@@ -295,5 +295,5 @@ def selected_models(
 
 def whose(pool: Pool, among: Sequence[str]) -> str:
     """The end of a message about a name that is not among these models."""
-    cases = " that makes cases" if len(among) < len(pool.models) else ""
+    cases = " that gets cases" if len(among) < len(pool.models) else ""
     return f"in {pool.path}{cases}; it has {', '.join(among)}"

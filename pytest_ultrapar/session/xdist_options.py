@@ -35,14 +35,14 @@ def refuse(config: pytest.Config) -> None:
         # `3*popen` means three processes.
         if not str(spec).split("*")[-1].startswith("popen"):
             raise ConfigError(
-                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
+                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits apply to "
                 "one machine; use popen"
             )
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):
             # The id is part of the names of the worker's files.
             raise ConfigError(
-                f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
+                f"--tx {spec} must name its worker with letters, digits and underscores (id=NAME)"
             )
 
 

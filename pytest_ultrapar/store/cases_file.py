@@ -140,7 +140,7 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     case, name = changed[0]
     pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
     if all(pythons) and pythons[0] != pythons[1]:
-        more = f" has code, which {' and '.join(pythons)} represent differently{more}"
+        more = f" contains code, which {' and '.join(pythons)} represent differently{more}"
     return f"the data of {_shortened(case.nodeid)} have changed: parameter {name!r}{more}"
 
 
@@ -179,8 +179,8 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: name, parameters or reason of this test contain half a "
-            "surrogate pair, which result files cannot hold; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has half "
+            "a surrogate pair, which result files cannot contain; use whole characters"
         ) from error
 
 
@@ -518,5 +518,5 @@ def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         ResultsError: The file cannot be read or contains something else.
     """
-    wrong = "does not contain the layout of a summary"
+    wrong = "is not a valid layout of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

@@ -238,7 +238,7 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refusal(self) -> str:
-        return f"journal segment {self.segment} takes no more records: {self._failure}"
+        return f"journal segment {self.segment} accepts no more records: {self._failure}"
 
 
 def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
@@ -377,7 +377,7 @@ def scan_segment(
                     own = own or run_of(path.parent) or other
                     if other != own:
                         rest = Position(name, at, file.seek(0, os.SEEK_END) - at)
-                        yield rest, rest.damaged(f"skipped: it is of run {other}, this is {own}")
+                        yield rest, rest.damaged(f"skipped: it is from run {other}, not {own}")
                         return
                 else:
                     try:

@@ -338,7 +338,7 @@ def read_manifest(directory: Path) -> Manifest:
         schema = msgspec.json.decode(text, type=_Version).schema
         if schema > SCHEMA:
             raise ResultsError(
-                f"{path} is of a newer version: its schema is {schema}, and this version reads"
+                f"{path} comes from a newer version: its schema is {schema}, and this version reads"
                 f" {SCHEMA}; update pytest-ultrapar"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
@@ -349,7 +349,7 @@ def read_manifest(directory: Path) -> Manifest:
     holder = read_holder(directory)
     if holder is not None and holder.run_id != manifest.run_id:
         raise ResultsError(
-            f"{path} is of run {manifest.run_id}, but {LOCK_NAME} next to it is of run "
+            f"{path} is from run {manifest.run_id}, but {LOCK_NAME} next to it is from run "
             f"{holder.run_id}; restore the files of one run"
         )
     return manifest

@@ -67,7 +67,7 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     if manifest.record != "full":
         refuse(
             f"{option}: {run} does not contain whole requests and answers (its --ultrapar-record "
-            f"is {manifest.record}); only a run recorded with full can be replayed"
+            f"is {manifest.record}); only a run with --ultrapar-record full can be replayed"
         )
     history = read_history(run / JOURNAL_NAME)
     origins = []

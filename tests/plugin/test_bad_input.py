@@ -72,7 +72,10 @@ OPTIONS = {
         "scheduler; use --dist load (the default with -n; no is treated as load)",
     ),
     "tx": (["--dist=load", "--tx=ssh=host"], "--tx ssh=host cannot be used together with"),
-    "id": (["--dist=load", "--tx=popen//id=gpu-1"], "--tx popen//id=gpu-1 must name its worker by"),
+    "id": (
+        ["--dist=load", "--tx=popen//id=gpu-1"],
+        "--tx popen//id=gpu-1 must name its worker with",
+    ),
     "setup only": (["--setup-only"], "--setup-only cannot be used together with --ultrapar-pool"),
     "looponfail": (["-f"], "-f (--looponfail) cannot be used together with --ultrapar-pool"),
 }

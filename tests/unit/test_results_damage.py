@@ -112,7 +112,7 @@ def test_records_of_another_run_are_reported_and_ignored_by_all_readers(run, tmp
         damaged, at = own[0], own[0].stat().st_size
         with damaged.open("ab") as file:
             file.write(foreign.read_bytes())
-    why = f"skipped: it is of run {other.run_id}, this is {run.run_id}"
+    why = f"skipped: it is from run {other.run_id}, not {run.run_id}"
     gap = Damage(damaged.name, at, foreign.stat().st_size, why)
 
     after = compact(run.path)
