@@ -179,8 +179,8 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has half "
-            "a surrogate pair, which result files cannot contain; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has "
+            "half a surrogate pair, which result files cannot contain; use whole characters"
         ) from error
 
 
