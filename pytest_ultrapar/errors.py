@@ -1,4 +1,4 @@
-"""All exceptions of the package: one class tree, sorted by cause.
+"""All exceptions of the package: one class tree, grouped by cause.
 
 A message says what happened, where, and what to do. No message contains a secret.
 """
@@ -86,7 +86,7 @@ class PromptRefused(UltraparError):  # noqa: N818 - an answer of the model, not 
 
 
 class BadRequestError(UltraparError):
-    """The API rejects the request as malformed (400, 422). The suite is wrong: outcome `error`.
+    """The API rejects the request as malformed (400, 422), so the case has the outcome `error`.
 
     Attributes:
         kind: One word for the results' `kind` column.

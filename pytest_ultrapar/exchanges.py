@@ -148,7 +148,7 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """The part of a body that differs from an earlier one; None if it is too long to record."""
+        """The part of a body that differs from an earlier one; None if too long for a record."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:

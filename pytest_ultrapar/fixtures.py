@@ -62,7 +62,10 @@ def case() -> object:
 
 
 def _grade() -> Grader:
-    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`. It fails no test."""
+    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`.
+
+    It never fails the test.
+    """
     return Grader(prefetch.state)
 
 

@@ -186,7 +186,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             of the replayed run, or the first of several; provider, instance, key, status and
             tokens are from that run. `resumed`: it got an answer of this run again after a crash;
             the sent request has its own row, with the cost.
-        role: The role, such as `judge`; empty: the case's own model.
+        role: The role, such as `judge`; empty for the case's own model.
     """
 
     turn: int

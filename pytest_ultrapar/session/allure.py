@@ -1,7 +1,7 @@
 """Correct the outcomes and mask the secrets in the files of allure-pytest.
 
-allure's listener reads the exception itself, and reads the report before `CaseReports` changes it.
-It writes its files in the process that runs the case.
+Its listener reads the exception itself, and reads the report before `CaseReports` changes it. It
+writes its files in the process that runs the case.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def collect(
         distinct = list(dict.fromkeys(faults))
         n_more = len(distinct) - _SHOWN_FAULTS
         more = f"\n(and {n_more} more)" if n_more > 0 else ""
-        # A fault may quote a secret from the suite.
+        # A message may quote a secret from the suite.
         raise ConfigError(plain("\n".join(distinct[:_SHOWN_FAULTS]) + more))
     if not run_config.source(config).runs_episodes:
         for prefetched in collected.prefetched.values():
@@ -241,7 +241,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """Find the function that runs ahead for an item's test, and its graders; note faults."""
+    """Find the function that runs ahead for an item's test, and its graders; note errors."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))

@@ -19,8 +19,8 @@ managers send it to the process and to its group."""
 class CtrlC:
     """Handles SIGINT of one process while pytest's session lasts.
 
-    The first one calls the previous handler, which raises `KeyboardInterrupt`. Another one within
-    `SAME_WISH_S` of the last is ignored. If the session is already ending, a later one calls
+    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another one
+    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later one calls
     `again`, because an exception at that point would cut off the end and print a traceback.
     """
 

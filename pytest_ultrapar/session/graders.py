@@ -58,8 +58,8 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} must run in another process but cannot be pickled: make it a plain "
-                "`def` at module level, and pass everything that it needs as arguments"
+                f"{whose} cannot be pickled, but must be to run in another process: make it a "
+                "plain `def` at module level, and pass everything that it needs as arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
@@ -77,7 +77,7 @@ class GraderFunction:
         return None
 
     def take(self, **_: object) -> object:
-        """The value of the running case, for the grader's fixture.
+        """Return the grader's value for the running case.
 
         Raises:
             EpisodeError: The grader raised an error, or did not grade the case.

@@ -340,7 +340,7 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
         definition._finalizers.clear()
         item._request._fixture_defs[name] = definition
     if "request" in item.fixturenames:
-        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item.
+        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item's time.
         item.funcargs["request"] = item._request
 
 
@@ -425,7 +425,7 @@ def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """A key for an item: its module and its parameters of wider scopes, which may be shared.
+    """A key for an item; items with the same key share their module and wider-scoped parameters.
 
     Source: pytest's own sorting of items (`_pytest.fixtures.reorder_items`).
     """

@@ -49,7 +49,7 @@ def redact(
 def _stays(properties: list[tuple[str, object]], text: Callable[[str], str]) -> bool:
     """Whether properties are plain and contain no secret.
 
-    Checking the joined texts costs a third of checking each, and finds every secret.
+    Checking the joined texts costs a third of checking each text, and finds every secret.
     """
     if not {*map(type, properties)} <= {tuple}:
         return False

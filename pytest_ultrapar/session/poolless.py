@@ -42,7 +42,10 @@ class PoollessCollecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Skip evaluations, or fail if there are no other tests; `--collect-only` lists all."""
+        """Skip evaluations, or fail if there are no other tests.
+
+        `--collect-only` lists all tests.
+        """
         fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault and self._given is not None:
             report_fault(self._given, fault)

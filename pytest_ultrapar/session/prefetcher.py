@@ -639,7 +639,8 @@ class Prefetcher:
             lags = engine.lag_s >= _YIELD_LAG_S if engine.n_open else begins
             if not lags:
                 return
-            # Not the condition that ended episodes notify: each of them would wake this thread.
+            # Do not wait on the condition that ended episodes notify: each of them would wake this
+            # thread.
             sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:

@@ -83,7 +83,10 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Give the item its episode before fixtures are set up. Main thread, per item."""
+        """Give the item its episode before fixtures are set up.
+
+        Called on the main thread, for each item.
+        """
         loading.keep_from_fakes()
         try:
             state = self._prefetcher.begin_item(item)
@@ -104,9 +107,10 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """End the episodes if pytest is about to tear down the session. Main thread, per item.
+        """End the episodes if pytest is about to tear down the session.
 
-        After `-x`, pytest tears the session down together with the item that failed.
+        Called on the main thread, for each item. After `-x`, pytest tears the session down together
+        with the item that failed.
         """
         if nextitem is None:
             self._prefetcher.end_episodes(item.session)

@@ -1,8 +1,8 @@
 """The tests of one shard, selected while pytest generates them.
 
 Tests of other shards never become items: no process can hold a session of ten million items. The
-shard of a test follows from its case id alone (path below the project, name, parameters, run seed).
-So shards need to know nothing about each other, and together they run each case exactly once. Tests
+shard of a test depends only on its case id (path below the project, name, parameters, run seed). So
+shards need to know nothing about each other, and together they run each case exactly once. Tests
 that are not cases are divided in the same way.
 """
 

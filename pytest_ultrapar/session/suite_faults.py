@@ -78,7 +78,7 @@ def _several(found: Sequence[Prefetched]) -> str:
             "the test"
         )
     return (
-        f"a test may use only one prefetched fixture, but this one has {len(found)}: {names} "
+        f"a test may use only one prefetched fixture, not {len(found)}: {names} "
         f"({found[1].place}); let one fixture get both answers with asyncio.gather and return "
         "them, for example in a dataclass"
     )

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans and metrics of cases and their requests: a plugin on this package's hooks.
+"""OpenTelemetry spans and metrics of cases and their requests: a plugin for this package's hooks.
 
 When a case has ended, it reports the same facts as the tables, but never prompts or answers. The
 user's environment sets the destination (`OTEL_*`).
@@ -109,15 +109,18 @@ class Telemetry:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note the item that the next records belong to. Main thread, per item."""
+        """Note the item that the next records belong to.
+
+        Called on the main thread, for each item.
+        """
         self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
-        """Keep a request of the case. Main thread."""
+        """Keep a request of the case. Called on the main thread."""
         self._attempts.append(record)
 
     def pytest_ultrapar_case(self, record: Grade) -> None:
-        """Make the spans of an ended case. Main thread."""
+        """Make the spans of an ended case. Called on the main thread."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
         from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415
 

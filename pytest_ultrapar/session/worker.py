@@ -40,7 +40,7 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Prevent a further Ctrl-C from interrupting the end of the session."""
+        """Prevent another Ctrl-C from interrupting the end of the session."""
         self._ctrl_c.note_ending()
 
     @pytest.hookimpl(tryfirst=True)

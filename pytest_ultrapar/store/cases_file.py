@@ -208,7 +208,7 @@ class ComingCases:
         self._new.append(case)
 
     def write(self) -> None:
-        """Write the queued cases; when this returns, they outlive this process.
+        """Write the queued cases; when this returns, they survive the end of this process.
 
         Raises:
             ResultsError: Not all of them could be written.
@@ -302,7 +302,7 @@ def _claimed(directory: Path) -> frozenset[str] | None:
 
 
 def read_plan(directory: Path) -> list[Case]:
-    """Do the same as `read_cases` for all cases of a run, including cases that other hosts claimed.
+    """All cases of a run, as in `read_cases`, but including cases that other hosts claimed.
 
     Raises:
         ResultsError: The file does not exist or contains something else.
@@ -417,7 +417,7 @@ def suite_digest(cases: Iterable[Case]) -> str:
 
 
 def digest_of_ids(case_ids: Iterable[str]) -> str:
-    """`suite_digest` of case ids."""
+    """Compute `suite_digest` from case ids."""
     return hashlib.sha256("\n".join(sorted(case_ids)).encode()).hexdigest()
 
 
@@ -438,7 +438,7 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Write it to the run directory, whole or not at all; every worker writes the same.
+    """Write `generated` to the run directory, whole or not at all; every worker writes the same.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -476,7 +476,7 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
-    """Write it to the run directory, whole or not at all; every worker writes the same.
+    """Write `taken` to the run directory, whole or not at all; every worker writes the same.
 
     A run whose suites took nothing has no such file.
 

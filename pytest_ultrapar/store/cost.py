@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run, even by episodes that do not count.
+    """The cost of all requests of a run, including requests of episodes that do not count.
 
     Attributes:
         currency: The currency of all amounts.
@@ -143,12 +143,12 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role, even by episodes that do not count.
+    """The requests sent to one role, including requests of episodes that do not count.
 
     Attributes:
         n_attempts: Requests sent.
-        tokens_in: Sum over their answers; None if no answer reported it.
-        tokens_out: Sum over their answers; None if no answer reported it.
+        tokens_in: Prompt tokens of all answered requests; None if no answer reported a number.
+        tokens_out: Tokens of all answers; None if no answer reported a number.
         cost: The known cost, in the manifest's currency; None if no cost is known.
     """
 

@@ -457,12 +457,12 @@ _OVERHEAD = _HEADER_LENGTH + 1
 
 
 def frame(payload: bytes) -> bytes:
-    """The line of one JSON text.
+    """The journal line for one JSON text.
 
     Args:
         payload: Text without a line feed, less than 4 GiB.
     """
-    # Copy only once: adding strings would briefly take the memory of an answer of 10 MB twice more.
+    # Copy only once: adding strings would briefly need 20 MB more for an answer of 10 MB.
     return b"%b%b\n" % (_header(payload), payload)
 
 

@@ -111,9 +111,9 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks whose times were compared.
         clock_error_s: The largest error between times of different hosts, if all called one server;
-            None: their times were compared by the time of day.
+            None if their times were compared by the time of day.
         not_compared: Why the clocks of several hosts could not be compared through their server;
-            empty if they were, and for other runs.
+            empty if they were compared, or for other runs.
         asked_otherwise: Differences between the pools of the parts that affect answers, one clause
             each.
     """
@@ -143,11 +143,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         repeats: Repetitions of each cell.
         n_planned: Planned cases.
         suite_digest: `suite_digest` of the planned cases.
-        cases_digest: SHA-256 (hex) of their file, `cases.json`; empty while there is no file.
+        cases_digest: SHA-256 (hex) of the file of planned cases, `cases.json`; empty while there is
+            no file.
         arguments: pytest's command line with masked secrets, without options from configuration
             files.
         effective: Each setting in force and its source.
-        record: The stored parts of conversations; for a resumed run, since its last session.
+        record: Which parts of conversations are stored; in a resumed run, since its last session.
         data: Facts that the suites report about their data, such as digests, by name.
         files: The result of `describe_files` for the suites.
         reused: Id of the run whose answers were reused; None if there is no such run.
@@ -169,7 +170,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         pool_limits: All limits on their paths, with the numbers that were in force.
         currency: The currency of all prices.
         prices: The known prices of tokens, each with its source.
-        faults: SHA-256 (hex) of the fault file of the simulated provider; None without one.
+        faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
         generated: The cases of which all shards or the sample are a part; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
             until the tables are made, and if nothing was measured.

@@ -309,7 +309,7 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, if they have ended.
+        worker: The worker that ran the episodes; empty: all workers, which must have ended.
 
     Returns:
         The position of the record, by case id; the last if there are several.
@@ -334,7 +334,7 @@ def cut_off_episodes(
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, if they have ended.
+        worker: The worker that ran the episodes; empty: all workers, which must have ended.
 
     Returns:
         By the position of each episode's last record, in the order of their ends.

@@ -1,6 +1,6 @@
 """Remove known secrets from all text that is written or shown.
 
-`session.process.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
+`session.run_config.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
 and summary of a run, the debug log, and pytest's own output (`session.secrecy`, `session.reports`).
 """
 

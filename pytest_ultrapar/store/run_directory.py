@@ -325,7 +325,7 @@ _NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LAT
 
 
 def new_directory(out: Path | None, now: datetime) -> Path:
-    """A new, private directory for several runs; absolute.
+    """Create a private directory for several runs, and return its absolute path.
 
     Args:
         out: The directory itself, new or empty; None creates `bench-<UTC time>-<id>` next to runs.

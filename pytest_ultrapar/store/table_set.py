@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 
 CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
-"""The maximum characters of conversation in a row group. A row group ends at the first of these two
-limits, which bounds memory."""
+"""A row group ends after `CASES_PER_GROUP` cases, or earlier if it contains this many characters of
+conversation. This limits memory."""
 TEXT_KEPT = 64 * 2**20
 """How many characters of conversation are kept as columns during a run. The rest is read from the
 journal again when the tables are written."""
@@ -132,7 +132,7 @@ class TableSet:
 
     Attributes:
         params: As given.
-        n_maybe_billed: Requests so far without an answer that may have been billed.
+        n_maybe_billed: Requests so far that got no answer but may have been billed.
         prices: The cost of requests so far.
         replayed: How often stored answers were used so far, by `Attempt.replayed`.
         n_resumed: Interrupted conversations so far that continued from their answers.

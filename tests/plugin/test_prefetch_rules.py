@@ -27,7 +27,7 @@ def narrow(): ...
 async def made(llm, narrow) -> str: ...
 """,
         "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
-        'and many episodes run at the same time: give it scope="session", or make its value in '
+        'and many episodes run at the same time: give it scope="session", or create its value in '
         "the function; allowed are parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
     ),
@@ -192,7 +192,7 @@ async def made(llm) -> str: ...
 
 def test_it(first, made): pass
 """,
-        "a test may use only one prefetched fixture, but this one has 2: first, made",
+        "a test may use only one prefetched fixture, not 2: first, made",
     ),
     "async test with a prefetched fixture": (
         """

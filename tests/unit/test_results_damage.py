@@ -158,7 +158,7 @@ def test_changed_manifest_and_summary_are_refused(run, tmp_path):
         path.write_bytes(whole)
     other = run_of_seven(tmp_path / "other")
     shutil.copy(other.path / "manifest.json", run.path)
-    with pytest.raises(ResultsError, match=f"is of run {other.run_id}, but run.lock next to it"):
+    with pytest.raises(ResultsError, match=f"is from run {other.run_id}, but run.lock next to it"):
         read_manifest(run.path)
 
 
