@@ -159,7 +159,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     have the order of the fields, which is part of the format: add new fields at the end.
 
     Attributes:
-        turn: Number of the request in the episode, from 0; roles included.
+        turn: Number of the request in the episode, from 0, including requests to roles.
         attempt: Number of the attempt at that turn, from 0.
         provider: Name of the provider in the pool.
         instance: Name of the instance in the pool.
@@ -343,7 +343,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     """An episode has ended. Grading, replay and the tables read no other record of it.
 
     Attributes:
-        case_id: The case.
+        case_id: The id of the case.
         worker: The worker that ran it: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
@@ -415,8 +415,8 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         worker: The worker that ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The outcome of the case as a measurement.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: A more exact word: why it is `infra`, why the provider refused it, what ended its
-            grader, or the exception of an `error`.
+        kind: A more exact word for the outcome: why it is `infra`, why the provider refused it,
+            what ended its grader, or the exception of an `error`.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
         error: The error message, or the beginning of a traceback. Journals of earlier versions
             contain the reason here.

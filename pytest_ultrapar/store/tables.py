@@ -128,7 +128,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         rate_wait_s: Total time spent waiting for rates and pauses, including time before
             `started_at`.
         backoff_s: Total time spent waiting before further attempts.
-        service_s: `duration_s`, excluding waiting, back-off and refused requests.
+        service_s: `duration_s` excluding waiting, back-off and refused requests.
         duration_s: From the episode's first lease, or for a resumed episode from its continuation,
             to its end.
         started_at_us: Time of the first lease, UTC; without a lease, when the case was given up or
