@@ -59,7 +59,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if config.getoption("looponfail", default=False):
         raise pytest.UsageError(
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
-            "requests of failed cases again after every change of a file"
+            "requests of failed cases again after every change to a file"
         )
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 

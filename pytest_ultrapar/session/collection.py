@@ -357,9 +357,9 @@ def _same_id(one: pytest.Item, other: pytest.Item) -> str:
             "their parameters different ids"
         )
     return (
-        f"{other.nodeid}: {one.path} and {other.path} get the same case ids, as their paths below "
-        "their configuration files are equal; put one pytest.ini above both, rename a file, or run "
-        "them separately"
+        f"{other.nodeid}: {one.path} and {other.path} get the same case ids, because their "
+        "paths below their configuration files are equal; put one pytest.ini above both, rename a "
+        "file, or run them separately"
     )
 
 

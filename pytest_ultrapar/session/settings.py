@@ -71,7 +71,7 @@ _FOR_SENDING = ("check", "faults", "simulator")
 def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
     """The reasons why options cannot be used together, one sentence each."""
     if options.resume and options.out:
-        yield "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
+        yield "--ultrapar-resume already names the run's directory; leave out --ultrapar-out"
     if options.baseline is not None:
         yield from _of_baseline(options, source)
     if options.shard is not None:

@@ -239,7 +239,7 @@ class Telemetry:
         if late := " and ".join(name for name, thread in threads.items() if thread.is_alive()):
             sys.stderr.write(
                 f"ultrapar: the collector did not accept the last {late} of {self._worker} within "
-                f"{_FLUSH_S:.0f} s: check that it runs\n"
+                f"{_FLUSH_S:.0f} s: check that it is running\n"
             )
 
 

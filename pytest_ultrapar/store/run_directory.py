@@ -247,7 +247,7 @@ def remove_run(run: Path, seen_at: datetime) -> None:
             cannot be removed.
     """
     if run_id_of(run) is None:
-        refuse(f"{run} is not a run directory; it stays")
+        refuse(f"{run} is not a run directory; it was not removed")
     flags = _READ | os.O_NOFOLLOW
     fds = []
     with cannot(f"remove {run}", error=ConfigError):
@@ -260,15 +260,15 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                refuse(f"{run} was used meanwhile; it stays")
+                refuse(f"{run} was used meanwhile; it was not removed")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
-                refuse(f"{run} contains another run, {below[0]}; it stays")
+                refuse(f"{run} was not removed: it contains another run, {below[0]}")
             _empty(folder)
             os.unlink(LOCK_NAME, dir_fd=folder)
             run.rmdir()
         except BlockingIOError:
-            refuse(f"{run} is in use; it stays")
+            refuse(f"{run} is in use; it was not removed")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -316,7 +316,7 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(f"{candidate} is not a run but contains {len(below)}; name one: {named}")
+                refuse(f"{candidate} is a folder of runs ({len(below)}); name one of them: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 

@@ -56,7 +56,7 @@ OPTIONS = {
     "attempts": (["--ultrapar-max-attempts=0"], "--ultrapar-max-attempts must be >= 1 (got 0)"),
     "resume and out": (
         ["--ultrapar-resume=latest", "--ultrapar-out=x"],
-        "--ultrapar-resume names the run's directory already; leave out --ultrapar-out",
+        "--ultrapar-resume already names the run's directory; leave out --ultrapar-out",
     ),
     "resume nothing": (
         ["--ultrapar-resume=latest"],
