@@ -175,7 +175,7 @@ class CollectOnly:
 def collect_cases(
     items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
-    """Find the cases among collected items, in their order.
+    """Find the cases among collected items, in the order of the items.
 
     Args:
         items: All selected items.

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""Number of tries for each case, because the program of the case itself may kill the processes."""
+"""The maximum number of tries for each case, because the case's own program may kill the
+processes."""
 _MOST_STARTS = 10
 """How often the processes are started, if they are killed each time."""
 

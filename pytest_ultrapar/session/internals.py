@@ -535,8 +535,8 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
     """Leave out the full diff of large lists and dicts, because it would block the loop as well.
 
-    The first difference is still shown. pytest 9.2 has the comparing function
-    (`_compare_eq_iterable`) in another module than 9.1.
+    The first difference is still shown. In pytest 9.2, the comparing function
+    (`_compare_eq_iterable`) is in a different module than in 9.1.
     """
     older = sys.modules.get("_pytest.assertion.util")
     place = sys.modules.get("_pytest.assertion._compare_any", older)

@@ -370,7 +370,7 @@ class Prefetcher:
     def begin_item(self, item: pytest.Item) -> CaseState | None:
         """The state of the case whose item pytest is about to run; None if the item is not a case.
 
-        If a plugin runs an item again, it gets the same episode, and everything else starts again.
+        If a plugin runs an item again, it gets the same episode, but everything else starts again.
         """
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))

@@ -33,7 +33,7 @@ class ShardCut:
         self._shard = shard
         self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
-        # Tests that were cut. Each has an item, so nothing else gets its identity.
+        # Tests that were cut. Each still has an item, so no other object gets its identity.
         self._cut: set[int] = set()
         self._suites: set[str] = set()
         self._shares: dict[str, str] = {}

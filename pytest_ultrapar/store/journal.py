@@ -67,7 +67,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalWriter:
-    """Appends to one new segment; for any thread of one process.
+    """Appends to one new segment. Any thread of the process may use it.
 
     After the first failed write or sync, it refuses everything except `close`. A half-written line
     must remain the last one, and a second fsync may succeed although the first one lost data.

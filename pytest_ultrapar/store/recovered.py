@@ -377,7 +377,7 @@ Said = Literal["finished", "cut off", "awaited"]
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
-    """Make the index of a resumed run from the current content of its journal.
+    """Build the index of a resumed run from the current content of its journal.
 
     The index of an earlier session may name records that were damaged or removed since. Only the
     coordinator may call this, before any worker looks up a case.
@@ -436,7 +436,7 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
 
 
 def find_started_not_ended(directory: Path, worker: str) -> set[str]:
-    """Cases whose episode a worker began and never ended: the suspects after its death.
+    """Cases whose episode a dead worker began but never ended: these cases may have killed it.
 
     Args:
         directory: The run's `journal/` directory.

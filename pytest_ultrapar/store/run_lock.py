@@ -41,7 +41,7 @@ def write_holder(lock_fd: int, run_id: str) -> None:
 
 
 def mark_as_run(path: Path, run_id: str) -> None:
-    """Make a directory with all files of a run recognizable as a run; call this last.
+    """Mark a directory that contains all files of a run as a run; call this last.
 
     Raises:
         OSError: It cannot be written.

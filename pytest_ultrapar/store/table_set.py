@@ -251,7 +251,7 @@ class TableSet:
         return self._episodes.add(UNREADABLE if had_episode else spent, grade, UNKNOWN, place)
 
     def plan(self, cases: Sequence[Case]) -> None:
-        """Set the cases of the rows, by their numbers from 0."""
+        """Set the cases that rows refer to by their numbers, from 0."""
         # In parts, since a text column has at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
