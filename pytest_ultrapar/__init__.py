@@ -44,8 +44,8 @@ __all__ = [
     "prefetch",
 ]
 
-# Imported at first use. Every pytest run imports this package, also without a pool, and processes
-# such as the broker and the simulated provider do not need pytest, which takes 0.09 s.
+# Import these at first use. Every pytest run imports this package, even without a pool. Processes
+# such as the broker and the simulated provider do not need pytest, whose import takes 0.09 s.
 _LATE = {
     "Assignment": "pytest_ultrapar.broker.assignment",
     "CaseInfo": "pytest_ultrapar.session.prefetch",

@@ -33,7 +33,7 @@ SUBCOMMANDS = (
     "pytest_ultrapar.report.pages.command",
     "pytest_ultrapar.simulator.command",
 )
-"""Modules that are a `Subcommand`. Each call imports all of them for `ultrapar --help`, so keep
+"""Modules that implement `Subcommand`. Each call imports all of them for `ultrapar --help`, so keep
 their imports light and put heavy imports into `run`."""
 
 _OF_PYTEST = {
@@ -41,9 +41,10 @@ _OF_PYTEST = {
     "resume": "--ultrapar-resume latest",
     "run": "--ultrapar-pool pool.toml",
 }
-"""Words that users try here, and the pytest option for them: only pytest knows the cases."""
+"""Words that users may try as subcommands, and the pytest option to use instead. Only pytest knows
+the cases."""
 _NOBODY_READS = 128 + signal.SIGPIPE
-"""The exit code that shells report if a process writes into a pipe without a reader."""
+"""The exit code that shells report if a process writes to a pipe without a reader."""
 _DESCRIPTION = """\
 Tools for pytest-ultrapar. Run evaluations with pytest:
 
@@ -63,23 +64,23 @@ class Subcommand(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the subcommand's options.
 
-        With a default for `passed_on`, it receives all undeclared arguments under that name.
-        Otherwise they are refused.
+        If you set a default for `passed_on`, the subcommand receives all undeclared arguments under
+        that name. Otherwise the command refuses them.
         """
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the subcommand and return the exit code.
 
         Raises:
-            UltraparError: Ends with one line on stderr and exit code 4.
-            OSError: The same. So does any other exception, reported as a fault of the plugin.
+            UltraparError: The command prints one line on stderr and ends with exit code 4.
+            OSError: As above. Any other exception ends the same way, reported as an internal error.
         """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `ultrapar` and return its exit code; called by the console script.
 
-    Any input or output that cannot be used gives exit code 4, because 1 means that a rule or a lane
+    The exit code is 4 if any input or output cannot be used, because 1 means that a rule or a lane
     failed.
     """
     if sys.stdout is None:
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _NotWrittenError as failed:
         _drop_output()
         if isinstance(failed.error, BrokenPipeError):
-            # The reader has read enough, as `head` does.
+            # The reader has read enough and closed the pipe, as `head` does.
             return _NOBODY_READS
         return _not_written(f"cannot write to stdout: {failed.error.strerror}")
 
@@ -109,7 +110,7 @@ class _NotWrittenError(Exception):
 
 
 class _Stdout:
-    """A text stream whose write errors can be distinguished from all others."""
+    """A text stream whose write errors can be distinguished from all other errors."""
 
     def __init__(self, wrapped: TextIO) -> None:
         self._wrapped = wrapped
@@ -137,7 +138,7 @@ def _not_written(why: str) -> int:
 
 
 def _drop_output() -> None:
-    """Discard the remaining output: the interpreter flushes again at its end."""
+    """Discard the remaining output, because the interpreter flushes again when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""All exceptions of the package, as one tree by cause.
+"""All exceptions of the package: one class tree, grouped by cause.
 
 A message says what happened, where, and what to do. No message contains a secret.
 """
@@ -43,11 +43,11 @@ class BrokerGoneError(UltraparError, ConnectionError):
 
 
 class InfraError(UltraparError):
-    """A request got no answer for a reason that is not the model's.
+    """A request got no answer, and the model is not the cause.
 
     Attributes:
         kind: One word, such as `rate`, `timeout`, `transport`.
-        role: The role whose request it was; empty: the case's own model.
+        role: The role that the request was for; empty for the case's own model.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -57,17 +57,17 @@ class InfraError(UltraparError):
 
     @property
     def told_kind(self) -> str:
-        """The text in the results' `kind` column: the kind, after the role if there is one."""
+        """The text for the results' `kind` column: the kind, after the role if there is one."""
         return f"{self.role}: {self.kind}" if self.role else self.kind
 
 
 def bare_kind(told: str) -> str:
-    """The kind of an `InfraError` from the text in the results."""
+    """Return the kind of an `InfraError`, given the text in the results' `kind` column."""
     return told.rpartition(": ")[2]
 
 
 class NoLaneError(InfraError):
-    """The broker refuses a request: all lanes of its model are removed, or its day is used up."""
+    """The broker refuses a request: its model has no lane left, or its daily quota is used up."""
 
     def __init__(self, message: str, kind: str = "no_lane") -> None:
         super().__init__(kind, message)
@@ -86,7 +86,7 @@ class PromptRefused(UltraparError):  # noqa: N818 - an answer of the model, not 
 
 
 class BadRequestError(UltraparError):
-    """The API rejects the request as malformed (400, 422): a fault of the suite, outcome `error`.
+    """The API rejects the request as malformed (400, 422), so the case has the outcome `error`.
 
     Attributes:
         kind: One word for the results' `kind` column.
@@ -113,7 +113,7 @@ def unusable(where: str = "") -> Iterator[None]:
         where: The option or place that named the input, as a prefix of the message.
 
     Raises:
-        ConfigError: The block raised it, or `ResultsError`.
+        ConfigError: The block raised `ConfigError` or `ResultsError`.
     """
     try:
         yield

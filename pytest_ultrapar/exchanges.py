@@ -1,12 +1,12 @@
-"""The requests and answers of an episode in the journal: complete, and each part only once.
+"""Store an episode's requests and answers in the journal: complete, but each part only once.
 
-A conversation is sent again with every turn. The journal therefore stores only the part of a
-request's body that differs from an earlier body of the episode. Two numbers say how long the common
-beginning and end are. They count bytes and need no decoding: a body is restored exactly as it was
-sent, whether it is JSON or not.
+Every turn sends the whole conversation again. The journal therefore stores only the part of a
+request's body that differs from an earlier body of the episode. Two numbers give the lengths of the
+common beginning and end, in bytes. Bodies are not decoded, so each can be restored exactly as it
+was sent, whether it is JSON or not.
 
-Long strings (images, files, documents) are parts: files of the run, named by their content. A body
-contains only their names, and stays valid JSON.
+Long strings (images, files, documents) are stored as parts: files of the run, named after their
+content. A body contains only the names of its parts and remains valid JSON.
 """
 
 from __future__ import annotations
@@ -25,26 +25,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PART = "\\u0000part:"
-"""The prefix of a part's name in a JSON string. It is JSON for a NUL, which models and suites do
-not write. A body that contains it anyway becomes a part as a whole."""
+"""The prefix of a part's name in a JSON string. It begins with a NUL, as JSON writes it; models and
+suites do not use that. A body that contains the prefix anyway becomes a part as a whole."""
 LARGE_BYTES = 16 * 1024
-"""A string of this length becomes a part. Shorter bodies are not searched for long strings."""
+"""A string of at least this length becomes a part. Shorter bodies are not searched for long
+strings."""
 INLINE_BYTES = 256 * 1024
 """A longer body without long strings becomes a part as a whole, because a reader that looks for the
-end of a record reads all of it."""
+end of a record reads the whole record."""
 _MOST_QUOTES = 100_000
-"""A body with more quotes is not searched for long strings. The search takes 0.02 s of the loop."""
+"""A body with more quotes is not searched for long strings: the search would block the loop for
+over 0.02 s."""
 _REMEMBERED_BYTES = 256 * 1024
 _REMEMBERED = 4
-"""Number of bodies that each new one is compared with: a judge's and a subject's may alternate."""
+"""How many earlier bodies each new body is compared with: requests to the case's own model and to a
+judge may alternate."""
 _PART = PART.encode()
 _NAME_LENGTH = 64
 _PART_NAME = re.compile(re.escape(_PART) + b"([0-9a-f]{%d})" % _NAME_LENGTH)
-# An unclosed string also matches, or the search would run to the end from each quote in it.
+# An unclosed string must also match. Otherwise the search would run to the end from each quote in
+# it.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"|\\?\Z)', re.DOTALL)
 _Asked = TypeVar("_Asked")
 _UNSENT = frozenset({"model", "stream", "stream_options"})
-# Headers for versions and previews of an API. All others name the client, or are the connection's.
+# Headers for versions and previews of an API. All other headers name the client or concern the
+# connection.
 _CHANGES_ANSWER = re.compile(r".+-(beta|version)")
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -104,9 +109,11 @@ class ExchangeLog:
             path: The requested path, as in `Exchange`.
             status: HTTP status; None: no answer arrived.
             sent: The request's body, without the lane's name for the model (`without_model`).
-            came: The answer's body, decoded as HTTP says; for a stream all of its events.
-            whole: For a stream, one body made from its events. If it contains a secret, which
-                events may split so that it is not found, this body is stored instead.
+            came: The answer's body without its HTTP content encoding; for a stream, all of its
+                events.
+            whole: For a stream, one body made from its events. If this body contains a secret, it
+                is stored instead of the events: a secret that is split between events would not be
+                found.
             query: The query string.
             headers: Headers of the request. Those that change the answer are stored.
             role: As in `Exchange`.
@@ -141,7 +148,7 @@ class ExchangeLog:
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
     def _difference(self, body: bytes) -> tuple[str, int | None, int, int] | None:
-        """The part of a body between the ends of an earlier one; None: too long for a record."""
+        """The part of a body that differs from an earlier one; None if too long for a record."""
         base, first, last = None, 0, 0
         for number, earlier in self._remembered.items():
             if (n_common := n_first(earlier, body)) >= first:
@@ -167,12 +174,13 @@ class ExchangeLog:
         return plain.decode()
 
     def _packed(self, came: bytes) -> str:
-        # Events differ by a word each: 125 kB of 500 events become 5 kB in half a millisecond.
+        # Events differ only by a word, so they compress well: 125 kB of 500 events become 5 kB in
+        # 0.5 ms.
         packed = base64.b64encode(zlib.compress(self._redact(came), 1))
         return packed.decode() if len(packed) <= INLINE_BYTES else PART + self._keep(came)
 
     def changed(self, exchanges: Sequence[Exchange], change: Callable[[str], str]) -> None:
-        """Note exchanges with each body changed as a whole. The content of parts stays as it is."""
+        """Note exchanges after applying `change` to each body, but not to the content of parts."""
         for one, body in zip(exchanges, skeletons(exchanges), strict=True):
             text = change(body.decode())
             found = self._difference(text.encode()) or (text, None, 0, 0)
@@ -210,7 +218,7 @@ def said(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -> list[Sa
 
 
 def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
-    """The request bodies, with names in the places of parts, in the order noted.
+    """The request bodies in the order noted, with the names of parts instead of their content.
 
     Raises:
         ValueError: An exchange refers to a missing body.
@@ -230,7 +238,7 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
 
 
 def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
-    """A body with names of parts in the places of its long strings, if it has any.
+    """A body with the names of parts instead of its long strings, if it has any.
 
     Args:
         body: The body, which is usually JSON.
@@ -259,7 +267,7 @@ def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
 
 
 def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
-    """A body with its parts in their places.
+    """A body with the content of its parts instead of their names.
 
     Args:
         body: A body from `skeletons`, or the body of an answer.
@@ -276,13 +284,13 @@ def unheard(
     noted: Sequence[TurnMessage],
     shaped: Callable[[_Asked], TurnMessage],
 ) -> list[TurnMessage]:
-    """The messages of a request that the request before it in the conversation did not have.
+    """The messages of a request that the previous request of the conversation did not contain.
 
     Args:
         asked: All messages of the request.
-        before: All messages of the request before. If that belongs to another conversation, all
-            messages are new.
-        noted: The messages so far, answers included.
+        before: All messages of the previous request. If that request belongs to another
+            conversation, all messages are new.
+        noted: The messages so far, including answers.
         shaped: Makes a `TurnMessage` from a message.
     """
     known = len(before) if list(asked[: len(before)]) == list(before) else 0
@@ -318,16 +326,17 @@ def matters(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_model(body: bytes, name: str) -> bytes:
-    """A body without the lane's name for the model, if it is first, where the product writes it."""
+    """A body without the lane's name for the model, if the body begins with it, as our own do."""
     own = b'{"model":%b,' % msgspec.json.encode(name)
     return b"{" + body[len(own) :] if body.startswith(own) else body
 
 
 def canonical(body: bytes) -> bytes:
-    """The part of a body that is equal for two equal requests, on any lane.
+    """Reduce a body to a form that is the same for equal requests, on any lane.
 
-    For JSON: the body without `model`, `stream` and `stream_options`, its keys in order. Otherwise:
-    the body itself. Long strings may be in the body or be parts, but the same in both requests.
+    For JSON: the body without `model`, `stream` and `stream_options`, with its keys sorted.
+    Otherwise: the body itself. Before you compare two bodies, store long strings in the same way in
+    both: in the body, or as parts.
     """
     try:
         asked = msgspec.json.decode(body)
@@ -342,10 +351,10 @@ _in_order = msgspec.json.Encoder(order="sorted").encode
 
 
 def _ends(base: bytes, body: bytes, first: int) -> tuple[int, int]:
-    """How many bytes of `body` are the first and the last of `base`.
+    """How many bytes at the beginning and at the end of `body` are the same as in `base`.
 
-    Cut only next to a quote or a blank. So no character is cut in two, and no secret either, which
-    would then not be found.
+    Cut only next to a quote or a space, so that no cut splits a character or a secret. A secret
+    that is split would not be found.
     """
     first = max(body.rfind(b'"', 0, first), body.rfind(b" ", 0, first)) + 1
     at = len(body) - n_last(base, body, min(len(base), len(body)) - first)

@@ -12,7 +12,7 @@ from pytest_ultrapar.session.options import NEEDED, is_active
 
 
 class _OutOfReach:
-    """Stands for `llm` and `case` in a test body, where they cannot be used."""
+    """Replaces `llm` and `case` in a test body, where they cannot be used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -42,7 +42,7 @@ def _model(request: pytest.FixtureRequest) -> str:
         if is_active(request.config):
             msg = (
                 "the fixtures 'llm' and 'model' have a value only in cases: name a prefetched "
-                "fixture in the test or its fixtures instead of "
+                "fixture as an argument of the test or of its fixtures instead of calling "
                 "request.getfixturevalue(). The prefetched function sends the requests"
             )
         from pytest_ultrapar.session.suite_faults import suite_faults  # noqa: PLC0415 - for faults only
@@ -62,7 +62,10 @@ def case() -> object:
 
 
 def _grade() -> Grader:
-    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`. It fails no test."""
+    """Record a measurement: `grade(True, steps=3)`, `grade(False, "why")`.
+
+    It never fails the test.
+    """
     return Grader(prefetch.state)
 
 

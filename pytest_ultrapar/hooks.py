@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_pool(config: pytest.Config) -> Pool | None:
-    """Return the pool to use instead of the file of --ultrapar-pool.
+    """Return the pool to use instead of the file that --ultrapar-pool names.
 
-    Called once in every process that needs the pool (controller and workers, main thread), before
-    collection. It must return the same pool everywhere.
+    Called once before collection, in the main thread of every process that needs the pool (the
+    controller and the workers). It must return the same pool everywhere.
     """
 
 
 def pytest_ultrapar_policies(config: pytest.Config, mode: str) -> Sequence[str] | None:
-    """Return names for --ultrapar-policy, besides the shipped ones.
+    """Return names for --ultrapar-policy, in addition to the shipped ones.
 
-    An unknown name lists them all. Called in every process, main thread, before collection, so
-    pytest must load the conftest at its start. If you return a name, also implement
-    `pytest_ultrapar_assign` for it. In mode `phase`, which has the benchmark's own rules, only
-    names that a hook returns for it can be used; the first is its default.
+    The error for an unknown name lists all of them. Called before collection, in the main thread of
+    every process, so pytest must load the conftest at startup. If you return a name, also implement
+    `pytest_ultrapar_assign` for it. Mode `phase` follows the benchmark's own rules: only names that
+    a hook returns for this mode can be used, and the first is the default.
 
     Args:
         config: pytest's.
@@ -54,10 +54,10 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 ) -> Assignment | None:
     """Return the lanes that each worker prefers, and the cases that run together.
 
-    Called once, in the controller (without xdist: in the pytest process), main thread, after
+    Called once, in the main thread of the controller (without xdist: of the pytest process), after
     collection and before the first request. The scheduler and the broker follow the first result
     that is not None; the shipped policies (--ultrapar-policy) come last. Not called in modes
-    `serial` and `rotate`, which are assignments themselves. Name only the arguments that you use.
+    `serial` and `rotate`, which define their own assignment. Name only the arguments that you use.
 
     Args:
         config: pytest's; read a conftest's own options with `getoption`.
@@ -65,7 +65,7 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
         lanes: All lanes of the pool that serve one of the selected models.
         cases: All cases that are about to run, in pytest's order.
         pool: The whole pool: its limits (`pool.seats(lanes)`), and its models by provider.
-        policy: The policy in force, given or default: `even`, `batch:3`, ...
+        policy: The policy in force, whether given or default: `even`, `batch:3`, ...
         mode: The mode in force: `phase` or `ultra`.
     """
 
@@ -74,17 +74,16 @@ def pytest_ultrapar_assign(  # noqa: PLR0917 - pluggy passes them by name
 def pytest_ultrapar_process(config: pytest.Config, case: Case) -> str | None:
     """Return the process in which a suite's original scripts ran a case, or None.
 
-    Called in the controller, main thread, before the first request, for each case, if the
-    assignment has groups. The header and the plan then show how many of these processes share each
-    key.
+    If the assignment has groups, called for each case in the main thread of the controller, before
+    the first request. The header and the plan then show how many of these processes share each key.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
-    """Return the number of prompt types of the run, if workers are multiplied by them.
+    """Return the run's number of prompt types, if the number of workers is multiplied by it.
 
-    Called in every process, main thread, before collection; not called if the pool states the
+    Called before collection, in the main thread of every process; not called if the pool states the
     number.
     """
 
@@ -92,24 +91,24 @@ def pytest_ultrapar_prompt_types(config: pytest.Config) -> int | None:
 def pytest_ultrapar_data(config: pytest.Config) -> Mapping[str, str] | None:
     """Return facts about a suite's data by name: digests of task files, versions of a domain.
 
-    Called once in the controller, main thread, before collection. The manifest records the results
-    of all implementations. A run is resumed or reused only if they are equal.
+    Called once before collection, in the main thread of the controller. The manifest records the
+    results of all implementations. A run can be resumed or reused only if they are equal.
     """
 
 
 def pytest_ultrapar_attempt(record: Attempt) -> None:
     """Receive one HTTP request of a case.
 
-    Called in the process that ran it, main thread, when the case's item is reported; once per
-    attempt.
+    Called once per attempt, in the main thread of the process that ran the case, when the case's
+    item is reported.
     """
 
 
 def pytest_ultrapar_case(record: Grade) -> None:
     """Receive the final record of a case.
 
-    Called in the process that ran it, main thread, after the item's teardown; once per case, and
-    again each time a plugin runs its test again. The last record counts.
+    Called once per case, in the main thread of the process that ran it, after the item's teardown.
+    If a plugin runs the test again, the hook is called again. The last record counts.
     """
 
 
@@ -118,10 +117,11 @@ def pytest_ultrapar_figures(
 ) -> Mapping[str, Any] | None:
     """Compute figures of the whole run, such as F1, Elo or corpus BLEU.
 
-    Called in the controller, main thread, when the tables are written, and when a run is regraded
-    or merged; so pytest must load the conftest at its start. Summary, report and page show the
-    figures, and a gate's rules name them `figure.NAME`. The run fails if an implementation raises
-    or returns something else than figures; the tables stay.
+    Called in the main thread of the controller when the tables are written, and when a run is
+    regraded or merged. So pytest must load the conftest at startup. The summary, `report.md` and
+    the HTML report show the figures, and a gate's rules call them `figure.NAME`. The run fails if
+    an implementation raises an exception or returns anything other than figures; the tables are
+    kept.
 
     Args:
         config: pytest's.
@@ -137,6 +137,7 @@ def pytest_ultrapar_figures(
 def pytest_ultrapar_finish(run: FinishedRun) -> None:
     """Receive the finished run: its directory, counts and coverage.
 
-    Called once, in the controller, main thread, after the tables are written. If an implementation
-    raises, pytest reports an internal error (exit code 3); the tables stay as they are.
+    Called once, in the main thread of the controller, after the tables are written. If an
+    implementation raises, pytest reports an internal error (exit code 3); the tables stay as they
+    are.
     """

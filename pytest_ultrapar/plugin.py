@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case
 
 _planned_workers_key = pytest.StashKey[int]()
-"""The workers of the planned run; a plan itself starts no workers."""
+"""The number of workers in the planned run; the plan itself starts no workers."""
 
 __all__ = ["case", "grade", "llm", "model", "ultrapar_repeat"]
 
@@ -40,12 +40,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Load the rest of this package without pytest's rewriting, after the command line is read."""
+    """Load the rest of this package without assertion rewriting, after the command line is read."""
     loading.load_plainly(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
-        # A conftest may freeze the clock: these modules take the type of the real clock before
-        # that.
+        # A conftest may freeze the clock, so first import these modules, which need the type of the
+        # real clock.
         from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
@@ -59,7 +59,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if config.getoption("looponfail", default=False):
         raise pytest.UsageError(
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
-            "requests of failed cases again after every change of a file"
+            "requests of failed cases again after every change to a file"
         )
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
@@ -68,7 +68,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
 def pytest_ultrapar_plan_alone(config: pytest.Config) -> None:
-    """Start no worker for a plan. Called after xdist has read `-n` (its own is tryfirst, 3.8.0)."""
+    """Start no worker for a plan. Called after xdist's own hook (tryfirst, 3.8.0) has read `-n`."""
     if not options.plans(config):
         return
     if not options.is_active(config):
@@ -90,11 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "ultrapar(models=..., summary=..., taken_from=..., repeats_over=..., cluster=..., "
         "expect=..., meta=...): settings of a test. `models`: patterns of the models that it runs "
-        "on. `summary`: the names that tables are grouped by. `taken_from`: the suite from which "
-        "equal cases take their answers. `repeats_over`: the parameter whose first values "
-        "--ultrapar-repeats NxM takes. `cluster`: parameters; cases of a repetition with equal "
-        "values depend on each other. `expect`: the turns and tokens of an episode that "
-        "--ultrapar-plan assumes without an earlier run. `meta`: the metadata in columns meta.*",
+        "on. `summary`: the names that group its tables. `taken_from`: the suite from which equal "
+        "cases take their answers. `repeats_over`: the parameter of which --ultrapar-repeats NxM "
+        "uses the first values. `cluster`: parameters; cases of a repetition with equal values for "
+        "them depend on each other. `expect`: the turns and tokens per episode that "
+        "--ultrapar-plan assumes if there is no earlier run. `meta`: metadata for columns meta.*",
     )
     config.pluginmanager.register(AsyncTests(), "ultrapar-async-tests")
     given = getattr(config, "workerinput", {}).get(INPUT)
@@ -128,7 +128,7 @@ def _coordinate(config: pytest.Config) -> None:
     """Check all input before anything starts; then register the plan, listing or run."""
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
-    # Before the imports below, which allocate enough containers for many collections.
+    # Do this before the imports below: they create enough objects for many garbage collections.
     garbage.collect_seldom(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
@@ -178,7 +178,7 @@ def _coordinate(config: pytest.Config) -> None:
 
 
 def _cut(config: pytest.Config) -> None:
-    """Keep only the tests of the shard, if the run is one."""
+    """If the run is a shard, keep only the tests of that shard."""
     from pytest_ultrapar.session import run_config  # noqa: PLC0415 - needed with a pool only
 
     shard = run_config.settings(config)[0].shard
@@ -236,7 +236,7 @@ def _has_workers(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return few workers for `-n auto`: seats limit the requests in flight, not processes.
+    """Return few workers for `-n auto`: requests in flight are limited by seats, not by processes.
 
     Called before pytest_configure.
     """
@@ -250,7 +250,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
-    """Parametrize cases over the selected models, outermost, and over repetitions, innermost."""
+    """Parametrize cases over the selected models (outermost) and repetitions (innermost)."""
     if not options.is_active(metafunc.config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415 - heavy, needed with a pool only
@@ -266,7 +266,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None]:
-    """Deselect cases that options exclude or other suites have, after all other plugins."""
+    """Deselect cases that options exclude or that other suites contain, after all other plugins."""
     if not options.is_active(config):
         return (yield)
     from pytest_ultrapar.session import selection  # noqa: PLC0415

@@ -1,14 +1,15 @@
-"""For your tests: the simulated provider's log, with which you check a client's claims.
+"""Help for your tests: read the simulated provider's log and check a client's claims against it.
 
     log = read_server_log(run_directory / "server.log")
     assert log.count(429) == 0
     assert log.max_in_flight(key="key0") <= 5
     assert log.max_in_window(1.0, key="key0") <= 10 + 1
 
-The server's log contains the time of each request's arrival and of its answer, by one clock for all
-clients. It is complete, even if clients failed.
+The server's log contains the times at which each request arrived and was answered, measured with
+one clock for all clients. The log is complete, even if clients failed.
 
-`BrokerPlay` runs the broker in virtual time, for behaviour that takes a server too long to show.
+`BrokerPlay` runs the broker in virtual time, for behaviour that would take too long to observe with
+a server.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
         t_arrival_s: When it had arrived completely, monotonic seconds of the machine.
         t_end_s: When its answer was sent or its client had left; None if neither was logged,
             because the server was stopped.
-        status: HTTP status of the answer; None without one.
+        status: HTTP status of the answer; None if there was no answer.
         provider: Name of the provider in the request's path.
         key: Name of the key whose token it carried.
         model: Name of the model in the pool.
@@ -54,8 +55,8 @@ class ServerRequest(msgspec.Struct, frozen=True):
             (`error 1`); None without a fault.
         tokens_in: Tokens of its prompt, as the server counts; None if no model answered.
         tokens_out: Tokens of its answers, including unfinished ones.
-        t_since_s: Its earliest possible arrival, if the server had no CPU then; None: it is
-            `t_arrival_s`.
+        t_since_s: Its earliest possible arrival, if the server had no CPU time before
+            `t_arrival_s`; otherwise None.
     """
 
     request_id: int
@@ -90,10 +91,11 @@ class ServerLog:
     limits: tuple[Limit, ...] = ()
 
     def max_in_flight(self, **names: str | None) -> int:
-        """The most requests that held a seat at one instant; exact, over all instants.
+        """The largest number of requests that held a seat at the same time. The value is exact.
 
-        An end at the time of an arrival counts as earlier. Requests without an end count up to the
-        end of the log. Refused requests do not count, so check `count(429) == 0`, too.
+        If a request ends at the moment another arrives, the end comes first. A request without an
+        end holds its seat until the end of the log. Refused requests are not included, so check
+        `count(429) == 0`, too.
         """
         found = [
             row for row in self._where(names) if row.admitted and row.t_arrival_s != row.t_end_s
@@ -107,11 +109,11 @@ class ServerLog:
         return most
 
     def max_in_window(self, window_s: float, **names: str | None) -> int:
-        """The most arrivals in any window of that length, including refused requests.
+        """The largest number of arrivals in any window of that length, including refused requests.
 
         A window includes its beginning, not its end: arrivals `window_s` apart never share one.
-        Requests that arrived while the server had no CPU count in windows that contain all of that
-        time, because they were certainly sent within them.
+        A request that arrived while the server had no CPU time is counted only in windows that
+        contain all of that time, because it was certainly sent within them.
         """
         rows = sorted(self._where(names), key=lambda row: row.t_arrival_s)
         since_s = [row.t_arrival_s if row.t_since_s is None else row.t_since_s for row in rows]

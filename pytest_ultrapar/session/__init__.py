@@ -2,6 +2,6 @@
 
 `selection.py` and `collection.py` turn tests into cases. `prefetcher.py` starts their episodes and
 hands items back when the episodes end. `reports.py` turns pytest's reports into grades.
-`run_config.py` has the run's pool and settings. `worker.py` is a worker of xdist. Only
-`internals.py` uses internals of pytest; `required_internals.py` lists them.
+`run_config.py` provides the run's pool and settings. `worker.py` is the plugin in a worker of
+xdist. Only `internals.py` uses internals of pytest; `required_internals.py` lists them.
 """

@@ -1,7 +1,7 @@
 """Correct the outcomes and mask the secrets in the files of allure-pytest.
 
-Its listener reads the exception, and the report before `CaseReports` has changed it. It writes both
-in the process that runs the case.
+Its listener reads the exception itself, and reads the report before `CaseReports` changes it. It
+writes its files in the process that runs the case.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AllureResults:
-    """Gives allure the same outcomes as other plugins, and no secrets.
+    """Gives allure the same outcomes as other plugins get, and masks secrets.
 
     Args:
         config: pytest's.
@@ -63,7 +63,7 @@ class AllureResults:
         self._mask(result)
 
     def _mask(self, part: Any) -> Any:  # noqa: ANN401 - as above
-        """Mask all texts in a part of a result; returns the part."""
+        """Mask all texts in a part of a result and return the part."""
         if isinstance(part, str):
             return self._text(part)
         if isinstance(part, list):

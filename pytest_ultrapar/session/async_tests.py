@@ -36,8 +36,9 @@ class AsyncTests:
         name: str,
         obj: Any,  # noqa: ANN401 - any object of a module
     ) -> list[pytest.Item] | None:
-        """Collect the plain function in the test's place. Called for each name of a module."""
-        # By its exact type: reading an attribute of another object may run code of the suite.
+        """Collect a plain function in place of an async test. Called for each name of a module."""
+        # Check the exact type first: reading an attribute of any other object may run code of the
+        # suite.
         if type(obj) is not FunctionType or not _takes_llm(obj):
             return None
         if not collector.istestfunction(obj, name):
@@ -59,7 +60,7 @@ class AsyncTests:
 def _takes_llm(function: FunctionType) -> bool:
     if not inspect.iscoroutinefunction(function):
         return False
-    # A signature needs annotations, and those in tests of other plugins may not resolve.
+    # A signature needs the annotations, and annotations of other plugins' tests may not resolve.
     code = getattr(inspect.unwrap(function), "__code__", function.__code__)
     return "llm" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
@@ -82,5 +83,5 @@ class _Unmarked(pytest.Function):
     """A test that hides its marks from other plugins."""
 
     def get_closest_marker(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as pytest's
-        """The closest mark as for any item, except for the hidden marks."""
+        """Return the closest mark, as for any item, unless the mark is hidden."""
         return default if name in _OTHERS else super().get_closest_marker(name, default)

@@ -1,8 +1,8 @@
-"""Cases that wait for answers of other cases, as a pairwise judge does.
+"""Cases that wait for answers of other cases, such as cases of a pairwise judge.
 
-The answers are known at collection: another prefetched function gives them for the same parameters,
-with each model or in each repetition. A waiting case starts when all these cases have ended, in any
-worker. Until then it holds no seat, and other cases run.
+Collection shows which answers a case needs: another prefetched function returns them for the same
+parameters, with each model or in each repetition. A waiting case starts when all these cases have
+ended, in any worker. Until then it holds no seat, and other cases run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Peers = dict[Any, str]
 
 POLL_S = 0.05
-"""How often a process looks for answers of other processes."""
+"""Seconds between two checks for answers of other processes."""
 
 
 def find_peers(
@@ -38,8 +38,8 @@ def find_peers(
         chosen_by: Options that deselected single cases; empty without such options.
 
     Returns:
-        The ids of the cases that each waiting case waits for, by its position, then by model or
-        repetition. And one sentence for each function with a case that cannot wait.
+        For the position of each waiting case: the ids of the cases that it waits for, by model or
+        repetition. Then one sentence for each function with a case that cannot wait.
     """
     found: dict[int, Peers] = {}
     faults: dict[Prefetched, str] = {}
@@ -75,12 +75,12 @@ def _values(case: Case, names: Sequence[str]) -> list[object]:
 
 
 def stage_of(prefetched: Prefetched) -> int:
-    """0 for a case that waits for no other, else one more than the stage of its peers."""
+    """0 for a case that waits for no other; otherwise one more than the stage of its peers."""
     return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
 
 
 class Awaited:
-    """The waiting cases of one process, and the ended cases of all. For the main thread.
+    """The waiting cases of one process, and the ended cases of all processes. For the main thread.
 
     Args:
         ended: Shares ended cases with the other processes of the run.
@@ -89,8 +89,8 @@ class Awaited:
 
     def __init__(self, ended: RecoveredIndex, peers: Mapping[int, Peers]) -> None:
         self._peers = peers
-        # The waiting cases by the case they wait for. To search all waiting cases after each
-        # episode takes quadratic time.
+        # The waiting cases by the case they wait for. Searching all waiting cases after each
+        # episode would take quadratic time.
         self._waits_for = by_key(
             (case_id, index) for index, own in peers.items() for case_id in own.values()
         )

@@ -81,7 +81,8 @@ class Raised(msgspec.Struct, frozen=True):
         frames = [
             Frame.of(frame.f_code, line)
             for frame, line in walk_tb(error.__traceback__)
-            # Reading `f_locals` makes a frame keep them alive (3.12), here the error itself.
+            # Reading `f_locals` makes a frame keep its variables alive (3.12); for `run_body` that
+            # is the error itself.
             if frame.f_code is not run_body.__code__ and not frame.f_locals.get("__tracebackhide__")
         ]
         # Keep the first frame: it is the test's, where pytest begins the traceback.
@@ -90,7 +91,7 @@ class Raised(msgspec.Struct, frozen=True):
         return cls(f"{kind.__module__}:{kind.__qualname__}", said, frames)
 
     def again(self) -> BaseException:
-        """Make the exception again, of its class if that exists, else of a class with its name.
+        """Recreate the exception, with its own class if that exists or with a class of that name.
 
         Its arguments and its cause are lost.
         """
@@ -128,7 +129,7 @@ def _here() -> FrameType:
 
 
 def _at(frame: Frame) -> FrameType:
-    """A frame of code at this place."""
+    """A frame whose code is at this place."""
     code = _here.__code__.replace(
         co_filename=frame.file,
         co_name=frame.function,
@@ -170,8 +171,8 @@ async def run_body(
         keep: Called with the exception of the body.
 
     Raises:
-        BaseException: An exception that does not judge the answer: a failed request, `pytest.skip`,
-            or the end of a task or the session.
+        BaseException: An exception that says nothing about the answer: a failed request,
+            `pytest.skip`, or the end of a task or the session.
     """
     __tracebackhide__ = True
     try:
@@ -183,14 +184,14 @@ async def run_body(
         if not is_word or isinstance(error, pytest.exit.Exception) or end_of_fault(error, llm):
             raise
         if isinstance(error, AttributeError | TypeError) and "'coroutine'" in _text(error):
-            error.add_note("an answer is awaited: write `await llm.chat(...)`")
+            error.add_note("an answer must be awaited: write `await llm.chat(...)`")
         result.raised = Raised.of(_of_group(error))
         keep(_of_group(error))
     return result
 
 
 def _of_group(error: BaseException) -> BaseException:
-    """The first error of a group that contains only wrong answers; else the error itself."""
+    """The first error of a group that contains only wrong answers; otherwise the error itself."""
     if isinstance(error, BaseExceptionGroup) and error.split(WRONG_ANSWERS)[1] is None:
         return _of_group(error.exceptions[0])
     return error
@@ -203,7 +204,7 @@ def say_again(test: Prefetched) -> object:
     """Repeat the result of an async test's body in its item.
 
     Returns:
-        An object for which pytest warns as it does for the value that the body returned.
+        None, or an object that makes pytest warn as it does for the value that the body returned.
 
     Raises:
         BaseException: The exception of the body; the same object if the body ran in this process.

@@ -1,4 +1,4 @@
-"""From pytest's items to cases: find the cases, give them ids, and find faults of a suite."""
+"""Turn pytest's items into cases: find the cases, give them ids, and find errors in a suite."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ REPEAT = "ultrapar_repeat"
 _STEP = "__pytest_repeat_step_number"
 """pytest-repeat's parameter, from 0 (`pytest_repeat.pytest_generate_tests`)."""
 CLUSTER = "cluster"
-"""Argument of the mark `ultrapar`: parameters whose equal values make cases depend on each other,
-within a repetition."""
+"""Argument of the mark `ultrapar`: names of parameters. Cases of one repetition that have equal
+values for them depend on each other."""
 _NO_TAGS = frozenset({"parametrize", "ultrapar", "usefixtures", "filterwarnings"})
 """Marks that control how a test runs and do not describe it."""
 _NO_PARAMETERS = frozenset({"model", REPEAT, _STEP})
 mark_faults_key = pytest.StashKey[list[str]]()
-"""Faults of marks, noted while tests are generated and selected. An error raised there would show
-as a traceback with exit code 2."""
+"""Errors in marks, noted while tests are generated and selected. An exception raised there would
+end pytest with a traceback and exit code 2."""
 _CONFIG_FILES = (
     "pytest.toml",
     ".pytest.toml",
@@ -62,14 +62,15 @@ class Collected:
     """The cases among pytest's items.
 
     Attributes:
-        case_ids: By position in pytest's collection; items that are not cases are missing.
-        cases: The cases for the run directory. Emptied when they are written: twenty thousand cases
+        case_ids: The id of each case, by position in pytest's collection.
+        cases: The cases for the run directory. Emptied after they are written, because 20,000 cases
             take 10 MB in every worker.
         prefetched: The prefetched function of each case, by position.
         graders: The graders of each case that has any, by position.
-        not_run: Positions of cases that marks keep from running.
-        faults: Faults that make the suite unusable, one sentence each.
-        tables: The names by which each test's mark lays out its summary; perhaps none.
+        not_run: Positions of cases that marks prevent from running.
+        faults: Errors that make the suite unusable, one sentence each.
+        tables: For each test, the names by which its mark groups the summary's tables; may be
+            empty.
         replayed: The run whose answers the cases get, if any.
         origins: The origin of each case's answers and seed in a replay, or the reason why it has no
             answers, by case id.
@@ -104,7 +105,7 @@ def collect(
         directory: The run's directory, if there is one.
 
     Raises:
-        ConfigError: The suite cannot be used; the message has its faults.
+        ConfigError: The suite cannot be used; the message lists its errors.
         ResultsError: The replayed run cannot be read.
     """
     options, pool = run_config.settings(config)
@@ -128,7 +129,7 @@ def collect(
         distinct = list(dict.fromkeys(faults))
         n_more = len(distinct) - _SHOWN_FAULTS
         more = f"\n(and {n_more} more)" if n_more > 0 else ""
-        # A fault may quote a secret from the suite.
+        # A message may quote a secret from the suite.
         raise ConfigError(plain("\n".join(distinct[:_SHOWN_FAULTS]) + more))
     if not run_config.source(config).runs_episodes:
         for prefetched in collected.prefetched.values():
@@ -147,8 +148,8 @@ def collect(
 
 
 def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iterator[Case]:
-    """The cases as the run directory gets them; episodes get the unmasked parameters."""
-    plain = cache(plain)  # a few words are the parameters of thousands of cases
+    """Mask secrets in cases for the run directory; episodes get the unmasked parameters."""
+    plain = cache(plain)  # thousands of cases share a few parameter values
     for case in cases:
         params, said = (
             {plain(name): plain(one) if isinstance(one, str) else one for name, one in it.items()}
@@ -159,7 +160,7 @@ def _without_secrets(cases: Sequence[Case], plain: Callable[[str], str]) -> Iter
 
 
 class CollectOnly:
-    """The plugin of `--collect-only` with a pool: finds faults and starts nothing."""
+    """The plugin for `--collect-only` with a pool: checks the suite and starts nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -174,7 +175,7 @@ class CollectOnly:
 def collect_cases(
     items: Sequence[pytest.Item], *, run_seed: int, models: Sequence[str], repeats: int
 ) -> Collected:
-    """Find the cases among collected items, in their order.
+    """Find the cases among collected items, in the order of the items.
 
     Args:
         items: All selected items.
@@ -201,13 +202,13 @@ def collect_cases(
         if not isinstance(model, str) or model not in models:
             collected.faults.append(
                 f"{item.nodeid}: the case has no model of the pool (model is {model!r}); a "
-                "prefetched function or its test must use `llm` or `model`, and the pool has "
+                "prefetched function or its test must use `llm` or `model`; the pool's models are "
                 f"{', '.join(models)}"
             )
             continue
         collected.faults += mark_faults(item, elsewhere)
         case = _case(index, item, model, run_seed, repeats)
-        # Items of one test differ only by the marks of `pytest.param`.
+        # Items of one test differ only in the marks that `pytest.param` adds.
         own = test, *[mark.name for mark in item.own_markers]
         if own not in marks:
             marks[own] = ",".join(sorted({mark.name for mark in item.iter_markers()} - _NO_TAGS))
@@ -240,7 +241,7 @@ def collect_cases(
 def _ahead_of(
     collected: Collected, item: pytest.Item
 ) -> tuple[Prefetched | None, list[GraderFunction]]:
-    """Find the function that runs ahead for an item's test, and its graders; note faults."""
+    """Find the function that runs ahead for an item's test, and its graders; note errors."""
     found, graders = prefetched_of(item), graders_of(item)
     faults = suite_faults(item, found)
     faults += filter(None, (one.fault(item, found) for one in graders if found))
@@ -329,13 +330,14 @@ def case_id_at(config: pytest.Config, path: Path, inner: str, run_seed: int) -> 
 
 @cache
 def _below_project(path: Path, start: Path) -> str:
-    # Not pytest's rootdir: an option whose value is a path elsewhere changes it (pytest 9.2).
+    # Do not use pytest's rootdir: an option whose value is a path elsewhere changes it (pytest
+    # 9.2).
     return path.relative_to(_project(path.parent, start)).as_posix()
 
 
 @cache
 def _project(folder: Path, start: Path) -> Path:
-    """The folder of the next configuration file above the tests, else pytest's start folder."""
+    """The nearest folder above the tests with a configuration file, or pytest's start folder."""
     for place in (folder, *folder.parents):
         if any((place / name).is_file() for name in _CONFIG_FILES):
             return place
@@ -355,9 +357,9 @@ def _same_id(one: pytest.Item, other: pytest.Item) -> str:
             "their parameters different ids"
         )
     return (
-        f"{other.nodeid}: {one.path} and {other.path} get the same case ids, as their paths below "
-        "their configuration files are equal; put one pytest.ini above both, rename a file, or run "
-        "them separately"
+        f"{other.nodeid}: {one.path} and {other.path} get the same case ids, because their "
+        "paths below their configuration files are equal; put one pytest.ini above both, rename a "
+        "file, or run them separately"
     )
 
 
@@ -396,7 +398,7 @@ def arguments_for(
 
 
 def marked(item: pytest.Item, argument: str) -> Any:  # noqa: ANN401 - as the suite has it
-    """The argument's value in the closest mark `ultrapar` that has it; None without such a mark."""
+    """The argument's value in the closest mark `ultrapar` that sets it; None if no mark sets it."""
     given = (mark.kwargs.get(argument) for mark in item.iter_markers("ultrapar"))
     return next((value for value in given if value is not None), None)
 
@@ -407,7 +409,7 @@ def are_names(value: object) -> TypeGuard[Sequence[str]]:
 
 
 def _cluster_names(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...] | None:
-    """The parameters that an item's mark names; None without a mark, or with an invalid one."""
+    """The parameters that an item's mark names; None if there is no valid mark."""
     names = marked(item, CLUSTER)
     if not are_names(names):
         return None  # `mark_faults` reports an invalid value
@@ -429,7 +431,10 @@ def _cluster_of(case: Case, names: tuple[str, ...]) -> str:
 
 
 def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scalar]:
-    """The metadata from an item's marks; the closest mark counts. Functions get parameters."""
+    """The metadata from an item's marks; the closest mark wins.
+
+    Functions are called with parameters.
+    """
     own, found, why = internals.parameters(item), dict[str, Scalar](), ""
     for given in _given_meta(item):
         try:
@@ -440,7 +445,7 @@ def _meta(collected: Collected, item: pytest.Item, case: Case) -> dict[str, Scal
             why = f"must be a dict, or a function of parameters that returns one ({error!r})"
     for name in found:
         if not isinstance(name, str) or name in {*CASE_NAMES, *case.params}:
-            why = f"has the name {name!r}; it must be a text that names no column or parameter"
+            why = f"has the name {name!r}; use a text that names no column or parameter"
     if why and not any(one.endswith(why) for one in collected.faults):
         collected.faults.append(f"{case.nodeid}: mark ultrapar(meta=...) {why}")
     return {f"{META}{name}": value for name, value in found.items()}
@@ -455,13 +460,13 @@ def _given_meta(item: pytest.Item) -> Iterator[Any]:
 
 
 def _layout(collected: Collected, item: pytest.Item, case: Case) -> tuple[str, ...]:
-    """The names by which an item's mark lays out its summary; none without such a mark."""
+    """The names by which an item's mark groups its summary; empty without such a mark."""
     summary = marked(item, "summary")
     if not are_names(summary):
         return ()
     known = dict.fromkeys((*CASE_NAMES, *case.params, f"{META}NAME", f"{LABEL}NAME"))
     for name in summary:
-        # Another case of the test may have it, or a grade.
+        # Another case of the test, or a grade, may provide it.
         if name not in known and not name.startswith((META, LABEL)):
             collected.faults.append(
                 f"{item.nodeid.split('[')[0]}: mark ultrapar(summary=...) names {name!r}; "

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C: the first one stops the run, and later ones do not break its end."""
+"""Handle Ctrl-C: the first one stops the run, and later ones do not disturb its shutdown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ managers send it to the process and to its group."""
 class CtrlC:
     """Handles SIGINT of one process while pytest's session lasts.
 
-    The first one calls the previous handler, which raises `KeyboardInterrupt`. One within
-    `SAME_WISH_S` of the last is ignored. A later one calls `again` if the session is already
-    ending: an exception there cuts off the end and prints a traceback.
+    The first Ctrl-C calls the previous handler, which raises `KeyboardInterrupt`. Another one
+    within `SAME_WISH_S` of the last is ignored. If the session is already ending, a later one calls
+    `again`, because an exception at that point would cut off the end and print a traceback.
     """
 
     def __init__(self, again: Callable[[], object], *, now_s: Callable[[], float] = boot_s) -> None:
@@ -38,7 +38,7 @@ class CtrlC:
         self._is_ending = False
 
     def install(self) -> None:
-        """Handle SIGINT from now on, unless the process ignores it or this is another thread."""
+        """Handle SIGINT from now on, except if it is ignored or this is not the main thread."""
         before = signal.getsignal(signal.SIGINT)
         if not callable(before):
             return
@@ -53,9 +53,10 @@ class CtrlC:
         self._is_ending = True
 
     def remove(self) -> None:
-        """Restore SIGINT, or, right after a Ctrl-C, only stop calling `again`.
+        """Restore the SIGINT handler. Right after a Ctrl-C, only stop calling `again`.
 
-        The interpreter takes a while to end, and a further Ctrl-C must print no traceback there.
+        The interpreter takes a while to exit, and another Ctrl-C must not print a traceback
+        meanwhile.
         """
         self._is_ending = False
         if self._before is None or self._is_same_wish(self._now_s()):

@@ -1,4 +1,4 @@
-"""Cases from a data file: its rows, for `pytest.mark.parametrize`."""
+"""Read cases from a data file, one per row, for `pytest.mark.parametrize`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ def cases(
 
     Args:
         path: A `.jsonl`, `.ndjson`, `.csv` or `.parquet` file; relative to the calling file.
-        columns: The columns whose values a case gets. Without any it gets the whole row as a dict.
-        id: The column with the case's id. Without it the id is a short hash of the case's values,
-            which does not depend on the position of the row.
-        marks: The column with its marks: names in a list, or in a text with commas or blanks.
-        meta: Columns with further facts about a case: `meta.<name>` in `results`.
+        columns: The columns whose values a case gets. Without any, a case gets the whole row as a
+            dict.
+        id: The column with the case's id. Without it, the id is a short hash of the case's values,
+            so it does not depend on the position of the row.
+        marks: The column with the case's marks: a list of names, or a text of names separated by
+            commas or spaces.
+        meta: Columns with further facts about a case, stored as `meta.<name>` in `results`.
 
     Raises:
         pytest.Collector.CollectError: The file is missing, broken or empty, or two rows are the
@@ -96,7 +98,7 @@ class _Place:
 
 
 def _rows(place: _Place, wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """All rows. From a Parquet file only the wanted columns are read, if any are named."""
+    """Yield all rows. If columns are named, only these are read from a Parquet file."""
     suffix = place.path.suffix.lower()
     with open_file(place.path) as file:
         if suffix == ".parquet":

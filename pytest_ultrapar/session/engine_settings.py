@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.redact import Redactor
 
 _MOST_OPEN = 1000
-"""The most open episodes in one process, unless a limit allows fewer."""
+"""The maximum number of open episodes in one process, unless a limit allows fewer."""
 _LONGEST_FAILURE = 300
-"""Characters of a server's error message that are stored."""
+"""How many characters of a server's error message are stored."""
 
 
 def engine_settings(
@@ -41,10 +41,10 @@ def engine_settings(
         pool: The pool of its requests.
         redactor: Removes secrets.
         parts: Stores the long strings of conversations.
-        record: How much of conversations is stored.
+        record: How much of each conversation is stored.
         max_attempts: See `RetryPolicy`.
         n_clients: Connections of clients that this process serves as well.
-        own: Fields of `EngineSettings` that are not made here.
+        own: Further fields of `EngineSettings`.
     """
 
     def conversation() -> Conversation:
@@ -53,7 +53,7 @@ def engine_settings(
         return Conversation(keeps_text=record == "text")
 
     seats = pool.seats(pool.lanes)
-    # Twice the seats: episodes between two requests hold none.
+    # Twice the seats, because an episode holds no seat between two requests.
     most_open = min(_MOST_OPEN, 2 * seats + 16) if seats is not None else _MOST_OPEN
     n_allowed = connections_allowed(most_open + SPARE_CONNECTIONS + n_clients)
     return EngineSettings(

@@ -1,4 +1,4 @@
-"""The interpreter's garbage collection in a run: rare, and without pytest's items."""
+"""Make Python's garbage collection rare during a run, and exclude pytest's items from it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 _THRESHOLDS = (50_000, 20, 20)
-"""CPython's defaults are (700, 10, 10), and (2000, 10, 10) from 3.13 on. 50,000 new containers hold
+"""CPython's defaults are (700, 10, 10), and (2000, 10, 10) from 3.13 on. 50,000 new containers take
 about 10 MB. With 10,000, which 300 running episodes soon reach, the engine's thread spent a tenth
 of its time in collections that found nothing."""
 _UNFROZEN = 1_000
-"""With so few frozen objects the user has not called `gc.freeze()`, which freezes about 50,000 in
-any pytest process. CPython 3.12 begins with 375."""
+"""If no more objects than this are frozen, the user has not called `gc.freeze()`, which freezes
+about 50,000 in any pytest process. CPython 3.12 begins with 375."""
 
 _spared: WeakSet[pytest.Config] = WeakSet()
 """The configurations for which `spare_items` froze all living objects."""
@@ -27,10 +27,10 @@ def collect_seldom(config: pytest.Config) -> None:
     """Collect garbage rarely until `config` is unconfigured.
 
     Called at configuration. Cycles from tests and episodes are still collected, so that resources
-    that are never closed are reported. Settings of the user take precedence: thresholds are raised
+    that were never closed are reported. Settings of the user take precedence: thresholds are raised
     and never lowered, and a disabled collection stays disabled.
     """
-    # A collection at exit is wasted, because everything ends: 0.2 s for 3,000 items.
+    # A collection at exit would be wasted, because the process ends: 0.2 s for 3,000 items.
     atexit.unregister(_freeze_at_exit)
     atexit.register(_freeze_at_exit)
     before = gc.get_threshold()
@@ -47,7 +47,7 @@ def collect_seldom(config: pytest.Config) -> None:
 
 
 def thaw_last(config: pytest.Config) -> None:
-    """Unfreeze the objects of `spare_items` at the very end of `config`.
+    """At the very end of `config`, unfreeze the objects that `spare_items` froze.
 
     Called before any plugin is configured, because the cleanup that is added first runs last: after
     pytest's own last collection (`_pytest.unraisableexception.cleanup`), which takes a second among
@@ -76,10 +76,10 @@ def spare_items(config: pytest.Config) -> None:
 def spare_reports(config: pytest.Config) -> None:
     """Collect garbage now, and exclude the rest from pytest's own last collections.
 
-    Called when all items are reported; without xdist and in the controller, while this process only
-    waits. At the end pytest collects twice (`_pytest.unraisableexception`), over sixteen objects
-    for each item. That is twice 0.5 s for 50,000 items. Resources that were never closed are found
-    here, and reported in the same place.
+    Called without xdist and in the controller, when all items are reported and this process only
+    waits. At the end pytest collects twice (`_pytest.unraisableexception`). Each time it visits
+    sixteen objects per item, which takes 0.5 s for 50,000 items. Resources that were never closed
+    are found here instead, and are reported in the same place.
     """
     if config in _spared:
         gc.collect()

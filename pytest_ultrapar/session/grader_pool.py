@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.session.graders import GraderFunction
 
 _MOST_TRIES = 3
-"""Tries for each case: its program may be the one that kills the processes."""
+"""The maximum number of tries for each case, because the case's own program may kill the
+processes."""
 _MOST_STARTS = 10
-"""Starts of processes that are killed each time."""
+"""How often the processes are started, if they are killed each time."""
 
 
 class GraderPool:
@@ -32,7 +33,7 @@ class GraderPool:
 
     Args:
         grader: The function to run.
-        run_dir: The folder for the lock file by which workers share the jobs.
+        run_dir: The folder for the lock file with which workers share the jobs.
         environ: The environment of the processes.
         graded: Called once for each case, on a thread of the pool or of `submit`. It gets the
             case's position, the grader's name, and a pickled tuple: `returned`, `unsolved` or
@@ -70,7 +71,7 @@ class GraderPool:
             others.close()
 
     def submit(self, index: int, arguments: Mapping[str, object]) -> None:
-        """Grade the case at a position, some time later."""
+        """Queue the case at a position for grading."""
         try:
             self._waiting.put((index, pickle.dumps(arguments)))
         except Exception as error:  # noqa: BLE001 - classes of the suite say how they are pickled
@@ -82,7 +83,7 @@ class GraderPool:
         with self._changing:
             self._starts_left = 0
         for pipe in self._pipes:
-            # Shut it down: closing does not help while a thread reads it.
+            # Shut the socket down: closing it has no effect while a thread reads from it.
             with suppress(OSError), socket.socket(fileno=os.dup(pipe.fileno())) as end:
                 end.shutdown(socket.SHUT_RDWR)
         self._child.stop()

@@ -58,8 +58,8 @@ class GraderFunction:
         known = functions.get((self.module, self.name))
         if known is not self.function or inspect.iscoroutinefunction(known):
             return (
-                f"{whose} cannot be pickled, but it runs in another process: make it a plain "
-                "`def` at module level, and pass all that it needs as arguments"
+                f"{whose} cannot be pickled, but must be to run in another process: make it a "
+                "plain `def` at module level, and pass everything that it needs as arguments"
             )
         for limit, kind in (("jobs", "whole "), ("timeout_s", ""), ("memory_mb", "")):
             value = getattr(self, limit)
@@ -77,7 +77,7 @@ class GraderFunction:
         return None
 
     def take(self, **_: object) -> object:
-        """The value of the running case, for the grader's fixture.
+        """Return the grader's value for the running case.
 
         Raises:
             EpisodeError: The grader raised an error, or did not grade the case.
@@ -86,7 +86,7 @@ class GraderFunction:
         state = prefetch.state
         if state is None or self.name not in state.results:
             raise EpisodeError(
-                f"grader {self.name!r} has no value: name it in the test of a prefetched fixture"
+                f"grader {self.name!r} has no value: use it in a test with a prefetched fixture"
             )
         how, kind, value = pickle.loads(state.results[self.name])  # noqa: S301 - of our processes
         if how == "error":
@@ -114,7 +114,8 @@ def grader(
 
     Args:
         function: A function at the top level of a module.
-        jobs: The most processes at the same time, in all workers together. None: one for each core.
+        jobs: The maximum number of processes at the same time, in all workers together. None: one
+            for each core.
         timeout_s: Seconds that one case may take. Then all processes that it started are killed.
         memory_mb: MiB that one case may take in addition to its module. None: no limit.
 

@@ -50,10 +50,10 @@ class Grader:
         Args:
             outcome: `solved`, `partial` or `unsolved`; True for `solved` and False for `unsolved`;
                 None or `scored` if only scores count; or an object with `outcome`, `scores` and
-                perhaps `kind`, `reason` and `labels`.
+                optionally `kind`, `reason` and `labels`.
             reason: The reason, in a sentence. Reports show it with the case.
-            labels: Texts or numbers by name, such as the option that the model chose. Each is a
-                column of texts.
+            labels: Texts or numbers by name, such as the option that the model chose. Each becomes
+                a text column.
             scores: Numbers by name; True and False are stored as 1 and 0.
 
         Raises:

@@ -106,7 +106,7 @@ class _Job(NamedTuple):
         with suppress(OSError):
             os.setpgid(pid, pid)
         said: bytes | None = self._unsolved("time_limit", f"took longer than {self.timeout_s:g} s")
-        # While a case runs, the other pipe can only end.
+        # While a case runs, the only possible event on the other pipe is its end.
         if ours in wait([ours, self.pipe], self.timeout_s):
             said = None
             with suppress(EOFError, OSError):  # other data has a larger length, or ends early

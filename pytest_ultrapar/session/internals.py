@@ -1,7 +1,7 @@
-"""Every use of pytest's internals. Modules of the controller and of workers use xdist's.
+"""All uses of pytest's internals. Modules of the controller and the workers use xdist's internals.
 
-`required_internals` lists their names and is checked before this module is imported. Names are as
-in pytest 9.2.
+`required_internals` lists their names. A run checks them before it imports this module. Names are
+as in pytest 9.2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _PYTESTS_OWN = str(Path(pytest_pyfunc_call.__code__.co_filename).parent)
 """The directory of pytest's own code."""
 _MOST_COMPARED = 1500
-"""Characters of two texts whose comparison takes 30 ms."""
+"""Comparing two texts of this many characters takes 30 ms."""
 _BEFORE = 40
 NO_VALUE: object = NOTSET
 """The value of a parameter without values (`ParameterSet._for_parametrize`)."""
@@ -85,12 +85,12 @@ def takes_our_model(metafunc: pytest.Metafunc) -> bool:
 
 # A test's `_calls` are the product of its calls of `parametrize` (`Metafunc.parametrize`, 9.1.0 and
 # 9.2.0: each call multiplies the earlier ones by its own values). `PyCollector._genfunctions` makes
-# an item for each. If few of them become items, the product is made late, one call at a time: a
-# million `CallSpec`s take a gigabyte.
+# an item for each. If only a few of them become items, the product is computed late, one call at a
+# time, because a million `CallSpec`s take a gigabyte.
 
 
 class _Product:
-    """Replaces `_calls`: the product that pytest would have made. For other plugins to read."""
+    """Replaces `_calls`, so that other plugins can read the product that pytest would make."""
 
     def __init__(self, factors: list[list[Any]]) -> None:
         self.factors = factors
@@ -106,14 +106,17 @@ class _Product:
 
 
 class _Kept(list[Any]):
-    """`_calls` that are true even if empty: else pytest makes an item without parameters."""
+    """`_calls` that are true even if empty.
+
+    Otherwise pytest would make an item without parameters.
+    """
 
     def __bool__(self) -> bool:
         return True
 
 
 def multiply_late(metafunc: pytest.Metafunc) -> None:
-    """Delay the product of parameters until `keep_calls`. Called before any are known."""
+    """Delay the product of parameters until `keep_calls`. Called before any parameter is known."""
     parametrize = metafunc.parametrize
 
     def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
@@ -136,7 +139,7 @@ def multiply_late(metafunc: pytest.Metafunc) -> None:
 
 
 def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
-    """The values of a parameter in the order in which items first get them; empty without it.
+    """Yield the values of a parameter, if there is one, in the order in which items first get them.
 
     A value may come more than once.
     """
@@ -150,7 +153,7 @@ def keep_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int
     """Keep some of the items that pytest would make for a test.
 
     Args:
-        metafunc: The test's, when all its parameters are known.
+        metafunc: The `Metafunc` of the test, when all parameters are known.
         is_kept: Called for each item with the end of its name: `[m-1-r0]`, or an empty text.
 
     Returns:
@@ -179,7 +182,7 @@ def _factors(calls: Any) -> list[list[Any]]:  # noqa: ANN401 - `_calls`, or a `_
 
 
 def _joined_call(calls: tuple[Any, ...]) -> Any:  # noqa: ANN401 - a `CallSpec`; 9.1: `CallSpec2`
-    """The result of `CallSpec.setmulti` for all of them, one after the other."""
+    """Join calls in the way that `CallSpec.setmulti` does, one after the other."""
     params: dict[str, object] = {}
     indices: dict[str, int] = {}
     scopes: dict[str, Scope] = {}
@@ -202,7 +205,7 @@ def is_direct_parameter(definition: pytest.FixtureDef[Any] | None) -> bool:
 
 
 def will_not_run(item: pytest.Item) -> str | None:
-    """The reason why marks (skip, skipif, xfail with run=False) keep an item from running, or None.
+    """Why a mark (skip, skipif, xfail with run=False) prevents an item from running, or None.
 
     Source: `_pytest.skipping.pytest_runtest_setup`, which calls the same two functions.
     """
@@ -221,7 +224,7 @@ _KEEPS_FROM_RUNNING = frozenset({"skip", "skipif", "xfail"})
 
 
 def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
-    """Whether an item or a node above it has one of some marks.
+    """Whether an item or a node above it has one of these marks.
 
     Called for each of 12,000 items, most of them without marks: three walks of `Node.iter_markers`
     took a sixth of the time that this plugin adds to their collection.
@@ -230,7 +233,7 @@ def _has_mark(item: pytest.Item, names: frozenset[str]) -> bool:
 
 
 def could_not_run(error: BaseException) -> bool:
-    """Whether pytest itself failed a test that it has no way to run, such as an `async def`.
+    """Whether pytest itself failed a test because it cannot run it, such as an `async def`.
 
     Source: `_pytest.python.pytest_pyfunc_call`, which then raises the same exception as
     `pytest.fail` in a test's body.
@@ -337,7 +340,7 @@ def hand_over(item: pytest.Item, values: dict[str, object]) -> None:
         definition._finalizers.clear()
         item._request._fixture_defs[name] = definition
     if "request" in item.fixturenames:
-        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item.
+        # The same as `RequestFixtureDef`, which reads a signature each time: 4 % of an item's time.
         item.funcargs["request"] = item._request
 
 
@@ -361,7 +364,7 @@ def locate(item: pytest.Item, known: dict[int, tuple[str, int | None]]) -> None:
 
 
 def rename(item: pytest.Item, name: str, nodeid: str) -> None:
-    """Give an item that has just been collected another name.
+    """Rename an item that has just been collected.
 
     pytest 9.2 keeps the id in parts (`Node._id`), 9.1 as text (`_nodeid`).
     """
@@ -384,7 +387,7 @@ def log_handlers(config: pytest.Config) -> tuple[logging.Handler, logging.Handle
 
 
 def mask_terminal(config: pytest.Config, change: Callable[[str], str]) -> None:
-    """Pass all that pytest and plugins write to the terminal through `change`, piece by piece.
+    """Pass each piece of text that pytest and plugins write to the terminal through `change`.
 
     No hook sees all of it: reasons of `pytest.exit`, tracebacks of hooks, sections of other
     plugins. Without a terminal, nothing changes. The output of a worker is discarded, so its
@@ -422,7 +425,7 @@ def mask_sections(item: pytest.Item, change: Callable[[str], str]) -> None:
 
 
 def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
-    """The module of an item and its parameters of wider scopes: items with the same key share them.
+    """A key for an item; items with the same key share their module and wider-scoped parameters.
 
     Source: pytest's own sorting of items (`_pytest.fixtures.reorder_items`).
     """
@@ -438,7 +441,7 @@ def higher_scopes(item: pytest.Item) -> tuple[object, ...]:
 
 
 class EpisodeSurroundings:
-    """While entered, keeps for episodes what pytest changes from test to test.
+    """While entered, protects episodes from the changes that pytest makes for each test.
 
     Prints and log records of episodes go to their own record, not to pytest's capture. At every
     resume, pytest sets `sys.stdout` to its capture's file, and at every suspension back to the
@@ -483,7 +486,7 @@ class EpisodeSurroundings:
 
         pytest can do this only while an item runs (`_pytest.assertion.pytest_runtest_protocol`, a
         hook's wrapper, which is entered here for the whole run), and forgets the configuration
-        after it.
+        after that item.
         """
         next(self._asserts)
         largest, config = rewrite._get_maxsize_for_saferepr, self._config
@@ -517,9 +520,10 @@ class EpisodeSurroundings:
 
 
 def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence[object]:
-    """Texts that should be equal, cut to the part where they differ: pytest compares only that.
+    """Cut texts that should be equal, so that pytest compares only the part where they differ.
 
-    pytest uses `difflib.ndiff`, on the loop of all episodes: 80 lines of each text take 0.5 s.
+    pytest uses `difflib.ndiff`, which blocks the loop of all episodes: texts of 80 lines take 0.5
+    s.
     """
     texts = [value for value in values if isinstance(value, str)]
     if set(ops) != {"=="} or len(texts) < len(values) or max(map(len, texts)) <= _MOST_COMPARED:
@@ -529,10 +533,10 @@ def _where_they_differ(ops: Sequence[str], values: Sequence[object]) -> Sequence
 
 
 def _bound_differences(patch: pytest.MonkeyPatch) -> None:
-    """Leave out the full diff of large lists and dicts, for the same reason.
+    """Leave out the full diff of large lists and dicts, because it would block the loop as well.
 
-    The first difference is still shown. pytest 9.2 has the comparing function
-    (`_compare_eq_iterable`) in another module than 9.1.
+    The first difference is still shown. In pytest 9.2, the comparing function
+    (`_compare_eq_iterable`) is in a different module than in 9.1.
     """
     older = sys.modules.get("_pytest.assertion.util")
     place = sys.modules.get("_pytest.assertion._compare_any", older)
@@ -570,8 +574,8 @@ def _wrap(places: list[tuple[Any, str]]) -> None:
 def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
     """Also wrap the streams of `capsys`, `capfd` and subtests.
 
-    They set `sys.stdout` to their own streams (`CaptureFixture._start`), which must not contain
-    prints of episodes that run at the same time.
+    They set `sys.stdout` to their own streams (`CaptureFixture._start`), which must not receive the
+    output of episodes that run at the same time.
     """
     start = CaptureFixture._start
 
@@ -585,9 +589,9 @@ def _wrap_capture_fixtures(patch: pytest.MonkeyPatch) -> None:
 def _keep_current_test(patch: pytest.MonkeyPatch) -> None:
     """Keep `PYTEST_CURRENT_TEST` set at all times, empty between two tests.
 
-    pytest deletes it after each test (`_update_current_test_var`). `os.environ` first lists its
-    names and then looks each one up, so a name that is deleted in between is a `KeyError` in an
-    iteration. In an episode, each new HTTP client iterates over it.
+    pytest deletes it after each test (`_update_current_test_var`). An iteration over `os.environ`
+    first lists all names and then looks each one up, so it raises a `KeyError` if a name is deleted
+    in between. In an episode, each new HTTP client iterates over it.
     """
     update = runner._update_current_test_var
     name = "PYTEST_CURRENT_TEST"
@@ -657,7 +661,7 @@ def around_open_terminal(
     manager.global_and_fixture_disabled = disabled_within
 
     def undo() -> None:
-        # Another plugin may have replaced it by its own wrapper around this one.
+        # Another plugin may have replaced it with its own wrapper around this one.
         if vars(manager).get("global_and_fixture_disabled") is disabled_within:
             del manager.global_and_fixture_disabled
 

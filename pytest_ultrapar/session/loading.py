@@ -1,4 +1,4 @@
-"""Load this package's modules without rewritten asserts, and keep them from a test's fakes.
+"""Load this package's modules without rewritten asserts, and protect them from a test's fakes.
 
 pytest rewrites the asserts of every package that has a plugin, to explain failures. The asserts of
 this package check only its own invariants. The rewriting costs a run a fifth of its CPU before the

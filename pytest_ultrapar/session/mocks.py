@@ -22,12 +22,12 @@ _CLIENTS = frozenset({"aiohttp", "httpcore", "httpx", "httpx2"})
 _PATCHES = frozenset({"patch", "setattr"})
 _PAST = (
     "requests of llm bypass it: they are sent before their test begins. docs/how-to/mocks.md shows "
-    "what to use instead, and where a mock of other requests may be"
+    "what to use instead, and where you can mock other requests"
 )
 
 
 def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
-    """The faults of a case that uses a mock of an HTTP client that cannot answer its episode.
+    """Yield an error for each mock of an HTTP client in a case that cannot answer its episode.
 
     A session fixture that the episode names is allowed: it may be for the episode's tools.
     """
@@ -37,7 +37,7 @@ def mock_faults(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def active_faults() -> Iterator[str]:
-    """The fault of a mock that is active at collection, and so does not belong to one test."""
+    """Yield an error if a mock is active at collection and therefore belongs to no single test."""
     if (found := active_mock(surely=True)) is not None:
         yield f"a mock that is active when tests are collected ({found}): {_PAST}"
 
@@ -64,7 +64,7 @@ def _uses(item: pytest.Item, prefetched: Prefetched) -> Iterator[str]:
 
 
 def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: ANN401 - any object of a suite
-    """The library of mocks around a function or in its code, or the client patched there."""
+    """The mock library of a function's decorators or code, or the client that they patch."""
     while function is not None:
         own = getattr(function, "__globals__", {})
         words = set(_words(getattr(function, "__code__", None))) if with_code else set()
@@ -82,7 +82,7 @@ def _mocked(function: Any, *, with_code: bool = True) -> str | None:  # noqa: AN
 
 
 def _words(code: CodeType | None) -> Iterator[str]:
-    """The names and texts in a function, and in those within it."""
+    """The names and texts in a function and in its inner functions."""
     yield from getattr(code, "co_names", ())
     for constant in getattr(code, "co_consts", ()):
         if isinstance(constant, CodeType):

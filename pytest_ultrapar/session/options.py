@@ -27,7 +27,7 @@ _MACHINES = {Options.shard, Options.cluster_run, Options.cluster} | {
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the options and their ini twins. Called once by pytest at start-up."""
+    """Declare the options and their ini settings. Called once by pytest at start-up."""
     every_day = parser.getgroup("ultrapar", "LLM evaluations (pytest-ultrapar)")
     limits = parser.getgroup("ultrapar-limits", "LLM evaluations: limits, keys and servers")
     machines = parser.getgroup("ultrapar-machines", "LLM evaluations: many machines")
@@ -46,7 +46,7 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
     if row.kind is bool:
         return {"action": "store_true"}
     if row.bare is not None:
-        # No `choices`: argparse would refuse a path after the bare option without a reason.
+        # No `choices`: argparse would refuse a path after the bare option without giving a reason.
         return {"metavar": row.metavar, "nargs": "?", "const": row.bare}
     if row.choices is not None:
         return {"choices": row.choices}
@@ -56,21 +56,21 @@ def _facts(row: Setting[Any]) -> dict[str, Any]:
 
 
 def only_looks(config: pytest.Config) -> bool:
-    """Whether pytest is asked to show tests or fixtures, not to run anything."""
+    """Whether pytest was asked to show tests or fixtures instead of running anything."""
     # Each is an option of a plugin that `-p no:` can leave out.
     names = ("collectonly", "setupplan", "showfixtures", "show_fixtures_per_test")
     return any(config.getoption(name, False) for name in names)
 
 
 def plans(config: pytest.Config) -> bool:
-    """Whether pytest is asked for a plan, not for a run."""
+    """Whether pytest was asked for a plan instead of a run."""
     return bool(config.getoption(Options.plan.dest))
 
 
 def is_active(config: pytest.Config) -> bool:
     """Whether this plugin has something to do: the user named models or a pool.
 
-    A missing pool file of the ini does not matter: only evaluations need it.
+    A pool file that the ini names may be missing, because only evaluations need it.
     """
     if config.getoption(Options.models.dest) or config.getoption(Options.pool.dest):
         return True

@@ -1,8 +1,9 @@
-"""Cases for other plugins and for readers of their files: properties, and pytest's outcomes.
+"""Show cases to other plugins and to readers of their files: with properties and pytest's outcomes.
 
-They know passed, failed and skipped tests, and expected failures. A wrong answer must not fail the
-session, and must not be counted as passed. So it is shown as an expected failure, as `xfail` is.
-The tables of the run have the measurement and pytest's own result unchanged.
+Other plugins know only passed, failed and skipped tests, and expected failures. A wrong answer must
+not fail the session and must not be counted as passed. It is therefore shown as an expected
+failure, like `xfail`. The tables of the run contain both the measurement and pytest's own result,
+unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 PREFIX = "ultrapar."
 """The prefix of the names of all properties."""
 _EXPECTED = "ultrapar_expected"
-"""Attribute of a report that this plugin, and no mark, shows as an expected failure."""
+"""Attribute of a report that is shown as an expected failure by this plugin, not because of a
+mark."""
 _PASSED: dict[str, str] = {
     "solved": "passed",
     "partial": "xfailed",
@@ -69,7 +71,7 @@ class CaseProperties:
             kind: The kind of the outcome, if any.
             scores: Scores by name.
             labels: Labels by name.
-            attempts: The attempts of its episode with its own model.
+            attempts: The episode's attempts with the case's own model.
         """
         run, prices, currency = self._of_run
         named: dict[str, str | float | None] = {
@@ -121,7 +123,7 @@ def show_as_expected(
 
 
 def is_shown_as_expected(report: pytest.TestReport) -> bool:
-    """Whether `show_as_expected` changed this report, and no plugin since."""
+    """Whether `show_as_expected` changed this report and no plugin has changed it since."""
     return hasattr(report, _EXPECTED) and report.skipped and hasattr(report, "wasxfail")
 
 
@@ -136,9 +138,9 @@ def note_last_failed(config: pytest.Config, report: pytest.TestReport, outcome: 
 
 
 def use_words_of_pytest(json_report: dict[str, Any]) -> None:
-    """Replace the outcomes in a file of pytest-json-report by those that its readers know.
+    """Replace the outcomes in a file of pytest-json-report with outcomes that its readers know.
 
-    That plugin writes the words of pytest's terminal, which come from this plugin.
+    That plugin writes the outcomes that pytest's terminal shows, which come from this plugin.
     """
     for test in json_report.get("tests", ()):
         test["outcome"] = _PASSED.get(test.get("outcome"), test.get("outcome"))

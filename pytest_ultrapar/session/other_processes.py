@@ -33,7 +33,7 @@ _LOOP = "pytest_asyncio_cooperative"
 
 
 def refuse(config: pytest.Config) -> None:
-    """Refuse options by which a loaded plugin runs all tests elsewhere.
+    """Refuse options that make a loaded plugin run all tests elsewhere.
 
     Raises:
         ConfigError: Such an option is given; the message names the option and the plugin.
@@ -49,7 +49,7 @@ def refuse(config: pytest.Config) -> None:
 
 
 def marks_elsewhere(config: pytest.Config) -> list[str]:
-    """The marks by which a loaded plugin runs a test elsewhere."""
+    """The marks that make a loaded plugin run a test elsewhere."""
     return [word for _, word in _loaded(config) if not word.startswith("-")]
 
 

@@ -1,8 +1,8 @@
-"""The records of parameters: a text or number for people, and a digest of the content.
+"""Record parameters: as a text or number for display, and as a digest of the content.
 
 Equal data give equal records in every process and every run: memory addresses and the order of sets
-do not matter. The code of a function is data, and differs between versions of Python. Classes, and
-functions that it calls, count only by name.
+do not matter. The code of a function counts as data, and differs between versions of Python.
+Classes, and functions that it calls, are identified only by name.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def _part(value: object) -> object:
 
 
 DEEPEST = 100
-"""Levels of a value that are read."""
+"""How many levels of a nested value are read."""
 
 
 class ContentDigests:
     """Digests of the content of values; of the type, if the content cannot be read.
 
-    Many tests share one value, which is read once. The caller keeps all values alive, so that no
-    identity is used twice.
+    A value that many tests share is read only once. The caller must keep all values alive, so that
+    no identity is used twice.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class ContentDigests:
         self._depth = 0
 
     def of(self, value: object) -> str:
-        """The digest of a value in hexadecimal digits, after Python's version if it has code."""
+        """The digest of a value in hexadecimal digits; with code in it, after Python's version."""
         if id(value) not in self._done:
             self._parts.clear()
             digest = self._digest(value).hex()
@@ -122,14 +122,14 @@ class ContentDigests:
         return self._done[id(value)]
 
     def key(self, value: object) -> Scalar:
-        """A key that is equal for equal values: a plain value itself, else the digest."""
+        """A key that is equal for equal values: a plain value itself, otherwise the digest."""
         return scalar(value) if is_plain(value) else self.of(value)
 
     def _digest(self, value: object) -> bytes:
         if id(value) not in self._parts:
             parts = [type(value).__qualname__.encode()]
             self._depth += 1
-            # A value that contains itself counts there by its type.
+            # Where a value contains itself, only its type is used.
             self._parts[id(value)] = value, parts[0]
             # This may run the suite's code, and some values cannot be pickled, such as a socket.
             # The depth is limited, so that it does not depend on the stack.
@@ -164,14 +164,14 @@ def _made_of(value: Any) -> Iterator[object]:  # noqa: ANN401
             yield getattr(value, part, None)
         yield [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
     elif isinstance(value, CodeType):
-        # Neither files nor lines, and only the flags that no other part shows.
+        # Leave out files and lines, and all flags that another part already shows.
         yield from (value.co_code, value.co_exceptiontable, value.co_consts, value.co_names)
         yield from (value.co_varnames, value.co_argcount, value.co_posonlyargcount)
         yield from (value.co_kwonlyargcount, value.co_flags & (CO_VARARGS | CO_VARKEYWORDS))
     elif isinstance(value, Enum):
         yield from (value.name, value.value)
     else:
-        # The parts from which pickle makes it; items come as iterators.
+        # The parts from which pickle recreates the value; it passes items as iterators.
         reduce = copyreg.dispatch_table.get(type(value))
         found: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         for part in [found] if isinstance(found, str) else found[1:]:

@@ -1,4 +1,4 @@
-"""Sessions without a pool: skip evaluations, or exit with 4 if there are no other tests."""
+"""Sessions without a pool: skip evaluations, or exit with code 4 if there are no other tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REASON = f"sends requests to models and needs {NEEDED}"
 
 
 class PoollessReporting:
-    """The plugin of the process with the terminal: one line for all skipped evaluations."""
+    """The plugin of the process with the terminal: prints one line for all skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print how many evaluations were skipped and how to run them."""
@@ -33,7 +33,8 @@ class PoollessCollecting:
     """The plugin of a process that collects: pytest's own, or an xdist worker.
 
     Args:
-        given: The `workerinput` of a worker, with the path for its fault; None without xdist.
+        given: The `workerinput` of a worker, with the path for its error message; None without
+            xdist.
     """
 
     def __init__(self, given: dict[str, Any] | None) -> None:
@@ -41,7 +42,10 @@ class PoollessCollecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Skip evaluations, or fail if there are no other tests; `--collect-only` lists all."""
+        """Skip evaluations, or fail if there are no other tests.
+
+        `--collect-only` lists all tests.
+        """
         fault = None if only_looks(session.config) else skip_evaluations(session)
         if fault and self._given is not None:
             report_fault(self._given, fault)
@@ -50,31 +54,32 @@ class PoollessCollecting:
 
 
 class PoollessController:
-    """The plugin of xdist's controller: ends the session with the fault of a worker."""
+    """The plugin of xdist's controller: ends the session with a worker's error message."""
 
     def __init__(self) -> None:
         self._fault_path = fault_path()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
-        """Give a worker the path for its fault. Called before each worker starts."""
+        """Give a worker the path for its error message. Called before each worker starts."""
         node.workerinput[INPUT] = {"fault": str(self._fault_path)}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """End the session if there is a fault. Called when a worker has collected."""
+        """End the session if there is an error message. Called when a worker has collected."""
         raise_fault(self._fault_path)
 
     def pytest_unconfigure(self) -> None:
-        """Remove the file: a second worker may have written its fault after the first was read."""
+        """Remove the file: a second worker may have written it after the first message was read."""
         self._fault_path.unlink(missing_ok=True)
 
 
 def skip_evaluations(session: pytest.Session) -> str | None:
-    """Skip the collected evaluations; returns a fault if the session cannot run at all.
+    """Skip the collected evaluations, or return an error message if the session cannot run.
 
-    That is so if the pool file is missing, or if all items are evaluations. After an error during
-    collection the rest are skipped: the file in error may have other tests, and pytest reports it.
+    It cannot run if the pool file is missing or all items are evaluations. After an error during
+    collection, evaluations are only skipped: the file with the error may contain other tests, and
+    pytest reports the error.
     """
     evaluations = [item for item in session.items if prefetched_of(item)]
     if evaluations and (path := pool_path(session.config)):
@@ -92,7 +97,7 @@ def _is_ours(report: object) -> bool:
 
 
 def fault_path() -> Path:
-    """A unique path for a worker's fault; the file does not exist yet."""
+    """A unique path for a worker's error message; the file does not exist yet."""
     import tempfile  # noqa: PLC0415 - faults are rare
     import uuid  # noqa: PLC0415
 
@@ -100,7 +105,7 @@ def fault_path() -> Path:
 
 
 def report_fault(given: dict[str, Any], message: str) -> None:
-    """Write a fault to the controller's path. The first worker's fault stays.
+    """Write an error message to the controller's path, unless another worker has written one.
 
     An error raised in a worker would be an internal error: exit code 3 and a traceback. The file is
     linked when it is complete, because the controller may read it at any moment.
@@ -117,10 +122,10 @@ def report_fault(given: dict[str, Any], message: str) -> None:
 
 
 def raise_fault(path: Path) -> None:
-    """End the session with the fault of a worker, if there is one.
+    """End the session with a worker's error message, if there is one.
 
     Raises:
-        pytest.UsageError: A worker wrote a fault; with its message.
+        pytest.UsageError: A worker wrote an error message, which this exception contains.
     """
     try:
         message = read_file(path).decode()

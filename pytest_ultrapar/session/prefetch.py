@@ -31,7 +31,7 @@ class EpisodeError(UltraparError):
 
 
 WRONG_ANSWERS = (AssertionError, pytest.fail.Exception, pytest.xfail.Exception)
-"""Exceptions by which a test rejects an answer; any other exception is an error of the suite."""
+"""Exceptions with which a test rejects an answer; any other exception is an error in the suite."""
 
 
 def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | None = None) -> Any:  # noqa: ANN401 - an annotation may be anything
@@ -48,7 +48,7 @@ def take_value(prefetched: Prefetched, decode: Callable[[msgspec.Raw], Any] | No
         why = (
             "only pytest can call it"
             if prefetched.is_test
-            else "name it in the test or its fixtures, and do not use request.getfixturevalue()"
+            else "make it an argument of the test or its fixtures, not of request.getfixturevalue()"
         )
         raise EpisodeError(f"{prefetched.title} has no episode: {why}")
     ended = state.ended
@@ -86,7 +86,7 @@ def decoded(
 
 @cache
 def _decoder(prefetched: Prefetched) -> msgspec.json.Decoder[Any]:
-    # One decoder per function: to make one takes 60 us.
+    # One decoder per function, because making one takes 60 us.
     import msgspec  # noqa: PLC0415
 
     kind = prefetched.return_type()
@@ -114,7 +114,7 @@ class Prefetched:
         place: `file:line` for messages.
         is_test: Whether it is an async test, whose value is a `BodyResult`.
         after: The function whose answers its cases wait for, if any.
-        across: Whether these are answers with all models, or in all repetitions.
+        across: Whether these are the answers of all models or of all repetitions.
     """
 
     name: str
@@ -148,7 +148,7 @@ class Prefetched:
         return f"{'async test' if self.is_test else 'prefetched'} {self.name!r}"
 
     def fault(self) -> str | None:
-        """The reason why this function cannot be prefetched and what is allowed, or None."""
+        """Why this function cannot be prefetched, and what is allowed; None if it can."""
         if not inspect.iscoroutinefunction(self.function):
             return f"{self.place}: @prefetch needs an `async def`, but {self.name!r} is not one"
         for parameter in signature_of(self.function).parameters.values():
@@ -172,7 +172,7 @@ class Prefetched:
                 f"{self.place}: write a case that waits for others as\n"
                 '    @prefetch(after=answer, across="model")\n'
                 f"    async def {self.name}(llm, {ANSWERS}) -> ...:\n"
-                'with a prefetched function answer, and across "model" or "repeat"'
+                'where answer is a prefetched function, and across is "model" or "repeat"'
             )
         return self._annotation_fault()
 
@@ -191,7 +191,7 @@ class Prefetched:
     def _annotation_fault(self) -> str | None:
         allowed = (
             "allowed are a dataclass, a msgspec struct, a pydantic model, dict, list, str or a "
-            "number, by which the episode is stored and read back"
+            "number; the type decides how the episode is stored and read back"
         )
         try:
             annotation = self.return_type()
@@ -221,15 +221,16 @@ def prefetch(
 
     Its arguments may be parametrised values, `llm`, `model`, `case`, and session-scoped,
     unparametrised, synchronous fixtures. In a test class `self` is a new instance. Its return
-    annotation decides how the episode is stored. Faults are reported when tests are collected,
+    annotation decides how the episode is stored. Errors are reported when tests are collected,
     never when the module is imported.
 
     Args:
         function: The function that runs ahead.
         after: A prefetched function. A case of this function waits until the cases of `after` with
             the same parameters have ended. It gets their values as `answers`, by model or
-            repetition. Its test takes these parameters, even if it does not name them. Cases
-            without an answer are left out; if the case's own one is left out, the case is `infra`.
+            repetition. Its test gets these parameters, even if it does not name them. `answers`
+            leaves out cases without an answer. If the answer of the case's own model or repetition
+            is missing, the case is `infra`.
         across: `model`: cases with all models, in the same repetition; `repeat`: cases in all
             repetitions, with the same model.
 
@@ -255,9 +256,9 @@ def prefetch(
     def take(*_self: object, **_arguments: object) -> object:
         return take_value(prefetched)
 
-    # pytest reads a fixture's arguments from its signature, and `__wrapped__` leads it to the async
-    # function. It need not set up `llm` and `case`, and `request` costs 0.14 ms an item (pytest
-    # 9.2.0 inspects a signature for each item).
+    # pytest reads a fixture's arguments from its signature, and `__wrapped__` would lead it to the
+    # async function. It need not set up `llm` and `case`, and `request` costs 0.14 ms per item
+    # (pytest 9.2.0 inspects a signature for each item).
     names = prefetched.of_its_cases()
     wanted = dict.fromkeys(
         name for name in names if name not in {"self", "cls", "llm", "case", ANSWERS}
@@ -291,7 +292,7 @@ def prefetched_in(
 
     Args:
         function: The test.
-        fixtures: All fixtures that it depends on, by name; the last one of a name counts.
+        fixtures: All fixtures that it depends on, by name; the last one of each name is used.
     """
     last = {name: found[-1] for name, found in fixtures.items() if found}
     functions = [function] if is_ours(last.get("llm"), "llm") else []
@@ -340,7 +341,7 @@ def _custom_type(described: Any, inspection: Any, seen: set[int]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CaseInfo:
-    """The facts about a case for its episode.
+    """The facts about a case that its episode can use.
 
     Attributes:
         case_id: 16 hex digits, the same in every run of the suite with the same seed.
@@ -379,16 +380,17 @@ class CaseState:
 
     Attributes:
         prefetched: The function of its episode.
-        calling: Whether the test's body runs; reports made meanwhile belong to subtests.
-        subtest_error: The error of a failed subtest; an error of the suite outweighs others.
+        calling: Whether the test's body is running; reports made meanwhile belong to subtests.
+        subtest_error: The error of a failed subtest; an error in the suite takes precedence.
         n_subtests_failed: Number of failed subtests.
         case_id: The case.
-        ended: The stored episode; None if a mark kept it from running.
-        is_again: Whether the item was set up before: plugins run tests again on the same episode.
+        ended: The stored episode; None if a mark prevented it from running.
+        is_again: Whether the item was set up before, because a plugin runs the test again on the
+            same episode.
         raised: The exception of the test's body.
         thrown: The exception of an async test, if its body ran in this process.
         graded: The call of `grade`.
-        outcome: The measurement, from the deciding report on.
+        outcome: The measurement, once the deciding report exists.
         test: pytest's own result in one word.
         error: One line for the results.
         results: The pickled results of graders, by their names.

@@ -64,10 +64,10 @@ _YIELD_S = 0.005
 _MOST_YIELDS = 40
 """The engine gets up to 40 times 5 ms before each report, while its loop lags."""
 _AT_ONCE = 500
-"""Cases that are prepared before the engine gets them. All 50,000 would take more than a second, in
-which the first requests could have been sent."""
+"""How many cases are prepared before the engine gets them. Preparing all 50,000 first would take
+more than a second, in which the first requests could have been sent."""
 _GRADED_AT_ONCE = 64
-"""The maximum of cases in grading at the same time: enough for as many processes."""
+"""The maximum number of cases that are graded at the same time, enough for as many processes."""
 _NOT_THERE: tuple[Ending, str, str] = (
     "infra",
     "not_in_run",
@@ -136,7 +136,7 @@ def make_prefetcher(
 
 
 def _unheard_s(options: Options) -> float | None:
-    """The longest time that a request takes to the provider, if hosts share its limits."""
+    """The longest time that a request takes to reach the provider, if hosts share its limits."""
     if options.cluster_run is None:
         return None
     from pytest_ultrapar.cluster.ledger import UNHEARD_S  # noqa: PLC0415 - only with a cluster
@@ -169,7 +169,7 @@ def _replay(collected: Collected, runtime: Runtime, source: Source) -> ReplaySet
 
 
 def _begun(runtime: Runtime, case_id: str) -> ReplaySettings | None:
-    """The answers that an episode of this run had before it was cut off, if any."""
+    """The answers that an episode of this run got before it was cut off, if any."""
     position = runtime.recovered.lookup(case_id, "cut off")
     if position is None:
         return None
@@ -210,8 +210,8 @@ class Prefetcher:
             runtime: The run's files and settings.
             settings: The settings of the engine.
             source: The source of answers.
-            alone: Run one episode at a time, and only while pytest waits for it: the case that
-                kills the process is then known for certain.
+            alone: Run one episode at a time, and only while pytest waits for it, so that a case
+                that kills the process is identified with certainty.
         """
         self._items = items
         self._collected = collected
@@ -219,7 +219,7 @@ class Prefetcher:
         self._settings = settings
         self._source = source
         self._alone = alone
-        # Guarded by `_changed`: messages of other threads for the main thread.
+        # Guarded by `_changed`: messages from other threads to the main thread.
         self._changed = threading.Condition()
         self._inbox: deque[int] = deque()
         self._finished: deque[tuple[int, Position]] = deque()
@@ -271,7 +271,7 @@ class Prefetcher:
     # -- the main thread, before any item ---------------------------------------------------------
 
     def start(self) -> None:
-        """Start the engine: fifteen engines that start with their first case lose 0.3 s of 2 s."""
+        """Start the engine before the first case, which saves 0.3 s of 2 s with fifteen engines."""
         if self._source.runs_episodes:
             self._start_engine()
 
@@ -295,7 +295,8 @@ class Prefetcher:
                 if self._abandoned:
                     return None
             for index, stored in finished:
-                # It may be given up by now: episodes still end while a failed engine stops.
+                # The case may have been given up by now: episodes still end while a failed engine
+                # stops.
                 if index in self._running:
                     self._running.remove(index)
                     self._make_ready(index, stored)
@@ -332,7 +333,7 @@ class Prefetcher:
         return bool(self._ready)
 
     def n_ready(self) -> dict[str, int]:
-        """By group, the number of cases with ended episodes that wait for their turn in pytest."""
+        """By group, the number of cases whose episodes have ended and that wait for pytest."""
         return {group: n for group, n in self._n_ready.items() if n}
 
     @property
@@ -369,7 +370,7 @@ class Prefetcher:
     def begin_item(self, item: pytest.Item) -> CaseState | None:
         """The state of the case whose item pytest is about to run; None if the item is not a case.
 
-        If a plugin runs an item again, it gets the same episode, and everything else starts again.
+        If a plugin runs an item again, it gets the same episode, but everything else starts again.
         """
         if self._current is None or self._current[0] is not item:
             state = self._new_state(self._position_of(item))
@@ -397,10 +398,10 @@ class Prefetcher:
         )
 
     def _position_of(self, item: pytest.Item) -> int:
-        """The position of an item that was handed out; else -1.
+        """The position of an item that was handed out; -1 for any other item.
 
-        Items before it may never have been set up, if a wrapper of another plugin decided so.
-        Taking the first in line would give this item another item's episode.
+        Earlier items may never have been set up, if a wrapper of another plugin skipped them.
+        Taking the first position in the queue would then give this item another item's episode.
         """
         if not any(self._items[index] is item for index in self._handed_out):
             return -1
@@ -410,7 +411,7 @@ class Prefetcher:
         return index
 
     def end_episodes(self, session: pytest.Session) -> None:
-        """End the engine if no further item is taken, before fixtures of episodes are torn down.
+        """If no further item is taken, end the engine before fixtures of episodes are torn down.
 
         An episode would fail if its session fixture were torn down too early, and a resumed run
         would use that as its result.
@@ -478,7 +479,7 @@ class Prefetcher:
     def _skip(
         self, index: int, ended: EpisodeEnded | Position | None = None, *, counts: bool
     ) -> None:
-        """Make ready a case that runs no episode: it is skipped, has ended, or cannot begin.
+        """Make ready a case that runs no episode: it is skipped, has ended, or cannot start.
 
         Args:
             index: Its position.
@@ -560,8 +561,8 @@ class Prefetcher:
         self._start_engine().submit(works)
         if not self._has_asked:
             self._has_asked = True
-            # The next work of this thread, other cases or imports, would delay the first requests
-            # by 30 ms.
+            # The next work of this thread, such as other cases or imports, would delay the first
+            # requests by 30 ms.
             self._let_engine_run(begins=True)
 
     def _work(self, index: int) -> Work:
@@ -606,8 +607,8 @@ class Prefetcher:
 
     def _start_engine(self) -> Engine:
         if self._engine is None:
-            # With CPython's 5 ms, a busy main thread makes the engine wake 5 ms late (p99 10 ms).
-            # With 0.5 ms it is 0.7 ms (p99 1.3 ms).
+            # With CPython's default of 5 ms, a busy main thread makes the engine wake 5 ms late
+            # (p99 10 ms). With 0.5 ms, the engine wakes 0.7 ms late (p99 1.3 ms).
             sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._surroundings = internals.EpisodeSurroundings(self._items[0])
             self._surroundings.enter()
@@ -622,14 +623,14 @@ class Prefetcher:
         return self._engine
 
     def _let_engine_run(self, *, begins: bool = False) -> None:
-        """Wait while the engine's loop lags, 0.2 s at most: answers come before reports.
+        """Wait at most 0.2 s while the engine's loop lags, because answers come before reports.
 
         Without this, pytest's thread holds the interpreter lock for whole items while answers wait.
         With 300 requests in flight on one core, the time from the first request to the last answer
         was 2.95 s, and 2.70 s with this wait.
 
         Args:
-            begins: Whether to wait also for the start of the first episodes.
+            begins: Whether to wait for the start of the first episodes, too.
         """
         engine = self._engine
         if engine is None:
@@ -638,7 +639,8 @@ class Prefetcher:
             lags = engine.lag_s >= _YIELD_LAG_S if engine.n_open else begins
             if not lags:
                 return
-            # Not the condition that ended episodes notify: each of them would wake this thread.
+            # Do not wait on the condition that ended episodes notify: each of them would wake this
+            # thread.
             sleep(_YIELD_S)
 
     def _give_all_up(self, lost: BaseException) -> None:
@@ -695,7 +697,7 @@ def _starter(
             return await prefetched.function(**arguments)
         except (pytest.skip.Exception, *_FAILURES, BaseExceptionGroup) as error:
             # pytest's outcomes do not derive from `Exception`, and would look like a cancelled
-            # task. Outcomes in a task group come in a group.
+            # task. Outcomes that are raised in a task group arrive in an exception group.
             is_group = isinstance(error, BaseExceptionGroup)
             group: Any = error if is_group else BaseExceptionGroup("", [error])
             skips, others = group.split(pytest.skip.Exception)
@@ -716,10 +718,11 @@ def _first(error: BaseException) -> BaseException:
 
 
 class ReadyQueue:
-    """Ended items in order of completion, but all ready items of one place in a row.
+    """Ended items in order of completion, except that all ready items of one place come in a row.
 
     An item's place is its module with its higher-scoped parameters. While items of the last place
-    are ready, they go first: fixtures of that place are set up once, and not once per item.
+    are ready, they come first, so that fixtures of that place are set up once and not once per
+    item.
     """
 
     def __init__(self) -> None:
@@ -730,7 +733,7 @@ class ReadyQueue:
         return bool(self._by_place)
 
     def add(self, index: int, place: Hashable) -> None:
-        """Add an ended item to the end of its place's line."""
+        """Add an ended item to the end of its place's queue."""
         self._by_place.setdefault(place, deque()).append(index)
 
     def pop(self) -> int | None:

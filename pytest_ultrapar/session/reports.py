@@ -41,16 +41,17 @@ N_READY = "ultrapar_n_ready"
 SEEN_MOCK = "ultrapar_seen_mock"
 """Attribute of a case's last report: `Prefetcher.seen_mock`."""
 _LONGEST_ERROR = 2000
-"""Characters of a case's error in the tables."""
+"""How many characters of a case's error the tables contain."""
 _OUTCOMES = frozenset({"passed", "failed", "skipped"})
-"""Outcomes of a report that counts. Plugins that run a test again give its earlier reports others.
+"""Outcomes of reports that are used. Plugins that run a test again give other outcomes to its
+earlier reports.
 """
 ALLURE_LISTENER = "allure_listener"
 """Name of allure-pytest's plugin that writes results (`allure_pytest.plugin`, 2.16)."""
 
 
 def register_reports(config: pytest.Config, prefetcher: Prefetcher) -> None:
-    """Register `CaseReports`, and plugins for allure and telemetry. Once in each process."""
+    """Register `CaseReports`, and plugins for allure and telemetry. Called once in each process."""
     reports = CaseReports(prefetcher)
     config.pluginmanager.register(reports, "ultrapar-reports")
     if config.pluginmanager.hasplugin(ALLURE_LISTENER):
@@ -82,7 +83,10 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Give the item its episode before fixtures are set up. Main thread, per item."""
+        """Give the item its episode before fixtures are set up.
+
+        Called on the main thread, for each item.
+        """
         loading.keep_from_fakes()
         try:
             state = self._prefetcher.begin_item(item)
@@ -92,7 +96,7 @@ class CaseReports:
             pytest.fail(str(error), pytrace=False)
         ended = state.ended if state is not None and not state.is_again else None
         if state is not None and ended is not None:
-            # pytest captures output now, or shows it with `-s`: this is the place for both.
+            # Print here: pytest now captures output, or shows it with `-s`.
             if ended.stdout and not state.prefetched.is_test:
                 sys.stdout.write(harmless(ended.stdout))
             if ended.log:
@@ -103,9 +107,10 @@ class CaseReports:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """End the episodes if pytest is about to tear down the session. Main thread, per item.
+        """End the episodes if pytest is about to tear down the session.
 
-        After `-x` pytest tears it down with the item that failed.
+        Called on the main thread, for each item. After `-x`, pytest tears the session down together
+        with the item that failed.
         """
         if nextitem is None:
             self._prefetcher.end_episodes(item.session)
@@ -114,7 +119,7 @@ class CaseReports:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Mark the report that decides, and write the grade after teardown.
+        """Mark the report that decides the case, and write the grade after teardown.
 
         Called on the main thread, three times per item.
         """
@@ -132,7 +137,7 @@ class CaseReports:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
-        """Note that a test's body runs: pytest makes reports of its subtests meanwhile."""
+        """Note that a test's body is running: meanwhile, pytest makes reports of its subtests."""
         state = self._prefetcher.state_of(item)
         if state is None:
             return (yield)
@@ -157,7 +162,7 @@ class CaseReports:
             redact(report, self._runtime.config, text)
 
     def shown(self, text: str) -> str:
-        """A case's text for people, without control characters: a model may have written it."""
+        """A case's text for display, without control characters: a model may have written it."""
         return harmless(self._runtime.redactor.text(text))
 
     def _first_line(self, report: pytest.TestReport) -> str:
@@ -274,7 +279,7 @@ class CaseReports:
 
 
 def _ready_values(item: pytest.Item, state: CaseState) -> dict[str, object]:
-    """The values of this plugin's fixtures; pytest sets up one that raises, and reports it."""
+    """The values of this plugin's fixtures, except one that raises: pytest sets that one up."""
     values: dict[str, object] = {}
     grade = internals.fixture_definition(item, "grade")
     if prefetch.is_ours(grade, "grade"):
@@ -342,7 +347,7 @@ def outcome_of(report: pytest.TestReport) -> str | None:
 def status_of(
     report: pytest.TestReport,
 ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-    """The category, letter and word of a case's report; None if pytest's own are right.
+    """The category, letter and word of a case's report; None to use pytest's own.
 
     Called in the controller (or the only process) for every report.
     """
@@ -350,8 +355,8 @@ def status_of(
     if outcome is None or (hasattr(report, "wasxfail") and not is_shown_as_expected(report)):
         return None
     if report.failed:
-        # An exception other than a failed assertion is an error of the suite, also in the body of
-        # a test.
+        # An exception other than a failed assertion is an error in the suite, even in the body of a
+        # test.
         return ("error", "E", "ERROR") if outcome == "error" else None
     if outcome in {"skipped", TAKEN}:
         return None

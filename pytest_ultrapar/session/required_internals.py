@@ -1,8 +1,8 @@
-"""The internals of pytest and xdist that a run on a pool relies on, and a check that they exist.
+"""The internals of pytest and xdist that a run with a pool needs, and a check that they exist.
 
 They may change with any release. A run looks up all of them before it imports modules that use
-them. So a release without one of them gives a sentence, not a traceback. A session without a pool
-uses no internals.
+them. So if a release lacks one of them, the user gets a sentence instead of a traceback. A session
+without a pool uses no internals.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def look_up(*, workers: bool) -> None:
         workers: Whether the run has xdist's workers. Without them xdist is not imported.
 
     Raises:
-        pytest.UsageError: A name is missing; the message has the first one and the tested releases.
+        pytest.UsageError: A name is missing; the message contains the first one and the tested
+        releases.
     """
     parts = {"pytest": _PYTEST} | ({"pytest-xdist": _XDIST} if workers else {})
     for project, modules in parts.items():
@@ -109,8 +110,8 @@ def look_up(*, workers: bool) -> None:
                 if not _is_there(module, name):
                     tested = " to ".join(TESTED[project])
                     raise pytest.UsageError(
-                        f"{project} {version(project)} has no {module}.{name}, which a run of "
-                        f"pytest-ultrapar on a pool relies on; tested: {project} {tested}"
+                        f"{project} {version(project)} has no {module}.{name}, which "
+                        f"pytest-ultrapar needs for a run with a pool; tested: {project} {tested}"
                     )
 
 

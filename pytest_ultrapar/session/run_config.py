@@ -71,7 +71,7 @@ def source(config: pytest.Config) -> Source:
 
 
 def fix_source(config: pytest.Config) -> None:
-    """Give workers the path of an earlier run: for a later worker `latest` is this run itself.
+    """Give workers the path of an earlier run, because by then `latest` may be this run itself.
 
     Raises:
         ConfigError: There is no such run.
@@ -84,7 +84,7 @@ def fix_source(config: pytest.Config) -> None:
 
 
 def models(config: pytest.Config) -> tuple[str, ...]:
-    """The selected models that make cases, in the pool's order."""
+    """The selected models that get cases of their own, in the pool's order."""
     options, pool = settings(config)
     # Without a pool file the patterns are addresses, and all of them are selected.
     patterns = options.models if pool.has_file else ()
@@ -116,7 +116,7 @@ def _lanes_of(config: pytest.Config, names: set[str]) -> tuple[Lane, ...]:
 def redactor(pool: Pool) -> Redactor:
     """A redactor for all secrets of the pool, including keys that this run does not need."""
     named = {key.env for provider in pool.providers for key in provider.keys if key.env}
-    # Both as they are sent (`read_secrets` strips them) and as the environment has them.
+    # Both as they are sent (`read_secrets` strips them) and as they are in the environment.
     values = {os.environ[name] for name in named if os.environ.get(name)}
     keys = {value.strip() for value in values} | values
     more = route_secrets(pool, os.environ) | _cluster_secrets()
@@ -132,7 +132,7 @@ def _cluster_secrets() -> set[str]:
     try:
         address = read_address(None, os.environ)
     except ConfigError:
-        # A run that uses the address reports the error. All of it may be secret.
+        # A run that uses the address reports the error. The whole address may be secret.
         return {os.environ["ULTRAPAR_CLUSTER"]}
     if address.password is None:
         return set()

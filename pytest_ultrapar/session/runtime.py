@@ -53,7 +53,7 @@ class Runtime:
         """Open this process's journal segment.
 
         Raises:
-            ResultsError: The segment or the debug log cannot be made.
+            ResultsError: The segment or the debug log cannot be created.
         """
         directory, worker, redactor = self.directory, self.worker, self.redactor
         self._debug_log: DebugLog | None = None
@@ -78,10 +78,10 @@ class Runtime:
         self.journal.sync()
 
     def read_episode(self, position: Position) -> EpisodeEnded:
-        """A finished episode, from the journal.
+        """Read a finished episode from the journal.
 
         Raises:
-            ResultsError: The position has no finished episode.
+            ResultsError: There is no finished episode at the position.
         """
         record = self._reader.read(position)
         if not isinstance(record, EpisodeEnded):
@@ -89,7 +89,10 @@ class Runtime:
         return record
 
     def group_of(self, case_id: str) -> str:
-        """The assignment's group of a case, or an empty text; set before cases are dispatched."""
+        """The group of a case in the assignment, or an empty text.
+
+        Set before cases are dispatched.
+        """
         if self._groups is None:
             assignment = read_assignment(self.directory)
             self._groups = {
@@ -119,7 +122,7 @@ class Runtime:
 
 
 def write_assignment(directory: Path, assignment: Assignment) -> None:
-    """Write the assignment for the workers. Called by the controller before it dispatches.
+    """Write the assignment for the workers. Called by the controller before it dispatches cases.
 
     Raises:
         ResultsError: It cannot be written.
@@ -131,6 +134,6 @@ def read_assignment(directory: Path) -> Assignment:
     """The run's assignment; an empty one if the file does not exist.
 
     Raises:
-        ResultsError: The file cannot be read, or has another content.
+        ResultsError: The file cannot be read or does not contain an assignment.
     """
     return read_whole(directory / ASSIGNMENT_FILE, Assignment, Assignment(), _WRONG)

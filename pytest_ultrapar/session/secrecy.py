@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Secrecy:
-    """Masks secrets in test names, collection errors, warnings, logs and on the terminal."""
+    """Masks secrets in test names, collection errors, warnings, logs and terminal output."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -33,7 +33,7 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Mask live output and logs. Only now all plugins have their handlers."""
+        """Mask live output and logs. By now all plugins have installed their handlers."""
         internals.mask_terminal(self._config, self._redactor.text)
         handlers = internals.log_handlers(self._config)
         if handlers is not None:
@@ -59,7 +59,7 @@ class Secrecy:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Mask secrets in the traceback of a hook: it is written to junit files."""
+        """Mask secrets in the traceback of a hook, which is written to junit files."""
         internals.mask_traceback(excrepr, self._redactor.text)
 
     @pytest.hookimpl(tryfirst=True)

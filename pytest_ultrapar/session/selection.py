@@ -1,8 +1,8 @@
-"""Which tests become cases of which models, and which of these cases a run selects.
+"""Decide which tests become cases of which models, and which of these cases a run selects.
 
 The functions are in the order in which pytest calls them. Marks are checked and tests parametrised
 while pytest generates tests. When all items are collected, some are deselected: first by models and
-repetitions, then by the sample, then cases whose answers another suite or an earlier run has.
+repetitions, then by the sample, then cases whose answers another suite or an earlier run provides.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 
 
 REPEATS_OVER = "repeats_over"
-"""Argument of the mark `ultrapar`: the parameter that M of `--ultrapar-repeats NxM` counts."""
+"""Argument of the mark `ultrapar`: the parameter whose first M values `--ultrapar-repeats NxM`
+selects."""
 TAKEN_FROM = "taken_from"
 """Argument of the mark `ultrapar`: the suite from which this suite takes answers."""
 _ARGUMENTS = (CLUSTER, "expect", "meta", "models", REPEATS_OVER, "summary", TAKEN_FROM)
@@ -69,10 +70,10 @@ _PATTERN_SIGNS = set("*?[")
 
 
 def parametrize_models(metafunc: pytest.Metafunc) -> bool:
-    """Give a test with an episode its models; returns whether the test has one.
+    """If a test has an episode, parametrize it over its models; return whether it has one.
 
-    Faults of its mark are noted for later: an error raised while pytest generates tests would show
-    as a traceback with exit code 2.
+    Errors in its mark are noted for later, because an exception raised while pytest generates tests
+    would end pytest with a traceback and exit code 2.
     """
     if not internals.prefetched_for(metafunc):
         return False
@@ -99,12 +100,12 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
     patterns = marked(metafunc.definition, "models")
     if patterns is None:
         return list(selected)
-    # Another kind of value selects no model here; `mark_faults` reports it.
+    # A value of another type selects no model here; `mark_faults` reports it.
     listed = [patterns] if isinstance(patterns, str) else patterns if are_names(patterns) else []
     _, pool = run_config.settings(metafunc.config)
     for pattern in listed:
-        # An unknown name is a typing error. A pattern without a match is not: the suite has nothing
-        # to do on this pool.
+        # An unknown name is a typo. A pattern without a match is allowed: the suite has nothing to
+        # do on this pool.
         is_name = not _PATTERN_SIGNS.intersection(pattern)
         if is_name and pattern not in pool.subjects:
             _note_fault(
@@ -121,10 +122,10 @@ def _note_fault(metafunc: pytest.Metafunc, what: str) -> None:
 
 
 def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
-    """Give a case its repetitions.
+    """Parametrize a case over its repetitions.
 
-    They are a parameter even if there is only one. So the first repetition of a case has the same
-    id in a run with one repetition and in a run with twenty.
+    The repetition is a parameter even if there is only one. So the first repetition of a case has
+    the same id in a run with one repetition and in a run with twenty.
     """
     options, _ = run_config.settings(metafunc.config)
     if REPEAT not in metafunc.fixturenames:
@@ -136,9 +137,9 @@ def parametrize_repeats(metafunc: pytest.Metafunc) -> None:
 
 
 def mark_faults(mark: pytest.Mark) -> Iterator[str]:
-    """The faults of a mark that do not depend on the test's parameters or the pool's models.
+    """Yield errors in a mark that do not depend on the test's parameters or the pool's models.
 
-    Each fault begins with the mark and says which value was found and which are allowed.
+    Each message begins with the mark and says which value was found and which are allowed.
     """
     strange = [*map(repr, mark.args), *sorted(mark.kwargs.keys() - set(_ARGUMENTS))]
     if strange:
@@ -177,16 +178,16 @@ def _expect_fault(said: object) -> str | None:
 FirstValues = dict[tuple["Path", str], set["Scalar"]]
 """By test file and parameter, the first distinct values in the order of collection."""
 first_key = pytest.StashKey[FirstValues]()
-"""The first values of all shards: the items of one shard do not show them."""
+"""The first values over all shards, which the items of one shard do not show."""
 generated_key = pytest.StashKey[Generated]()
-"""The cases from which shards or a sample were selected; set only for these."""
+"""The cases from which a shard or a sample was selected; set only for a shard or a sample."""
 
 
 def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstValues:
-    """The first M values of the parameter that each suite counts; empty without `NxM`.
+    """The first M values of the parameter that each suite's mark names; empty without `NxM`.
 
-    Called before any plugin selects or sorts items, so `-k` selects from the cases that run
-    without it.
+    Called before any plugin selects or sorts items, so `-k` selects from the same cases that run
+    without `-k`.
     """
     options, _ = run_config.settings(config)
     found: FirstValues = {}
@@ -212,19 +213,19 @@ def first_values(config: pytest.Config, items: Sequence[pytest.Item]) -> FirstVa
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues) -> None:
-    """Deselect the cases that this run does not select; note faults of marks.
+    """Deselect the cases that this run does not select, and note errors in marks.
 
     Deselected are:
 
     - cases of models that `--ultrapar-model` does not select
-    - cases whose counted parameter has a value after the first M
-    - cases that ended otherwise than `--ultrapar-only` says
+    - cases whose value for the parameter in `repeats_over` is not among the first M
+    - cases that did not end in the way that `--ultrapar-only` selects
     - the skipped item that pytest makes for a test with a parameter without values
     """
     options, pool = run_config.settings(config)
     others = frozenset(pool.models).difference(run_config.models(config))
     wanted = again(config)
-    # By test: whether it is a case, and what its mark names as counted.
+    # By test: whether it is a case, and the parameter that its mark names.
     tests: dict[int, tuple[bool, object]] = {}
     digests = ContentDigests()
     kept: list[pytest.Item] = []
@@ -248,7 +249,7 @@ def deselect(config: pytest.Config, items: list[pytest.Item], first: FirstValues
 
 
 def _is_unwanted(item: pytest.Item, others: Container[object]) -> bool:
-    # By identity: a parameter's value may be of a type that cannot be compared or hashed.
+    # Compare by identity: a parameter's value may be of a type that cannot be compared or hashed.
     if any(value is internals.NO_VALUE for value in internals.parameters(item).values()):
         return True
     model = parameter(item, "model")
@@ -264,7 +265,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     repeats = options.repeats
     if counted is None and repeats.n_first is not None:
         return (
-            f"{where}: {repeats} ({options.origin['repeats']}) takes the first {repeats.n_first} "
+            f"{where}: {repeats} ({options.origin['repeats']}) uses the first {repeats.n_first} "
             f"values of a parameter, but the suite names none; add "
             f'pytest.mark.ultrapar({REPEATS_OVER}="...") ({allowed}), or repeat {repeats.n} times'
         )
@@ -272,7 +273,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
 
 
 class Again(NamedTuple):
-    """The selection of `--ultrapar-only`: ids of cases of an earlier run, made with its seed."""
+    """The selection of `--ultrapar-only`: ids of an earlier run's cases, made with its seed."""
 
     run_id: str
     seed: int
@@ -348,8 +349,9 @@ REUSED_FILE = "reused.json"
 def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the cases of suites that take their answers from another suite.
 
-    Called after `-k`, `-m` and --ultrapar-model: a case of the other suite that these deselect
-    gives no answer. Cases of this session take precedence over cases of an earlier run.
+    Called after `-k`, `-m` and --ultrapar-model have deselected cases: a deselected case of the
+    other suite provides no answer. Cases of this session take precedence over cases of an earlier
+    run.
 
     Args:
         config: pytest's.
@@ -374,7 +376,7 @@ def deselect_shared(config: pytest.Config, items: list[pytest.Item]) -> None:
         if (suite := suite_at(item.path)) in wanted and internals.will_not_run(item) is None:
             asked.setdefault(_question_of(item, suite, repeats, content_of(item, digests)), item)
     kept: list[pytest.Item] = []
-    # Dictionaries for their keys, each once and in order.
+    # Dictionaries serve as ordered sets here.
     ids: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for item in items:
         source = sources[internals.test_identity(item)]
@@ -409,12 +411,13 @@ def question_of_case(case: Case) -> Question:
 
 
 def _question(suite: str, model: str, repeat: int, params: Mapping[str, Scalar]) -> Question:
-    # By `repr`: 0.8 is 0.8 in JSON and in Python, and 1, 1.0 and True are three values.
+    # By `repr`: 0.8 is the same in JSON and in Python, and 1, 1.0 and True are three different
+    # values.
     return suite, model, repeat, tuple(sorted((name, repr(own)) for name, own in params.items()))
 
 
 def shared(config: pytest.Config) -> list[Shared]:
-    """The answers that suites take from other suites; known when pytest has collected."""
+    """The answers that suites take from other suites; known after collection."""
     return config.stash.get(_shared_key, [])
 
 
@@ -438,10 +441,10 @@ def write_reused(directory: Path, reused: Mapping[Question, str]) -> None:
 
 
 def read_reused(directory: Path) -> dict[Question, str]:
-    """The questions that an earlier run answered, and the ids of their cases; perhaps none.
+    """The questions that an earlier run answered, and the ids of their cases; may be empty.
 
     Raises:
-        ResultsError: The file cannot be read, or has another content.
+        ResultsError: The file cannot be read or does not contain such questions.
     """
     wrong = "does not contain the answered questions of an earlier run"
     return dict(read_whole(directory / REUSED_FILE, list[tuple[Question, str]], (), wrong))
@@ -451,7 +454,7 @@ def read_reused(directory: Path) -> dict[Question, str]:
 
 
 def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: Path) -> Collected:
-    """Collect the cases of a run and write them to its directory; all processes write the same.
+    """Collect a run's cases and write them to its directory; all processes write the same files.
 
     Raises:
         ConfigError: The suite cannot be used.

@@ -28,7 +28,7 @@ _POLICY = Options.policy
 
 
 def read_overrides(config: pytest.Config) -> Overrides:
-    """The settings of the command line and of the suites that change the pool.
+    """The settings from the command line and from suites that change the pool.
 
     Raises:
         ConfigError: A value is not allowed.
@@ -39,7 +39,7 @@ def read_overrides(config: pytest.Config) -> Overrides:
 
 
 def read_options(config: pytest.Config, pool: Pool) -> Options:
-    """All settings, checked.
+    """Read and check all settings.
 
     Raises:
         ConfigError: A value is not allowed, or two of them contradict each other.
@@ -71,7 +71,7 @@ _FOR_SENDING = ("check", "faults", "simulator")
 def _contradictions(options: Options, source: Source, given: Mapping[str, object]) -> Iterator[str]:
     """The reasons why options cannot be used together, one sentence each."""
     if options.resume and options.out:
-        yield "--ultrapar-resume names the run's directory already; leave out --ultrapar-out"
+        yield "--ultrapar-resume already names the run's directory; leave out --ultrapar-out"
     if options.baseline is not None:
         yield from _of_baseline(options, source)
     if options.shard is not None:
@@ -98,8 +98,8 @@ def _of_baseline(options: Options, source: Source) -> Iterator[str]:
     given = f"--ultrapar-baseline {options.baseline}"
     if not isinstance(source, PoolLanes):
         yield (
-            f"{given} measures, but {source.option} takes answers from an earlier run; leave one "
-            "of them out"
+            f"{given} measures speed, but {source.option} takes answers from an earlier run; leave "
+            "one of them out"
         )
     if options.mode in ONE_AT_A_TIME:
         yield (
@@ -196,7 +196,7 @@ def _given(config: pytest.Config) -> dict[str, object]:
 
 
 def _settle_shard(options: Options) -> None:
-    """Read from the environment which shard this is, if the option leaves that to it.
+    """Find out which shard this is from the environment, if the option leaves that open.
 
     Raises:
         ConfigError: The environment does not name a shard.
@@ -210,7 +210,7 @@ def _settle_shard(options: Options) -> None:
 
 
 def settle_policy(given: str | None, *, mode: Mode, offered: Sequence[str]) -> str:
-    """The policy in force: the given one, else the mode's default.
+    """The policy in force: the given one, or the mode's default.
 
     Args:
         given: The option's value; None if it was not given.
@@ -269,7 +269,7 @@ def read_offered(answers: Iterable[object]) -> list[str]:
 def selected_models(
     pool: Pool, patterns: Sequence[str], among: Sequence[str], *, option: str = "--ultrapar-model"
 ) -> tuple[str, ...]:
-    """The models that match a pattern, in their order; all models without a pattern.
+    """The models that match a pattern, in the order of `among`; all of them if there is no pattern.
 
     Args:
         pool: The pool.
@@ -282,7 +282,7 @@ def selected_models(
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in among):
-            # An address may hold a password.
+            # An address may contain a password.
             word = "URL" if "://" in pattern else repr(pattern)
             msg = f"{option} {word} matches no model {whose(pool, among)}"
             if is_address(pattern):
@@ -295,5 +295,5 @@ def selected_models(
 
 def whose(pool: Pool, among: Sequence[str]) -> str:
     """The end of a message about a name that is not among these models."""
-    cases = " that makes cases" if len(among) < len(pool.models) else ""
+    cases = " that gets cases" if len(among) < len(pool.models) else ""
     return f"in {pool.path}{cases}; it has {', '.join(among)}"

@@ -1,9 +1,9 @@
 """The tests of one shard, selected while pytest generates them.
 
 Tests of other shards never become items: no process can hold a session of ten million items. The
-shard of a test follows from its case id alone (path below the project, name, parameters, run seed).
-So shards know nothing of each other, and together they run each case exactly once. Tests that are
-not cases are divided in the same way.
+shard of a test depends only on its case id (path below the project, name, parameters, run seed). So
+shards need to know nothing about each other, and together they run each case exactly once. Tests
+that are not cases are divided in the same way.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _IDS = 2**64
 
 
 class ShardCut:
-    """The plugin that keeps the tests of one shard, in every process that collects."""
+    """The plugin that keeps only the tests of one shard, in every process that collects."""
 
     def __init__(self, config: pytest.Config, shard: Shard) -> None:
         self._config = config
         self._shard = shard
         self._n_first = run_config.settings(config)[0].repeats.n_first
         self._n_cases = self._sum = 0
-        # Tests that were cut. Each has an item, so nothing else gets its identity.
+        # Tests that were cut. Each still has an item, so no other object gets its identity.
         self._cut: set[int] = set()
         self._suites: set[str] = set()
         self._shares: dict[str, str] = {}
@@ -62,7 +62,7 @@ class ShardCut:
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:
-        """Note facts about a test that later steps need and that missing items cannot give."""
+        """Note facts about a test that later steps need and that missing items cannot provide."""
         suite = collection.suite_at(metafunc.definition.path)
         self._suites.add(suite)
         source = collection.marked(metafunc.definition, selection.TAKEN_FROM)
@@ -82,7 +82,7 @@ class ShardCut:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Cut items that pytest does not generate, such as doctests; note the cases of all shards.
+        """Cut items such as doctests, which pytest does not generate; note the cases of all shards.
 
         The digest shows whether all shards had the same cases.
         """

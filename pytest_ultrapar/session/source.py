@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolLanes:
-    """The pool's lanes answer. The attributes mean the same in all sources.
+    """The pool's lanes give the answers. The attributes mean the same in all sources.
 
     Attributes:
         sends: Whether the run may send requests, and so needs keys, servers and a broker.
@@ -27,7 +27,7 @@ class PoolLanes:
 
 @dataclass(frozen=True, slots=True)
 class Regrade:
-    """An earlier run has the episodes, and this run grades them again.
+    """An earlier run provides the episodes, and this run grades them again.
 
     Attributes:
         run: The earlier run, as the user named it.
@@ -41,7 +41,7 @@ class Regrade:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """An earlier run has the answers, and episodes run on them.
+    """An earlier run provides the answers, and this run runs its episodes with them.
 
     Attributes:
         run: The earlier run, as the user named it.

@@ -30,7 +30,7 @@ _LATER = "use it in a plain test, which grades the value of an episode"
 
 
 def suite_faults(item: pytest.Item, found: Sequence[Prefetched]) -> list[str]:
-    """The faults of a test, one sentence each.
+    """The errors in a test, one sentence each.
 
     Args:
         item: One of the test's items.
@@ -78,7 +78,7 @@ def _several(found: Sequence[Prefetched]) -> str:
             "the test"
         )
     return (
-        f"a test may use only one prefetched fixture, this has {len(found)}: {names} "
+        f"a test may use only one prefetched fixture, not {len(found)}: {names} "
         f"({found[1].place}); let one fixture get both answers with asyncio.gather and return "
         "them, for example in a dataclass"
     )
@@ -89,7 +89,7 @@ def _test(item: pytest.Item) -> str:
 
 
 def _near_miss(item: pytest.Item) -> str | None:
-    """The fault of a test that uses this plugin's `llm` in a way that sends no request."""
+    """The error message for a test that uses this plugin's `llm` in a way that sends no request."""
     if not is_ours(internals.fixture_definition(item, "llm"), "llm"):
         return None
     for name in internals.fixture_names(item):
@@ -136,7 +136,7 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
         how = "a parametrised fixture"
         if definition.params is None:
             how = "parametrised through a fixture (indirect)"
-        return f"it is {how}: parametrise the test, and make what you need from the value"
+        return f"it is {how}: parametrise the test, and create the object from the value"
     if getattr(definition.func, ATTRIBUTE, None) is not None:
         return (
             "it is a prefetched fixture itself: call a plain `async def` from both, or wait for "
@@ -145,7 +145,7 @@ def _argument_fault(item: pytest.Item, name: str, *, is_test: bool) -> str | Non
     if definition.scope != "session":
         return _narrow(definition)
     if inspect.iscoroutinefunction(definition.func) or inspect.isasyncgenfunction(definition.func):
-        return "it is an asynchronous fixture: make its value in the function"
+        return "it is an asynchronous fixture: create its value in the function"
     several = _parametrised_below(item, definition)
     return f"it depends on the parametrised fixture {several!r}" if several else None
 
@@ -158,7 +158,7 @@ def _narrow(definition: pytest.FixtureDef[Any]) -> str:
         why = f"it is a {scope}-scoped fixture, and many episodes run at the same time"
     if name in _SHARED or definition.func.__module__.startswith("_pytest."):
         return f"{why}: {_INSTEAD.get(name, _LATER)}"
-    return f'{why}: give it scope="session", or make its value in the function'
+    return f'{why}: give it scope="session", or create its value in the function'
 
 
 def _parametrised_below(item: pytest.Item, definition: pytest.FixtureDef[Any]) -> str | None:

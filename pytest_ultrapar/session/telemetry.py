@@ -1,7 +1,7 @@
-"""OpenTelemetry spans and metrics of cases and their requests: a plugin on this package's hooks.
+"""OpenTelemetry spans and metrics of cases and their requests: a plugin for this package's hooks.
 
-It reports what the tables contain when a case has ended, and never prompts or answers. The user's
-environment sets the destination (`OTEL_*`).
+When a case has ended, it reports the same facts as the tables, but never prompts or answers. The
+user's environment sets the destination (`OTEL_*`).
 
 Source: OpenTelemetry semantic conventions 1.37.0, generative AI (names, units, buckets).
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 _SCOPE = "pytest_ultrapar"
 _FLUSH_S = 5.0
-"""The longest delay of the run's end by a collector that does not answer."""
+"""How long a collector that does not answer may delay the end of the run."""
 _SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 _TOKENS = [4.0**power for power in range(14)]
 
@@ -85,7 +85,8 @@ class Telemetry:
         tracers, end_spans = _tracers(text)
         meters, end_metrics = _meters(text)
         self._endings = {"spans": end_spans, "metrics": end_metrics}
-        # CI programs pass a trace to the programs they start. Only its id, which contains no key.
+        # CI programs pass a trace to the programs they start. Use only its id, which contains no
+        # key.
         given = {"traceparent": os.environ.get("TRACEPARENT", "")}
         self._parent: Context = TraceContextTextMapPropagator().extract(given)
         self._tracer = tracers.get_tracer(_SCOPE, schema_url=SCHEMA_URL)
@@ -108,15 +109,18 @@ class Telemetry:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
-        """Note the item of the next records. Main thread, per item."""
+        """Note the item that the next records belong to.
+
+        Called on the main thread, for each item.
+        """
         self._item, self._attempts, self._begun_ns = item, [], utc_now_us() * 1000
 
     def pytest_ultrapar_attempt(self, record: Attempt) -> None:
-        """Keep a request of the case. Main thread."""
+        """Keep a request of the case. Called on the main thread."""
         self._attempts.append(record)
 
     def pytest_ultrapar_case(self, record: Grade) -> None:
-        """Make the spans of an ended case. Main thread."""
+        """Make the spans of an ended case. Called on the main thread."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
         from opentelemetry.trace.status import Status, StatusCode  # noqa: PLC0415
 
@@ -124,7 +128,7 @@ class Telemetry:
         if item is None:
             return
         ended = prefetch.state.ended if prefetch.state is not None else None
-        # An earlier session reported the requests that it sent.
+        # An earlier session has reported the requests that it sent.
         if ended is None or ended.started_at_us < self._sent_from_us:
             self._attempts = []
         offset_ns = _offset_ns(ended, self._attempts)
@@ -159,14 +163,14 @@ class Telemetry:
             else:
                 result["gen_ai.evaluation.score.value"] = float(score)
             span.add_event("gen_ai.evaluation.result", result)
-        # Two clocks: the last request may seem to end a little after now.
+        # There are two clocks, so the last request may seem to end slightly later than now.
         ends_ns = [_ns(one.t_end_s, offset_ns) for one in self._attempts]
         span.end(max([utc_now_us() * 1000, *ends_ns]))
         self._attempts = []
 
     @cached_property
     def _sent_from_us(self) -> float:
-        """The time from which this session sent the episodes that it grades, us since the epoch."""
+        """When this session began to send the episodes that it grades, in us since the epoch."""
         from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415 - when the first case ends
 
         try:
@@ -222,7 +226,7 @@ class Telemetry:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Send the rest for `_FLUSH_S` at most, and print what was lost."""
+        """Send the rest within `_FLUSH_S`, and print what was lost."""
         threads = {
             name: threading.Thread(target=end, name=f"ultrapar-otel-{name}", daemon=True)
             for name, end in self._endings.items()
@@ -235,12 +239,12 @@ class Telemetry:
         if late := " and ".join(name for name, thread in threads.items() if thread.is_alive()):
             sys.stderr.write(
                 f"ultrapar: the collector did not accept the last {late} of {self._worker} within "
-                f"{_FLUSH_S:.0f} s: check that it runs\n"
+                f"{_FLUSH_S:.0f} s: check that it is running\n"
             )
 
 
 def _offset_ns(ended: EpisodeEnded | None, attempts: Sequence[Attempt]) -> int:
-    """The time of day minus the monotonic clock of the attempts, ns."""
+    """The time of day minus the monotonic clock of the attempts, in ns."""
     if ended is None or not attempts:
         return 0
     return ended.started_at_us * 1000 - _ns(min(one.t_lease_s for one in attempts), 0)
@@ -251,7 +255,7 @@ def _ns(monotonic_s: float, offset_ns: int) -> int:
 
 
 def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], object]]:
-    """The user's provider of spans if there is one, else one that the environment defines.
+    """The user's provider of spans if there is one, otherwise one that the environment defines.
 
     The second value is a function that sends the remaining spans.
     """
@@ -270,7 +274,7 @@ def _tracers(text: Callable[[str], str]) -> tuple[TracerProvider, Callable[[], o
 
 
 def _meters(text: Callable[[str], str]) -> tuple[MeterProvider, Callable[[], object]]:
-    """The same for metrics."""
+    """Like `_tracers`, for metrics."""
     from opentelemetry import metrics  # noqa: PLC0415
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
@@ -308,7 +312,7 @@ def _exporters(signal: str) -> list[EntryPoint]:
     """
     known = entry_points(group=f"opentelemetry_{signal}_exporter")
     found: list[EntryPoint] = []
-    # By the specification, an empty variable is the same as an unset one.
+    # According to the specification, an empty variable is the same as an unset one.
     named = f"OTEL_{signal.upper()}_EXPORTER"
     for each in (os.environ.get(named) or "otlp").split(","):
         variable, name = named, each.strip()

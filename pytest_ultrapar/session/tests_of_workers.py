@@ -1,4 +1,4 @@
-"""Check that all workers have the same tests: xdist names tests to workers by position."""
+"""Check that all workers have the same tests, because xdist identifies tests by position."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LONGEST = 120
 def refuse_other_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     """Check that two workers have the same parameters for the test at each position.
 
-    Ids decide. Values may differ, such as a time. But the same values in another order come from
-    parameters in a set and are refused. Tests that only one worker has are found when all have
-    collected.
+    Tests are compared by id. Values may differ between workers, for example a time. But the same
+    values in another order come from parameters in a set, and are refused. Tests that only one
+    worker has are found when all workers have collected.
 
     Raises:
-        ConfigError: They differ; the message has the parameter and both values.
+        ConfigError: They differ; the message names the parameter and both values.
     """
     pairs = [*zip(one, other, strict=False)]
     unlike = [pair for pair in pairs if pair[0].nodeid != pair[1].nodeid]

@@ -31,7 +31,8 @@ HOOK = "pytest_ultrapar_figures"
 N_RESAMPLES = 200
 """Enough for two digits of an interval's bounds; a figure may take a second to compute."""
 _LEAST_RESAMPLES = 0.9
-"""Share of the resamples that must have the figure: the others would bias the interval."""
+"""The figure must exist for at least this share of the resamples: missing ones would bias the
+interval."""
 _NAME = re.compile(r"[^\s\[\]<>=]{1,100}")
 _WANTED = "a figure is a finite number, (value, low, high), or a function of the rows"
 _RAISED = (Exception, pytest.skip.Exception, pytest.fail.Exception, SystemExit)
@@ -92,7 +93,7 @@ def _words(error: BaseException) -> str:
 
 def _figure(name: str, said: Any, rows: Rows, clusters: Mapping[str, str]) -> WholeFigure:  # noqa: ANN401
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse("needs another name: a text of 1 to 100 characters, without blanks and []<>=")
+        refuse("needs another name: a text of 1 to 100 characters, without spaces or any of []<>=")
     if callable(said):
         return WholeFigure(name, _number(said([*rows])), _interval(said, rows, clusters))
     if isinstance(said, (tuple, list)) and len(said) == 3:  # noqa: PLR2004 - as `_WANTED` says

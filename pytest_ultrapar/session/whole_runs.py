@@ -12,7 +12,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the options as pytest parsed them, from the command line or configuration.
 
     Raises:
-        pytest.UsageError: With one of the options modes cannot be compared.
+        pytest.UsageError: An option is set with which modes cannot be compared.
     """
     for name, (option, why) in FROM_CONFIGURATION.items():
         if config.getoption(name, None):

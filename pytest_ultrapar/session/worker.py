@@ -34,25 +34,25 @@ class WorkerSession:
         self._given = given
         self._prefetcher: Prefetcher | None = None
         self._outbox: Outbox | None = None
-        # Until the process ends: its remaining work is short and ends by itself.
+        # The handler stays until the process ends: its remaining work is short and ends by itself.
         self._ctrl_c = CtrlC(lambda: None)
         self._ctrl_c.install()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Prevent a further Ctrl-C from interrupting the end of the session."""
+        """Prevent another Ctrl-C from interrupting the end of the session."""
         self._ctrl_c.note_ending()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases and replace xdist's queue. Worker, main thread, once."""
+        """Find the cases and replace xdist's queue. Called once, in the worker's main thread."""
         # Runs before the hook of `WorkerInteractor`, which reports to the controller. From then on,
-        # the controller sends positions and checks for a fault.
+        # the controller sends positions and checks for an error message.
         try:
             self._prepare(session.items)
         except UltraparError as error:
             # An error raised here would be an internal error of the worker. The controller reads
-            # the fault and ends with 4.
+            # the message and ends with exit code 4.
             report_fault(self._given, str(error))
             session.shouldstop = "pytest-ultrapar: the suite cannot be run"
 
@@ -103,7 +103,10 @@ class WorkerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Send held messages while pytest still reports errors. Worker, main thread."""
+        """Send held messages while pytest still reports errors.
+
+        Called in the worker's main thread.
+        """
         done = yield
         if self._outbox is not None:
             self._outbox.flush()
@@ -111,7 +114,7 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the engine before the worker reports its end. Worker, main thread."""
+        """End the engine before the worker reports its end. Called in the worker's main thread."""
         try:
             if self._outbox is not None:
                 # The loop may have ended early, and ending the engine takes seconds.
@@ -140,7 +143,7 @@ class PrefetchQueue:
 
         Args:
             prefetcher: Runs the items.
-            dispatched: Becomes done with the first position.
+            dispatched: Is done when the first position has arrived.
             outbox: Is flushed when there may be nothing to run for a while.
         """
         self._prefetcher = prefetcher
@@ -182,8 +185,8 @@ class PrefetchQueue:
 
 
 def _interactor(config: pytest.Config) -> Any:  # noqa: ANN401 - xdist ships no types
-    # Identified by its attributes: xdist's class is made in the module `__channelexec__` (the end
-    # of `xdist/remote.py`), and an import of `xdist.remote` would make another one.
+    # Find it by its attributes: xdist's class is made in the module `__channelexec__` (the end of
+    # `xdist/remote.py`), and an import of `xdist.remote` would make another one.
     plugins = config.pluginmanager.get_plugins()
     found = [one for one in plugins if hasattr(one, "torun") and hasattr(one, "handle_command")]
     if not found:

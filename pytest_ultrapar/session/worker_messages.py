@@ -1,4 +1,4 @@
-"""Messages of a worker to the controller: one message and one event for many items."""
+"""Messages from a worker to the controller: one message and one event for many items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _FORMAT = 4
 _HELD = frozenset({"logstart", "testreport", "logfinish", "runtest_protocol_complete"})
 """The events that xdist's `WorkerInteractor` sends for each item, including three reports."""
 _HELD_S = 0.02
-"""50 messages a second cost next to nothing, and a result is not noticeably late."""
+"""How long messages are held: 50 messages a second cost next to nothing, and a result is not
+noticeably late."""
 _NOTE = Struct("<q")
 _NOTHING = -1
 Message = tuple[str, dict[str, Any]]
@@ -33,20 +34,20 @@ Message = tuple[str, dict[str, Any]]
 
 
 class Outbox:
-    """Replaces `WorkerInteractor.sendevent`. Worker, main thread and a thread of its own.
+    """Replaces `WorkerInteractor.sendevent`; runs in the worker's main thread and its own thread.
 
     The messages of an item, up to the start of the next item, are sent as one piece. Pieces of
-    several items are sent together, after 20 ms at most. A failure is sent immediately: it may end
+    several items are sent together, after at most 20 ms. A failure is sent immediately: it may end
     the run (`-x`), and other workers continue until the controller receives it.
     """
 
     def __init__(self, send: Callable[..., None], starts: Callable[[], None]) -> None:
-        """Hold nothing yet.
+        """Create an empty outbox.
 
         Args:
             send: xdist's own `sendevent`.
-            starts: Called when an item starts, before the controller knows: the item may kill the
-                worker.
+            starts: Called when an item starts, before the controller knows about it: the item may
+                kill the worker.
         """
         self._send = send
         self._starts = starts
@@ -115,10 +116,10 @@ def remove_notes(directory: Path) -> None:
 
 
 def note_at(path: Path) -> Callable[[int], None]:
-    """A function that notes the position of the item that this process runs.
+    """Return a function that notes the position of the item that this process runs.
 
-    `noted_at` reads the note after the process has ended, for any reason. A note sets 8 bytes of
-    memory.
+    `noted_at` reads the note after the process has ended, for any reason. Writing a note sets 8
+    bytes of memory.
 
     Raises:
         ResultsError: The file cannot be written.
@@ -140,7 +141,7 @@ def noted_at(path: Path) -> int:
 
 
 def receive_packed(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Let a `WorkerController` pass on what an `Outbox` sent. Call it before there is a channel.
+    """Let a `WorkerController` pass on an `Outbox`'s messages. Call it before there is a channel.
 
     xdist decodes messages in a thread for each worker, and the main thread waits for that thread.
     """
@@ -178,7 +179,7 @@ def event(
     name: str,
     handle: Callable[..., None],
 ) -> Callable[..., None]:
-    """A function for any thread that lets a `DSession` call `handle` on the main thread.
+    """Return a function for any thread that makes a `DSession` call `handle` on the main thread.
 
     The call comes as an event between the events of workers. After it, xdist checks whether all
     tests have finished (`DSession.loop_once`).
@@ -192,7 +193,7 @@ def event(
 
 
 def _packed(messages: list[Message]) -> bytes | None:
-    """The messages in marshal's format; None if marshal does not return equal messages.
+    """The messages in marshal's format; None if marshal cannot restore equal messages.
 
     Marshal also accepts any object with a buffer, such as a numpy number as a score, and returns
     its bytes. A check of each value beforehand costs three times as much.

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 SEATS_PER_WORKER = 100
-"""One process sends about 600 requests/s on one core: more than 100 seats at 0.2 s an answer."""
+"""One process on one core sends about 600 requests/s. That keeps more than 100 seats busy if an
+answer takes 0.2 s."""
 _MANY_SEATS = 1000
 _OWN_ID = re.compile(r"//id=(.*?)(?=//|$)")
 
@@ -34,14 +35,14 @@ def refuse(config: pytest.Config) -> None:
         # `3*popen` means three processes.
         if not str(spec).split("*")[-1].startswith("popen"):
             raise ConfigError(
-                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits hold on "
+                f"--tx {spec} cannot be used together with --ultrapar-pool, whose limits apply to "
                 "one machine; use popen"
             )
         named = _OWN_ID.search(str(spec))
         if named and not re.fullmatch(r"\w+", named[1]):
             # The id is part of the names of the worker's files.
             raise ConfigError(
-                f"--tx {spec} must name its worker by letters, digits and underscores (id=NAME)"
+                f"--tx {spec} must name its worker with letters, digits and underscores (id=NAME)"
             )
 
 
@@ -52,5 +53,5 @@ def suggested_workers(config: pytest.Config, n_cpus: int) -> int:
 
 
 def enough_workers(n_in_flight: int | None, n_workers: int) -> int:
-    """The number of workers for so many requests in flight; all of them if that is unlimited."""
+    """The number of workers for this many requests in flight; all workers if that is unlimited."""
     return max(1, n_workers if n_in_flight is None else -(-n_in_flight // SEATS_PER_WORKER))

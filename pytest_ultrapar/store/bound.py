@@ -34,8 +34,9 @@ class Bound(msgspec.Struct, frozen=True):
     """A lower bound of the makespan.
 
     Attributes:
-        seconds: No schedule within the limits is shorter, >= 0.
-        prices: The certificate, largest share first; empty if the longest episode is the bound.
+        seconds: The bound, >= 0. No schedule within the limits is shorter.
+        prices: The proof of the bound, largest share first; empty if the longest episode is the
+            bound.
         longest_s: The duration of the longest episode.
     """
 

@@ -1,4 +1,4 @@
-"""The cases of a run, planned or as they come, and the cases that its suites take or reuse."""
+"""The cases of a run, planned or as they arrive, and the cases that its suites take or reuse."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ CASES_NAME = "cases.json"
 NEXT_NAME = "cases.next.json"
 """The plan of a session that resumes a run, until the manifest names it."""
 COMING_NAME = "cases.jsonl"
-"""Instead of a plan if the cases are not known in advance; one case per line."""
+"""Used instead of a plan if the cases are not known in advance; one case per line."""
 CLAIMED_NAME = "claimed.txt"
-"""If several hosts share a run: the ids of the cases that this one claimed, one per line. A line
+"""If several hosts share a run: the ids of the cases that this host claimed, one per line. A line
 that begins with `GIVEN_UP` returns a case to the other hosts."""
 PLAN_NAMES = (CASES_NAME, NEXT_NAME, COMING_NAME, CLAIMED_NAME)
 """All files that contain planned cases."""
@@ -55,10 +55,11 @@ def write_cases(directory: Path, cases: Sequence[Case], *, resumes: bool = False
             to the earlier one, until `settle_cases`.
 
     Returns:
-        The cases that another process of this session collected, if they differ; else nothing.
+        The cases that another process of this session collected, if they differ; otherwise an empty
+        list.
 
     Raises:
-        ConfigError: A parameter contains an unpaired surrogate, which UTF-8 files cannot hold.
+        ConfigError: A parameter contains an unpaired surrogate, which UTF-8 files cannot contain.
         ResultsError: The directory cannot be written.
     """
     content = _encode(cases)
@@ -106,10 +107,10 @@ def _plan_path(directory: Path) -> Path:
 
 
 def read_collected(directory: Path) -> list[Case]:
-    """The plan of this session; else like `read_plan`.
+    """The plan of this session, or the result of `read_plan` if there is no such plan.
 
     Raises:
-        ResultsError: The file does not exist, or has other content.
+        ResultsError: The file does not exist or contains something else.
     """
     return read_whole(directory / NEXT_NAME, list[Case], None, _WRONG) or read_plan(directory)
 
@@ -117,7 +118,8 @@ def read_collected(directory: Path) -> list[Case]:
 def changed_parameter(then: Case, now: Case) -> str | None:
     """The first parameter of a case whose content has changed, as far as both plans show."""
     for name in {**then.params, **now.params}:
-        # No parameter's text or number is a list. Earlier versions did not store the content.
+        # A missing parameter counts as a list, which no parameter's text or number is. Earlier
+        # versions did not store the content.
         before, after = (
             case.content.get(name) or msgspec.json.encode(case.params.get(name, []))
             for case in (then, now)
@@ -128,7 +130,7 @@ def changed_parameter(then: Case, now: Case) -> str | None:
 
 
 def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
-    """A clause about cases of both plans whose data have changed; None if none have."""
+    """A clause about cases in both plans with changed data; None if there are no such cases."""
     before = {case.case_id: case for case in then}
     found = [(case, changed_parameter(before.get(case.case_id, case), case)) for case in now]
     changed = [(case, name) for case, name in found if name is not None]
@@ -138,12 +140,12 @@ def changed_message(then: Iterable[Case], now: Iterable[Case]) -> str | None:
     case, name = changed[0]
     pythons = [one.content.get(name, "").rpartition(":")[0] for one in (before[case.case_id], case)]
     if all(pythons) and pythons[0] != pythons[1]:
-        more = f" has code, which {' and '.join(pythons)} represent differently{more}"
+        more = f" contains code, which {' and '.join(pythons)} represent differently{more}"
     return f"the data of {_shortened(case.nodeid)} have changed: parameter {name!r}{more}"
 
 
 def missing_message(then: Sequence[Case], now: Sequence[Case]) -> str | None:
-    """A sentence about planned cases that the new plan lacks; None if it has all of them."""
+    """A sentence about planned cases that the new plan lacks; None if it contains all of them."""
     known = {(case.case_id, case.nodeid) for case in now}
     if all((case.case_id, case.nodeid) in known for case in then):
         return None
@@ -177,13 +179,13 @@ def _encode(cases: Sequence[Case]) -> bytes:
         unfit = error.object
         name = next(c.nodeid for c in cases if unfit in {c.nodeid, c.skipped, *c.facts.values()})
         raise ConfigError(
-            f"{without_surrogates(name)}: name, parameters or reason of this test contain half a "
-            "surrogate pair, which result files cannot hold; use whole characters"
+            f"{without_surrogates(name)}: the name, a parameter or the reason of this test has "
+            "half a surrogate pair, which result files cannot contain; use whole characters"
         ) from error
 
 
 class ComingCases:
-    """The cases of a run without a plan: written as they come, each before its records.
+    """The cases of a run without a plan: written as they arrive, each before its records.
 
     Args:
         directory: The run directory.
@@ -206,7 +208,7 @@ class ComingCases:
         self._new.append(case)
 
     def write(self) -> None:
-        """Write the queued cases; when this returns, they outlive this process.
+        """Write the queued cases; when this returns, they survive the end of this process.
 
         Raises:
             ResultsError: Not all of them could be written.
@@ -229,7 +231,7 @@ class ComingCases:
         """
         if self._is_synced or self._fd < 0:
             return
-        # Set it before the sync: a case that is written meanwhile may be on disk or not.
+        # Set it before the sync: a case that is written meanwhile may or may not be on disk.
         self._is_synced = True
         with cannot(f"write {self._path}"):
             os.fdatasync(self._fd)
@@ -254,12 +256,12 @@ class ComingCases:
 
 
 def read_cases(directory: Path) -> list[Case]:
-    """The cases of a run, in the order of pytest's collection, or as they came.
+    """The cases of a run, in the order of pytest's collection or of their arrival.
 
     If several hosts share the run, only the cases that this host claimed.
 
     Raises:
-        ResultsError: The file does not exist, or has other content.
+        ResultsError: The file does not exist or contains something else.
     """
     return [*iter_claimed(directory)]
 
@@ -278,7 +280,7 @@ def iter_claimed(directory: Path) -> Iterator[Case]:
     """Like `read_cases`, with few cases in memory at a time.
 
     Raises:
-        ResultsError: The file does not exist, or has other content.
+        ResultsError: The file does not exist or contains something else.
     """
     return claimed_of(directory, iter_plan(directory))
 
@@ -300,10 +302,10 @@ def _claimed(directory: Path) -> frozenset[str] | None:
 
 
 def read_plan(directory: Path) -> list[Case]:
-    """All cases of a run, including the cases that other hosts claimed; else like `read_cases`.
+    """All cases of a run, as in `read_cases`, but including cases that other hosts claimed.
 
     Raises:
-        ResultsError: The file does not exist, or has other content.
+        ResultsError: The file does not exist or contains something else.
     """
     return [*iter_plan(directory)]
 
@@ -313,7 +315,7 @@ def _planned_cases(path: Path) -> Iterator[None]:
     """Turn errors about the file of planned cases into one sentence.
 
     Raises:
-        ResultsError: The file cannot be read, or has other content.
+        ResultsError: The file cannot be read or contains something else.
     """
     try:
         with cannot(f"read the planned cases in {path}"):
@@ -368,21 +370,22 @@ def _named_digest(directory: Path) -> str:
 
 _BLOCK = 1 << 20
 _BETWEEN = b'},{"index":'
-"""The text between two cases, and only there: inside a text, a quote follows a backslash."""
+"""Text that occurs only between two cases: within a JSON string, a quote follows a backslash."""
 
 
 def iter_plan(directory: Path) -> Iterator[Case]:
     """Like `read_plan`, with few cases in memory at a time.
 
     Raises:
-        ResultsError: The file does not exist, or has other content.
+        ResultsError: The file does not exist or contains something else.
     """
     with cannot(f"read the planned cases in {directory}"):
         path = _plan_path(directory)
     coming = directory / COMING_NAME
     if not path.exists() and coming.exists():
         with _planned_cases(coming):
-            # A torn last line is from a process that died before the first record of that case.
+            # An incomplete last line is from a process that died before the first record of that
+            # case.
             whole, feed, _ = read_file(coming).rpartition(b"\n")
             yield from _come(coming, whole + feed)
         return
@@ -414,7 +417,7 @@ def suite_digest(cases: Iterable[Case]) -> str:
 
 
 def digest_of_ids(case_ids: Iterable[str]) -> str:
-    """`suite_digest` of case ids."""
+    """Compute `suite_digest` from case ids."""
     return hashlib.sha256("\n".join(sorted(case_ids)).encode()).hexdigest()
 
 
@@ -435,7 +438,7 @@ class Generated(msgspec.Struct, frozen=True):
 
 
 def write_generated(directory: Path, generated: Generated | None) -> None:
-    """Write it to the run directory, whole or not at all; every worker writes the same.
+    """Write `generated` to the run directory, whole or not at all; every worker writes the same.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -446,10 +449,10 @@ def write_generated(directory: Path, generated: Generated | None) -> None:
 
 
 def read_generated(directory: Path) -> Generated | None:
-    """The cases that the run has a part of; None for a whole run.
+    """The cases of which the run contains only a part; None for a whole run.
 
     Raises:
-        ResultsError: The file cannot be read, or has other content.
+        ResultsError: The file cannot be read or contains something else.
     """
     path = directory / GENERATED_NAME
     return read_whole(path, Generated, None, "does not contain the cases of all shards")
@@ -473,7 +476,7 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 def write_shared(directory: Path, taken: Sequence[Shared]) -> None:
-    """Write it to the run directory, whole or not at all; every worker writes the same.
+    """Write `taken` to the run directory, whole or not at all; every worker writes the same.
 
     A run whose suites took nothing has no such file.
 
@@ -488,7 +491,7 @@ def read_shared(directory: Path) -> list[Shared]:
     """The taken and reused cases of a run, by suite; empty if no suite took any.
 
     Raises:
-        ResultsError: The file cannot be read, or has other content.
+        ResultsError: The file cannot be read or contains something else.
     """
     return read_whole(
         directory / SHARED_NAME, list[Shared], [], "does not contain the taken cases of a run"
@@ -513,7 +516,7 @@ def read_tables(directory: Path) -> dict[str, tuple[str, ...]]:
     """By test, the names that group its summary; in earlier versions by suite.
 
     Raises:
-        ResultsError: The file cannot be read, or has other content.
+        ResultsError: The file cannot be read or contains something else.
     """
-    wrong = "does not contain the layout of a summary"
+    wrong = "is not a valid layout of a summary"
     return read_whole(directory / TABLES_FILE, dict[str, tuple[str, ...]], {}, wrong)

@@ -1,8 +1,9 @@
 """The offset between a host's clock and the shared server's clock, noted at each renewal.
 
 The times of a run are on the boot clock of its host, which is unrelated to the clocks of other
-hosts. The server reported its time at some moment between the begin and the end of a call. So two
-hosts that called the same server have a common clock; the durations of the calls bound its error.
+hosts. The server reported its time at some moment between the beginning and the end of a call. So
+two hosts that called the same server have a common clock; the durations of the calls bound its
+error.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 CLOCKS_NAME = "clocks.jsonl"
 _FINEST_S = 1.0
 _SHARE = 1000
-"""One stamp is kept per thousandth of the time so far: a week leaves 8,000 of them."""
+"""One stamp is kept per thousandth of the time so far: 8,000 stamps after a week."""
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
     """The times of one call.
 
     Attributes:
-        epoch: The ledger's epoch; within one, its time never goes backwards.
+        epoch: The ledger's epoch; within an epoch, the ledger's time never goes backwards.
         lag_ms: How far the ledger's time was behind the server's clock. While the lag stays the
             same, both advance equally. It changes if a clock was set, or if the ledger did not
-            believe how much time had passed.
+            accept how much time had passed.
         ledger_ms: The ledger's time in its answer.
         begun_s: When the call began, on the host's boot clock, like the times of attempts.
         ended_s: When its answer arrived, on the same clock.
@@ -45,7 +46,7 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def clock(self) -> tuple[int, int]:
-        """Names a clock that was not set; stamps with the same name are on the same clock."""
+        """Identifies a clock until it is set; stamps with equal values are on the same clock."""
         return self.epoch, self.lag_ms
 
 
@@ -65,7 +66,7 @@ class StampFile:
         self._until_s = 0.0
 
     def add(self, stamp: Stamp) -> None:
-        """Add a stamp; stamps come in the order of time."""
+        """Add a stamp. Stamps must be added in the order of time."""
         if self._first_s is None:
             self._first_s = stamp.begun_s
         best = self._best

@@ -1,4 +1,4 @@
-"""The cost of requests by the prices in the manifest, and the use of each role."""
+"""The cost of requests at the prices in the manifest, and the use of each role."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """The cost of all requests of a run, including episodes that do not count.
+    """The cost of all requests of a run, including requests of episodes that do not count.
 
     Attributes:
         currency: The currency of all amounts.
@@ -28,7 +28,7 @@ class RunCost(msgspec.Struct, frozen=True):
             report its tokens.
         unpriced: The models of these requests that have no price.
         origins: The sources of the prices.
-        by_label: The known cost of each client label of a gateway, without unlabelled requests.
+        by_label: The known cost of each client label of a gateway, excluding unlabelled requests.
     """
 
     currency: str
@@ -41,10 +41,10 @@ class RunCost(msgspec.Struct, frozen=True):
 
 
 class Prices:
-    """The cost of a run's requests, counted so far.
+    """Adds up the cost of a run's requests.
 
-    If a run was finished later, the prices of its last session apply to the whole run: they are in
-    the manifest, and the tables are made again.
+    If a run was finished later, the prices of its last session apply to the whole run, because they
+    are in the manifest when the tables are made again.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -80,7 +80,7 @@ class Prices:
     def of_all(self, attempts: Iterable[Attempt]) -> int | None:
         """Units of the answered requests of an episode; None if one of them is unknown.
 
-        If the episode was interrupted, its earlier requests count, too.
+        If the episode was interrupted, its earlier requests are included.
         """
         if not self._listed:
             return None
@@ -93,7 +93,7 @@ class Prices:
         return whole
 
     def add(self, attempts: Iterable[Attempt], label: str = "") -> None:
-        """Count requests, with the label of their client, if any."""
+        """Add the cost of requests, under the label of their client, if any."""
         for attempt in attempts if self._listed else ():
             if attempt.replayed is not None:
                 continue
@@ -109,7 +109,7 @@ class Prices:
                     self._unpriced[model] = None
 
     def cost(self) -> RunCost | None:
-        """The cost counted so far; None if no price is known."""
+        """The cost added so far; None if no price is known."""
         if not self._listed:
             return None
         return RunCost(
@@ -123,7 +123,7 @@ class Prices:
         )
 
     def _model(self, attempt: Attempt) -> str:
-        # Empty for an instance that only the pool of an earlier session had.
+        # Empty for an instance that only the pool of an earlier session contained.
         return self._model_of.get((attempt.provider, attempt.instance), "")
 
     def _price(self, attempt: Attempt) -> ModelPrice | None:
@@ -143,12 +143,12 @@ _Sums = tuple[int, int | None, int | None, int | None]
 
 
 class RoleUse(msgspec.Struct, frozen=True):
-    """The requests sent to one role, including episodes that do not count.
+    """The requests sent to one role, including requests of episodes that do not count.
 
     Attributes:
         n_attempts: Requests sent.
-        tokens_in: Sum over their answers; None if no answer reported it.
-        tokens_out: Sum over their answers; None if no answer reported it.
+        tokens_in: Prompt tokens of all answered requests; None if no answer reported a number.
+        tokens_out: Tokens of all answers; None if no answer reported a number.
         cost: The known cost, in the manifest's currency; None if no cost is known.
     """
 

@@ -2,15 +2,15 @@
 
 Each process that runs episodes appends to its own file, a segment, so two processes never write to
 the same file. A segment has one record per line: length and CRC-32 of the JSON text, both as eight
-hex digits, and the text. So whole records can be told from damage in any file, and a damaged line
-does not cost the next one.
+hex digits, and the text. So readers can distinguish whole records from damage in any file, and a
+damaged line does not affect the next one.
 
 The first line names the segment's run: readers skip the segments of other runs. Segments of earlier
 versions do not have this line.
 
-When `append` returns, the system has the record. It then outlives the process but not a power loss.
-`sync` is called once a second, and synced records outlive that, too. An `fdatasync` per record
-would take milliseconds each.
+When `append` returns, the operating system has the record. The record then survives the end of the
+process, but not a power loss. `sync` is called once a second, and synced records survive a power
+loss, too. An `fdatasync` for each record would take milliseconds.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalWriter:
-    """Appends to one new segment; for any thread of one process.
+    """Appends to one new segment. Any thread of the process may use it.
 
-    After the first failed write or sync it refuses everything but `close`. A half-written line must
-    stay the last one, and a second fsync may succeed although the first one lost data.
+    After the first failed write or sync, it refuses everything except `close`. A half-written line
+    must remain the last one, and a second fsync may succeed although the first one lost data.
 
     Args:
         directory: The run's `journal/` directory, which exists; the lock next to it names the run.
@@ -90,15 +90,16 @@ class JournalWriter:
         self._offset = 0
         self._synced_offset = 0
         self._failure: str | None = None
-        # How many attempts and exchanges of an unfinished episode were searched for secrets. The
-        # search takes three times as long as all else, so the end searches only the others.
+        # How many attempts and exchanges of an unfinished episode have been searched for secrets.
+        # The search takes three times as long as everything else, so at the end only the rest is
+        # searched.
         self._clean: dict[tuple[str, int], tuple[int, int]] = {}
         self._append_lock = threading.Lock()
         # Separate from the other lock: an fdatasync of some ms must not block the engine.
         self._sync_lock = threading.Lock()
 
     def append(self, record: JournalRecord) -> Position:
-        """Write one record; when this returns, the record outlives this process.
+        """Write one record; when this returns, the record survives the end of this process.
 
         Raises:
             ResultsError: It could not be written whole, or an earlier write or sync failed.
@@ -106,10 +107,10 @@ class JournalWriter:
         return self.append_all([record])[0]
 
     def append_all(self, records: Sequence[JournalRecord]) -> list[Position]:
-        """Write records in order; when this returns, they outlive this process.
+        """Write records in order; when this returns, they survive the end of this process.
 
-        If JSON cannot hold a record, the encoder's error is raised after all other records were
-        written: each of them was paid for.
+        If a record cannot be encoded as JSON, the encoder's error is raised after all other records
+        are written, because each of them was paid for.
 
         Raises:
             ResultsError: They could not be written whole, or an earlier write or sync failed.
@@ -129,7 +130,7 @@ class JournalWriter:
     def _append_lines(self, lines: Sequence[bytes]) -> list[Position]:
         with self._append_lock:
             self._refuse_after_failure()
-            # With the first record: an empty segment belongs to a run that never began.
+            # Written with the first record: an empty segment belongs to a run that never began.
             beginning = b"" if self._offset else self._beginning
             text = b"".join((beginning, *lines))
             try:
@@ -163,7 +164,7 @@ class JournalWriter:
                 return
             with self._append_lock:
                 self._refuse_after_failure()
-                # Read before the sync: records appended during the sync may be on disk or not.
+                # Read before the sync: records appended during the sync may or may not be on disk.
                 offset = self._offset
             self._refuse_when_gone()
             if offset == self._synced_offset:
@@ -198,8 +199,8 @@ class JournalWriter:
             record = _map_text(record, without_surrogates)
             payload = self._encode(record)
         if self._holds_secret(record, payload):
-            # Rare, so it may cost. In single fields, a secret such as `returned` or `12345678`
-            # cannot break the JSON around it.
+            # This is rare, so it may be slow. Redacting single fields keeps the JSON valid, even
+            # for a secret such as `returned` or `12345678`.
             payload = self._encode(_map_text(record, self._redact_text))
         if b"\n" in payload:
             # Only a value that the suite encoded itself may contain a line feed.
@@ -226,8 +227,8 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refuse_when_gone(self) -> None:
-        # If the run's directory is removed, the file stays without a name, and writes and syncs
-        # succeed forever.
+        # If the run's directory is removed, the file still exists without a name, and writes and
+        # syncs continue to succeed.
         try:
             is_here = os.path.samestat(Disk.stat(self._path), Disk.fstat(self._fd))
         except OSError:
@@ -237,12 +238,12 @@ class JournalWriter:
             raise ResultsError(self._refusal())
 
     def _refusal(self) -> str:
-        return f"journal segment {self.segment} takes no more records: {self._failure}"
+        return f"journal segment {self.segment} accepts no more records: {self._failure}"
 
 
 def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
     # A resumed run may get a process id that was used before. It never continues a segment, whose
-    # last line may be torn.
+    # last line may be incomplete.
     for n in count():
         name = f"w-{worker}-{os.getpid()}-{n}.jsonl"
         flags = os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
@@ -253,11 +254,12 @@ def _create_segment(directory: Path, worker: str) -> tuple[str, int]:
 
 
 _MOST_OPEN = 64
-"""Open segments; a merged run has the segments of all workers of all hosts."""
+"""The maximum number of open segments: a merged run has the segments of all workers of all
+hosts."""
 
 
 class JournalReader:
-    """Reads single records by position; keeps some segments open."""
+    """Reads single records by position, and keeps some segments open."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -344,13 +346,13 @@ _BROKEN = "the checksum or the form of this line is wrong"
 def scan_segment(
     path: Path, decode: Callable[[bytes], T], *, at: int = 0
 ) -> Iterator[tuple[Position, T | Damage]]:
-    """The records of one segment, in the order written, with one line in memory at a time.
+    """Yield the records of one segment, in the order written, with one line in memory at a time.
 
-    A last line without a line feed is torn: its writer died while writing, and never reported it.
-    It is skipped. Every other stretch that is not a whole record comes as `Damage`. So do a whole
-    record that cannot be decoded (another version wrote it) and the rest of a file that cannot be
-    read. The line after a damaged one is found again. If the first line of another run's segment
-    appears, the rest is one `Damage`.
+    A last line without a line feed is incomplete: its writer died while writing, and never reported
+    the record. Such a line is skipped. Every other stretch that is not a whole record is yielded as
+    `Damage`. The same applies to a whole record that cannot be decoded, because another version
+    wrote it, and to the rest of a file that cannot be read. Reading continues at the line after a
+    damaged one. If the first line of another run's segment appears, the rest is one `Damage`.
 
     Args:
         path: The segment.
@@ -375,7 +377,7 @@ def scan_segment(
                     own = own or run_of(path.parent) or other
                     if other != own:
                         rest = Position(name, at, file.seek(0, os.SEEK_END) - at)
-                        yield rest, rest.damaged(f"skipped: it is of run {other}, this is {own}")
+                        yield rest, rest.damaged(f"skipped: it is from run {other}, not {own}")
                         return
                 else:
                     try:
@@ -416,8 +418,8 @@ def segment_size(path: Path) -> int:
 def largest_sizes(directory: Path, known: Mapping[str, int]) -> dict[str, int]:
     """The largest known size of each segment of a journal in bytes, by its name.
 
-    The manifest keeps them: a file that was cut off after a line feed looks whole, and a missing
-    file leaves no trace.
+    The manifest stores them, because a file that was cut off after a line feed looks whole, and a
+    missing file leaves no trace.
 
     Args:
         directory: The journal.
@@ -455,17 +457,17 @@ _OVERHEAD = _HEADER_LENGTH + 1
 
 
 def frame(payload: bytes) -> bytes:
-    """The line of one JSON text.
+    """The journal line for one JSON text.
 
     Args:
         payload: Text without a line feed, less than 4 GiB.
     """
-    # One copy: string sums would hold an answer of 10 MB twice more for a moment.
+    # Copy only once: adding strings would briefly need 20 MB more for an answer of 10 MB.
     return b"%b%b\n" % (_header(payload), payload)
 
 
 def unframe(line: bytes) -> bytes | None:
-    """The payload of a line that is whole and unchanged, else None.
+    """The payload of a line that is whole and unchanged, otherwise None.
 
     The byte in the place of the line feed does not matter: the checksum does not cover it.
     """
@@ -513,7 +515,7 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
 
 
 def without_surrogates(text: str) -> str:
-    r"""`text` with unpaired surrogates, which UTF-8 cannot hold, shown as `\udcff`."""
+    r"""`text` with unpaired surrogates, which UTF-8 cannot encode, shown as `\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

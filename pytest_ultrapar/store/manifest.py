@@ -1,6 +1,6 @@
-"""The manifest: the conditions under which results were made.
+"""The manifest: the conditions under which results were produced.
 
-It contains no secret, and the name of a host only if a run has several hosts.
+It contains no secrets, and the name of a host only if a run has several hosts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MOST_BYTES = 50_000_000
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The facts about a machine that matter to speed.
+    """The facts about a machine that affect speed.
 
     Attributes:
         cpus: Cores that this process may run on.
@@ -82,9 +82,9 @@ class MergedPart(msgspec.Struct, frozen=True, kw_only=True):
         host: Its manifest's `host`.
         shard: Its manifest's `shard`.
         n_cases: Cases that it planned; all hosts of one run plan the same cases.
-        n_results: Cases whose merged result comes from this part. None if an earlier version
-            merged.
-        started_at: When it began, by the wall clock of its host.
+        n_results: Cases whose merged result comes from this part. None if an earlier version merged
+            the runs.
+        started_at: When it began, according to the wall clock of its host.
         ended_at: When it ended; None: it did not end.
         resumed: Whether it ran in more than one session.
         exceeded: Its limits that its own requests exceeded, such as `lab/key0 (qps)`.
@@ -107,13 +107,13 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         parts: The runs, shards in order.
         missing: Missing shards, such as `3/4`.
-        n_missing: The most cases that the missing shards had in total; None if unknown.
+        n_missing: The maximum number of cases in all missing shards together; None if unknown.
         n_repeated: Cases with a result in more than one part.
         n_clocks: Clocks whose times were compared.
         clock_error_s: The largest error between times of different hosts, if all called one server;
-            None: their times were compared by the time of day.
-        not_compared: Why the clocks of several hosts could not be compared by their server; empty
-            if they were, and for other runs.
+            None if their times were compared by the time of day.
+        not_compared: Why the clocks of several hosts could not be compared through their server;
+            empty if they were compared, or for other runs.
         asked_otherwise: Differences between the pools of the parts that affect answers, one clause
             each.
     """
@@ -132,7 +132,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """All facts needed to read, resume and compare a run.
 
     Attributes:
-        run_id: The run: when it began, and six hex digits.
+        run_id: The id of the run: the time when it began, and six hex digits.
         mode: `serial`, `rotate`, `phase` or `ultra`.
         rate_mode: `fixed` or `adaptive`.
         models: Names of the pool's models, in the order of its file.
@@ -143,14 +143,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         repeats: Repetitions of each cell.
         n_planned: Planned cases.
         suite_digest: `suite_digest` of the planned cases.
-        cases_digest: SHA-256 (hex) of their file, `cases.json`; empty while there is no file.
+        cases_digest: SHA-256 (hex) of the file of planned cases, `cases.json`; empty while there is
+            no file.
         arguments: pytest's command line with masked secrets, without options from configuration
             files.
         effective: Each setting in force and its source.
-        record: The stored parts of conversations; for a resumed run, since its last session.
+        record: Which parts of conversations are stored; in a resumed run, since its last session.
         data: Facts that the suites report about their data, such as digests, by name.
         files: The result of `describe_files` for the suites.
-        reused: Id of the run whose answers were reused; None without one.
+        reused: Id of the run whose answers were reused; None if there is no such run.
         regraded: Id of the run whose episodes were graded again: times, requests and limits belong
             to that run. None if they belong to this one.
         replayed: Id of the run whose answers were replayed; a replay has no measured times. None if
@@ -158,29 +159,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         summary_by: The names (`model`, `suite`, `repeat` or parameters) that group the summary.
         collected_s: Seconds that pytest took to collect; None if not measured.
         asked_by_others: Whether other programs sent the requests at their own times
-            (`ultrapar gateway`). Pauses between requests are in its time, so makespan, bound and
-            speed-up are not reported.
+            (`ultrapar gateway`). The run's time then includes pauses between requests, so makespan,
+            bound and speed-up are not reported.
         restricted: Whether assignment rules may have kept episodes from free lanes.
-        measured_from: Earlier episodes of a resumed run count in the scores but not in makespan,
-            throughput and speed-up; None measures all.
-        serial_sample: Ids of the cases that first ran one at a time. They count in the scores, and
-            the speed-up of the other cases is measured against them.
+        measured_from: Scores of a resumed run include episodes before this time, but makespan,
+            throughput and speed-up do not; None: all episodes are measured.
+        serial_sample: Ids of the cases that first ran one at a time. They are included in the
+            scores, and the speed-up of the other cases is measured against them.
         pool_lanes: All lanes that the run could use.
         pool_limits: All limits on their paths, with the numbers that were in force.
         currency: The currency of all prices.
         prices: The known prices of tokens, each with its source.
-        faults: SHA-256 (hex) of the fault file of the simulated provider; None without one.
+        faults: SHA-256 (hex) of the simulated provider's fault file; None if there is no such file.
         generated: The cases of which all shards or the sample are a part; None for a whole run.
         bound: The lower bound of the makespan in hindsight, with the prices that prove it. None
             until the tables are made, and if nothing was measured.
         lanes: The final state of each lane; empty until the end.
-        segments: Bytes of each segment of the journal when this was last written, by its name. A
-            segment that is shorter now has lost records.
+        segments: The size of each journal segment in bytes, by its name, when the manifest was last
+            written. A segment that is shorter now has lost records.
         ended_at: None while the run is in progress or if it was killed.
-        host: Name of this host in a run of several hosts or shards; else None.
-        shard: The part of the cases that this run has, such as `2/4`; None: all.
+        host: Name of this host in a run of several hosts or shards; otherwise None.
+        shard: The part of the cases that this run contains, such as `2/4`; None: all cases.
         cluster_run: Name of the run that several hosts share; None: it runs on one host.
-        merged: The sources of a merged run; None if it ran itself.
+        merged: The sources of a merged run; None if the run was not merged.
     """
 
     run_id: str
@@ -241,14 +242,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured_part(self) -> MeasuredPart:
-        """The part of the run that counts in its makespan."""
+        """The part of the run that its makespan includes."""
         since = self.measured_from
         from_us = int(since.timestamp() * 1e6) if since is not None else 0
         return MeasuredPart(from_us, frozenset(self.serial_sample), self.replayed is not None)
 
 
 def describe_machine() -> Machine:
-    """This machine."""
+    """The facts about this machine."""
     system = os.uname()
     libc = "".join(platform.libc_ver())
     # The text of `platform.platform()`, which starts a process (`uname -p`) and waits for it.
@@ -257,7 +258,7 @@ def describe_machine() -> Machine:
 
 
 def conditions(pool: Pool) -> dict[str, Any]:
-    """Fields of every run's manifest about its pool and this machine."""
+    """The fields of every run's manifest that describe its pool and this machine."""
     return {
         "pool_path": pool.path,
         "pool_digest": pool.digest,
@@ -288,7 +289,8 @@ def describe_files(root: Path, tests: Iterable[str]) -> dict[str, str]:
         tests: Node ids.
 
     Returns:
-        By path from the root, for readable files up to `_MOST_BYTES` in total, without runs.
+        By path from the root: the digests of readable files up to `_MOST_BYTES` in total, excluding
+        the files of runs.
     """
     folders = {(root / one).parent for one in {test.partition("::")[0] for test in tests}}
     above = {above for folder in folders for above in folder.parents if above.is_relative_to(root)}
@@ -337,7 +339,7 @@ def read_manifest(directory: Path) -> Manifest:
         schema = msgspec.json.decode(text, type=_Version).schema
         if schema > SCHEMA:
             raise ResultsError(
-                f"{path} is of a newer version: its schema is {schema}, and this version reads"
+                f"{path} comes from a newer version: its schema is {schema}, and this version reads"
                 f" {SCHEMA}; update pytest-ultrapar"
             )
         manifest = msgspec.json.decode(text, type=Manifest)
@@ -348,7 +350,7 @@ def read_manifest(directory: Path) -> Manifest:
     holder = read_holder(directory)
     if holder is not None and holder.run_id != manifest.run_id:
         raise ResultsError(
-            f"{path} is of run {manifest.run_id}, but {LOCK_NAME} next to it is of run "
+            f"{path} is from run {manifest.run_id}, but {LOCK_NAME} next to it is from run "
             f"{holder.run_id}; restore the files of one run"
         )
     return manifest
@@ -383,7 +385,7 @@ def resume_differences(old: Manifest, new: Manifest) -> list[str]:
 
 
 def _facts(manifest: Manifest) -> dict[str, str]:
-    """The facts that all rows of a run share, each by its name for people."""
+    """The facts that all rows of a run share, by their names for display."""
     return {
         "run seed": str(manifest.seed),
         "mode": manifest.mode,

@@ -1,7 +1,7 @@
 """Write tables as Parquet files with page checksums, and read them back before use.
 
 Parquet's readers verify checksums only on request, and otherwise treat a flipped byte as a value.
-So the pages have checksums, and each file is read back once with them.
+So the pages are written with checksums, and each file is read back once to verify them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ROWS_PER_BATCH = 500
 
 
 class Rows:
-    """Rows of a table, kept as columns in the order in which they come; taken in any order.
+    """Rows of a table, stored as columns in order of arrival; `take` returns them in any order.
 
     Args:
         columns: The columns of the table.

@@ -1,8 +1,8 @@
-"""The long strings of a run's exchanges, each once: `parts/`, one file per content.
+"""Store the long strings of a run's exchanges in `parts/`, each once: one file per content.
 
-Any process of a run may be the first to find an image, so all write in the same way: to a temporary
-file, then in place. An unfinished file has a temporary name. The file name is the digest of the
-content, so a file that a power loss left incomplete is detected.
+Any process of a run may be the first to find an image, so all processes write in the same way. They
+write to a temporary file, which then gets its final name. An unfinished file has a temporary name.
+The file name is the digest of the content, so a file that a power loss left incomplete is detected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS_NAME = "parts"
 
 
 class PartWriter:
-    """Keeps parts of a run; call `keep` from one thread, `sync` from any.
+    """Stores parts of a run. Call `keep` from one thread; `sync` may be called from any thread.
 
     Args:
         run_dir: The run directory.
@@ -39,9 +39,9 @@ class PartWriter:
         self._failure: str | None = None
 
     def keep(self, content: bytes) -> str:
-        """Keep a part without secrets, and return its name.
+        """Store a part without its secrets, and return its name.
 
-        A full disk is not the episode's fault: `sync` reports it and ends the run.
+        A full disk does not fail the episode: `sync` reports it and ends the run.
         """
         name = part_name(content)
         kept = self._kept.get(name)
@@ -56,7 +56,7 @@ class PartWriter:
 
     def _write(self, path: Path, content: bytes) -> None:
         try:
-            # Another process wrote it, or the session that is resumed.
+            # Another process, or the session that is resumed, has written it.
             if Disk.stat(path).st_size == len(content):
                 return
         except FileNotFoundError:

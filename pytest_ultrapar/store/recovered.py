@@ -1,4 +1,4 @@
-"""The state of each case by the journal, and the episodes that need no new request.
+"""The state of each case according to the journal, and the episodes that need no new request.
 
 Three callers read whole journals: the start of a resumed run (`recover`), the controller after a
 worker has died (`find_started_not_ended`), and merges (`read_history`). They need no conversations
@@ -65,7 +65,7 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
 
 Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
 decode_head = msgspec.json.Decoder(Head).decode
-"""The record in one line's JSON, for an ended episode its head; else like `decode_record`."""
+"""Like `decode_record`, but an ended episode is decoded only as its head."""
 
 
 FINISHED_ENDINGS: frozenset[str] = frozenset({"returned", "refused", "error", "skipped"})
@@ -100,7 +100,7 @@ class CaseHistory(msgspec.Struct):
     """All records of one case.
 
     Attributes:
-        grade: The grade that counts; None if the case was never graded.
+        grade: The grade that is used; None if the case was never graded.
         episodes: All ended episodes in the order of their ends, including interrupted and repeated
             ones.
         has_started: Whether any episode began.
@@ -121,12 +121,12 @@ class CaseHistory(msgspec.Struct):
 
     @property
     def finished(self) -> list[EpisodeEntry]:
-        """Its episodes that need no further request, the last one last."""
+        """Its episodes that need no further request, in the order of their ends."""
         return [entry for entry in self.episodes if entry.ending in FINISHED_ENDINGS]
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether its last episode did not end by itself; also if the broker died first."""
+        """Whether its last episode was cut off, for example by the death of the broker."""
         if not self.episodes:
             return self.has_started
         last = self.episodes[-1]
@@ -134,7 +134,7 @@ class CaseHistory(msgspec.Struct):
         return is_cut and not self.finished
 
     def add_grade(self, grade: Grade) -> None:
-        """Add a grade; the last one counts, but `infra` never replaces a measurement."""
+        """Add a grade; the last one is used, but `infra` never replaces a measurement."""
         if self.grade is None or _rank(self.grade) <= _rank(grade):
             self.grade = grade
 
@@ -147,14 +147,14 @@ class CaseHistory(msgspec.Struct):
         return None
 
     def kept_episode(self) -> EpisodeEntry | None:
-        """The final episode, else the last one that was not interrupted; None without any."""
+        """The final episode, or the last one that was not interrupted; None if there is neither."""
         whole = [entry for entry in self.episodes if entry.ending != "interrupted"]
         return self.final_episode() or (whole[-1] if whole else None)
 
     def final_episode(self) -> EpisodeEntry | None:
         """The episode that the grade is about: the last one that had ended by then.
 
-        None without a grade, and for a case that was graded without an episode (skipped by a mark).
+        None if there is no grade, or if the case was graded without an episode (skipped by a mark).
         """
         if self.grade is None:
             return None
@@ -170,11 +170,12 @@ class JournalHistory:
     """The state of each case in a journal; takes records one by one.
 
     Attributes:
-        cases: The history of each case id: some 500 bytes, episodes in the order of their ends.
+        cases: The history of each case, by its id. Each takes about 500 bytes, with episodes in the
+            order of their ends.
         damage: The unreadable parts of the journal.
-        engines: How busy each engine was that ended regularly.
+        engines: How busy each engine was, if it ended regularly.
         went_on: The positions of the `EpisodeWentOn` records of an episode, by case, worker and
-            begin; most ended episodes are left out.
+            start; most ended episodes are left out.
     """
 
     def __init__(self) -> None:
@@ -203,7 +204,7 @@ class JournalHistory:
             twin = self._case(record.case_id).add_episode(entry)
             if twin is None:
                 return entry
-            reason = f"it repeats the episode in {twin.position} and counts once"
+            reason = f"it repeats the episode in {twin.position} and is counted once"
             self.damage.append(position.damaged(reason))
         return None
 
@@ -248,7 +249,7 @@ class GrowingJournal:
     def new(self) -> Iterator[tuple[Position, JournalRecord | UnreadableEpisode | Damage]]:
         """The records appended since the last call. A caller may stop at any record and continue.
 
-        A line that is still being written comes next time.
+        A line that is still being written is returned by a later call.
 
         Raises:
             ResultsError: The journal cannot be listed, or a segment is gone.
@@ -272,7 +273,7 @@ class GrowingJournal:
 
 
 def decode_whole(payload: bytes) -> JournalRecord | UnreadableEpisode:
-    """The record in one line's JSON, or the head of an episode of another version.
+    """The record in one line's JSON, or the head of an episode from another version.
 
     Raises:
         msgspec.DecodeError: It is neither.
@@ -295,7 +296,7 @@ class CutOff(NamedTuple):
 
     Attributes:
         n_cases: Their number.
-        n_begun: Cases among them with answers from which they continue.
+        n_begun: How many of them have answers from which they continue.
     """
 
     n_cases: int
@@ -308,7 +309,7 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, if they have ended.
+        worker: The worker that ran the episodes; empty: all workers, which must have ended.
 
     Returns:
         The position of the record, by case id; the last if there are several.
@@ -328,12 +329,12 @@ def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[st
 def cut_off_episodes(
     journal: Path, history: JournalHistory, worker: str = ""
 ) -> dict[Position, EpisodeEnded]:
-    """Interrupted episodes as records with all the answers that they had got.
+    """Interrupted episodes as records with all the answers that they had received.
 
     Args:
         journal: The run's `journal/` directory.
         history: The history of that journal.
-        worker: The worker that ran the episodes; empty: all workers, if they have ended.
+        worker: The worker that ran the episodes; empty: all workers, which must have ended.
 
     Returns:
         By the position of each episode's last record, in the order of their ends.
@@ -376,7 +377,7 @@ Said = Literal["finished", "cut off", "awaited"]
 
 
 def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[Damage], CutOff]:
-    """Make the index of a resumed run from the current content of its journal.
+    """Build the index of a resumed run from the current content of its journal.
 
     The index of an earlier session may name records that were damaged or removed since. Only the
     coordinator may call this, before any worker looks up a case.
@@ -435,7 +436,7 @@ def _earlier_entries(directory: Path) -> list[_Entry]:
 
 
 def find_started_not_ended(directory: Path, worker: str) -> set[str]:
-    """Cases whose episode a worker began and never ended: the suspects after its death.
+    """Cases whose episode a dead worker began but never ended: these cases may have killed it.
 
     Args:
         directory: The run's `journal/` directory.
@@ -461,9 +462,9 @@ def find_started_not_ended(directory: Path, worker: str) -> set[str]:
 
 
 class RecoveredIndex:
-    """Positions of ended episodes in one file, such as of dead workers and an interrupted run.
+    """Positions of ended episodes in one file, for example of dead workers or an interrupted run.
 
-    One process adds, others look up and see new entries. For any thread.
+    One process adds entries; others look them up and see new ones. Any thread may use it.
 
     Args:
         directory: The run directory.
@@ -485,11 +486,13 @@ class RecoveredIndex:
         """Add the state of these cases, in one write.
 
         Args:
-            positions: By case id, the position of the episode in the journal; None if not there.
+            positions: By case id, the position of the episode in the journal; None if it is not
+                there.
             said: The state.
 
         Raises:
-            ResultsError: It cannot be written; those cases would only run again.
+            ResultsError: The file cannot be written. The only consequence is that those cases run
+                again.
         """
         lines = _lines(positions, said)
         with cannot(f"write {FILE_NAME} in the run directory"):

@@ -1,6 +1,6 @@
 """Remove known secrets from all text that is written or shown.
 
-`session.process.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
+`session.run_config.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
 and summary of a run, the debug log, and pytest's own output (`session.secrecy`, `session.reports`).
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 BASE64_SHIFTS = range(3)
-"""Bytes of other text in the base64 group in which a secret begins. RFC 4648 encodes three bytes as
-four characters, so each shift has a different base64."""
+"""How many bytes of other text precede a secret in its first base64 group. RFC 4648 encodes three
+bytes as four characters, so each shift has a different base64."""
 _PERCENT_BACKSLASH = r"%(?:25)*+5[Cc]"
 _BACKSLASH = rf"(?:\\|{_PERCENT_BACKSLASH})"
 _FIRST_BACKSLASHES = rf"(?:(?<!\\)\\++|{_PERCENT_BACKSLASH})"
 """Before the first character: a whole run of backslashes or, in URLs, its last one."""
 _MOST_IN_URL = 32
-"""The most extra backslashes in a URL before a secret that begins with one."""
+"""The maximum number of extra backslashes in a URL before a secret that begins with one."""
 _PERCENT = 0x25
 _ASCII_END = 0x80
 _BYTE_END = 0x100
@@ -71,7 +71,7 @@ def _first_run(n: int) -> str:
 
 
 def base64_core(raw: bytes, shift: int) -> str:
-    """The part of the base64 of `raw` that does not depend on other bytes; `shift` come before it.
+    """The part of `raw`'s base64 that does not depend on other bytes, `shift` of which precede it.
 
     In the standard alphabet; the URL alphabet has `-` and `_` instead of `+` and `/`.
     """
@@ -129,7 +129,7 @@ PIECE_LENGTH = 12
 server or a library may have cut the text. Shorter ones are not masked, since ordinary words would
 disappear if a key begins with one."""
 _MARKED_LENGTH = MIN_SECRET_LENGTH
-"""The least length of a beginning or end next to an ellipsis, which shows that text was cut."""
+"""The minimum length of a beginning or end next to an ellipsis, which shows that text was cut."""
 _ELLIPSIS = r"(?:\.\.|\u2026|\*\*)"
 _QUOTES = """['"]{0,8}+"""
 # Text that may come between the characters of a secret. No pattern here may scan a run of
@@ -150,8 +150,9 @@ _GAPS = (
         rf"|(?<!\\)\\++{_AFTER_BACKSLASH}|%{_AFTER_PERCENT})+"
     ),
 )
-"""For texts whose unseen characters are blanks (`_blanked`). The second is for texts with escapes.
-It is not enough alone: text that looks like an escape may be the end of a path before a secret."""
+"""For texts whose invisible characters were replaced with blanks (`_blanked`). The second is for
+texts with escapes. It is not enough alone: text that looks like an escape may be the end of a path
+before a secret."""
 _ESCAPES = {"\\": rf"\\{_AFTER_BACKSLASH}", "%": f"%{_AFTER_PERCENT}", "\x1b": rf"\x1b\[{_COLOUR}"}
 # One pattern each: a fixed first character is found three times faster than any of three.
 _ESCAPES_IN_BYTES = tuple(
@@ -165,11 +166,11 @@ _SPELLED = (
     rf"|%(?:25)*+{_HEX}|%(?:25)++"
     rf"|&(?:amp;)*+(?:#[xX]0*+{_HEX};|#0*+([0-9]{{2,3}});|(quot|lt|gt|apos);)|&(?:amp;)++"
 )
-"""A printable ASCII character that is escaped, also several times in one way, or the first
+"""A printable ASCII character that is escaped, possibly several times in the same way, or the first
 character of an escape."""
 _CHAR_OF = {"quot": '"', "lt": "<", "gt": ">", "apos": "'"}
 _MOST_WAYS = 4
-"""The most nested escapes that are undone: an entity in JSON in a URL has three."""
+"""The maximum number of nested escapes that are undone: an entity in JSON in a URL has three."""
 _TELLING = rb"(?:2[356]|3[0-9bB]|[46][1-9a-fA-F]|5[0-9aAcC]|7[0-9aA])"
 """Letters, digits, and the first and last characters of escapes: only these can hide a needle."""
 _TELLING_NUMBER = rb"0*+(?:3[578]|4[89]|5[0-79]|6[5-9]|[78][0-9]|9[0-27-9]|1[01][0-9]|12[0-2]);"
@@ -193,15 +194,15 @@ _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
 
 class Redactor:
-    """Replaces the secrets it knows by `***`, in each of their usual forms.
+    """Replaces the secrets that it knows, in each of their usual forms, with `***`.
 
     Forms: plain; escaped as in JSON, Python's `repr`, URLs, HTML and XML; hexadecimal; base64.
     Escapes may be nested and may include every character. Base64 is also found inside a longer
-    base64 text such as an `Authorization: Basic` header. Upper and lower case match. A remaining
-    beginning or end matches, too (12 characters or more; 8 next to an ellipsis). Blanks, control
-    characters, invisible characters, combining marks and terminal colours may be inside, also
-    escaped by a backslash or as in URLs. Time is linear in the text. Its `repr` shows nothing, and
-    it cannot be pickled.
+    base64 text such as an `Authorization: Basic` header. Case is ignored. The beginning or end of a
+    secret matches, too, if it has at least 12 characters (8 next to an ellipsis). Blanks, control
+    characters, invisible characters, combining marks and terminal colours may come between the
+    characters of a secret, even if they are escaped with a backslash or as in URLs. Time is linear
+    in the text. Its `repr` shows nothing, and it cannot be pickled.
     """
 
     __slots__ = ("_forms", "_needles")
@@ -281,8 +282,8 @@ class _Form:
 
     Attributes:
         needles: Short texts to look for first. Every squeezed text that contains the form, its
-            beginning or (plain form only) its end contains one of them. For a text of 5 kB this
-            takes 2 us, the pattern 30 us and more.
+            beginning or (plain form only) its end contains one of them. Looking for them in a text
+            of 5 kB takes 2 us; the pattern takes at least 30 us.
     """
 
     def __init__(self, plain: str, pattern: str, *, coded: bool = True) -> None:
@@ -291,7 +292,7 @@ class _Form:
         self._least = min(len(self._plain), PIECE_LENGTH)
         lower = plain.translate(_LOWER)
         ends = (lower[:_MARKED_LENGTH], lower[-_MARKED_LENGTH:])
-        # Each needle costs time in every text: the ends of coded forms get none.
+        # Each needle costs time in every text, so the ends of coded forms get none.
         self.needles = tuple(dict.fromkeys(map(_needle, ends[:1] if coded else ends)))
 
     @cached_property
@@ -362,7 +363,7 @@ def _needle(text: str) -> str:
 
 
 def _pieces(data: Utf8) -> Iterator[Utf8]:
-    """All of it, large data in overlapping parts: a squeezed copy of 10 MB is never in memory."""
+    """Yield all data; if it is large, in overlapping parts, so that squeezed copies are small."""
     if len(data) <= _PIECE_BYTES:
         yield data
         return
@@ -371,9 +372,10 @@ def _pieces(data: Utf8) -> Iterator[Utf8]:
 
 
 def _squeezed(data: Utf8) -> str:
-    """Letters and digits of ASCII only, in lower case.
+    """Reduce text to its ASCII letters and digits, in lower case.
 
-    Then the same again with escapes removed, and again with escapes undone.
+    If the text contains escapes, the result also contains the same text with its escapes removed,
+    and with its escapes undone.
     """
     text = data.translate(_LOWER_BYTES, _OTHER_BYTES)
     plain, n_escapes = data, 0
@@ -392,9 +394,9 @@ def _squeezed(data: Utf8) -> str:
 
 
 def _unescaped(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """`text`, then with its ASCII escapes undone, then with the escapes undone that this made.
+    """Yield `text`, then `text` with its ASCII escapes undone, and again if that makes new escapes.
 
-    Each comes with the places in `text` at which its characters begin, and the end.
+    Each version comes with the places in `text` at which its characters begin, and with the end.
     """
     starts: Sequence[int] = range(len(text) + 1)
     yield text, starts
@@ -426,7 +428,7 @@ def _meant(match: re.Match[str]) -> str:
 
 
 def _blanked(text: str) -> str:
-    """`text` with a blank for each character that is invisible or only changes the one before."""
+    """`text` with a blank for each character that is invisible or modifies the one before it."""
     if text.isascii():
         return text
     return text.translate({ord(char): " " for char in set(text) if _is_unseen(char)})

@@ -1,6 +1,6 @@
 """Copy the episodes of an earlier run to the directory of a new run, to grade them again.
 
-The new journal gets the old records of episodes, line by line, without grades. So all figures of
+The new journal gets the old records of episodes, line by line, without grades. So all figures about
 requests and times belong to the run that measured them, however often it is graded.
 """
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def take_episodes(run: Path, directory: Path) -> tuple[dict[str, Position], list[Damage]]:
-    """Copy a run's records of its episodes, and index the episode that counts of each case.
+    """Copy a run's episodes, and index the one episode of each case that is graded again.
 
     Args:
-        run: The earlier run, held (`run_directory.held`).
+        run: The earlier run, locked with `run_directory.held`.
         directory: The directory of the new run, with an empty journal.
 
     Returns:

@@ -1,7 +1,7 @@
-"""The stored data of an earlier run for a replay: which case is which, and where its episode is.
+"""The data that a replay needs about the earlier run: its cases and where their episodes are.
 
 The coordinator looks this up once and writes it to the run's directory. Every process that runs
-cases reads it there. So all agree, even if the earlier run was named `latest`.
+cases reads it there. So all processes agree, even if the earlier run was named `latest`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     Attributes:
         case: The case as it was planned then, with its seed.
-        position: The position of its episode in that run's journal; None without an episode.
+        position: The position of its episode in that run's journal; None if it has no episode.
     """
 
     case: Case
@@ -52,7 +52,7 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
     """Look up the data of an earlier run, and write it to the directory of the replay.
 
     Args:
-        run: The earlier run, held (`run_directory.held`).
+        run: The earlier run, locked with `run_directory.held`.
         directory: The directory of the replay.
         option: The option that named the run, for messages.
 
@@ -61,13 +61,13 @@ def prepare_replay(run: Path, directory: Path, option: str) -> tuple[Manifest, l
 
     Raises:
         ConfigError: The run did not store answers.
-        ResultsError: It cannot be read, or the directory cannot be written.
+        ResultsError: The run cannot be read, or the directory cannot be written.
     """
     manifest = read_manifest(run)
     if manifest.record != "full":
         refuse(
             f"{option}: {run} does not contain whole requests and answers (its --ultrapar-record "
-            f"is {manifest.record}); only a run recorded with full can be replayed"
+            f"is {manifest.record}); only a run with --ultrapar-record full can be replayed"
         )
     history = read_history(run / JOURNAL_NAME)
     origins = []
@@ -103,10 +103,10 @@ class Origins:
         self._alike = by_key((_what_stays(one.case), one) for one in origins)
 
     def find(self, case: Case) -> Origin | str:
-        """The case with the same id, else the only case that differs only in its place.
+        """The case with the same id, or the single case that differs only in its place.
 
         Returns:
-            The case; or the reason for a miss, as a sentence without its end.
+            The case; or the reason for a miss, as a sentence without a full stop.
         """
         if (own := self._by_id.get(case.case_id)) is not None:
             return own
@@ -141,7 +141,7 @@ class ReplayedEpisodes:
         self._reader = JournalReader(self.directory / JOURNAL_NAME)
 
     def read(self, origin: Origin) -> EpisodeEnded | str:
-        """The episode of a case, or the reason for a miss, as a sentence without its end."""
+        """The episode of a case, or the reason for a miss, as a sentence without a full stop."""
         if origin.position is None:
             return "its case has no finished episode"
         try:

@@ -32,16 +32,16 @@ LATEST = "latest"
 COMPACT_LOCK_NAME = "compact.lock"
 """Held by the process that makes the tables, which may outlive the run's own process."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Do not wait for a pipe with the name of a lock."""
+"""Do not block if a pipe has the name of a lock."""
 JOURNAL_NAME = "journal"
 SPENDING_FILE = "spending.log"
-"""In the run directory."""
+"""A file in the run directory."""
 SUMMARY_FILE = "summary.json"
 """Contains the `RunSummary`; written after all tables, each time as a new file."""
 
 
 _UNBEGUN = (*PLAN_NAMES, RECOVERED_NAME, CLOCKS_NAME, MANIFEST_NAME, SPENDING_FILE)
-"""Files, besides lock and journal, of a run that stopped before its first episode."""
+"""Files, apart from the lock and the journal, of a run that stopped before its first episode."""
 
 
 def new_run_id(now: datetime) -> str:
@@ -69,7 +69,8 @@ class RunDirectory:
             path: The absolute path.
             run_id: The run's id.
             lock_fd: File descriptor of the locked file.
-            others: Earlier entries that are not a run's; None: the directory did not exist.
+            others: Entries from before the run that belong to no run; None: the directory did not
+                exist.
         """
         self._others = others
         self.path = path
@@ -204,7 +205,7 @@ def held(run: Path, option: str) -> Iterator[None]:
         option: The option that named the run, for messages.
 
     Raises:
-        ConfigError: Another process writes to it.
+        ConfigError: Another process is writing to it.
     """
     fd = -1
     with suppress(OSError):
@@ -224,7 +225,7 @@ def held(run: Path, option: str) -> Iterator[None]:
 
 
 def in_use(run: Path) -> bool:
-    """Whether another process writes to a run now, as far as its lock shows."""
+    """Whether another process is writing to a run, as far as its lock shows."""
     try:
         with held(run, ""):
             return False
@@ -246,12 +247,12 @@ def remove_run(run: Path, seen_at: datetime) -> None:
             cannot be removed.
     """
     if run_id_of(run) is None:
-        refuse(f"{run} is not a run directory; it stays")
+        refuse(f"{run} is not a run directory; it was not removed")
     flags = _READ | os.O_NOFOLLOW
     fds = []
     with cannot(f"remove {run}", error=ConfigError):
         try:
-            # Use this descriptor for all: a process might replace the directory meanwhile.
+            # Use this descriptor for everything: a process might replace the directory meanwhile.
             fds.append(folder := os.open(run, flags | os.O_DIRECTORY))
             for name in (LOCK_NAME, COMPACT_LOCK_NAME):
                 with suppress(FileNotFoundError):
@@ -259,15 +260,15 @@ def remove_run(run: Path, seen_at: datetime) -> None:
                     fcntl.flock(fds[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Each session writes its process id into the lock.
             if os.stat(LOCK_NAME, dir_fd=folder).st_mtime > seen_at.timestamp():
-                refuse(f"{run} was used meanwhile; it stays")
+                refuse(f"{run} was used meanwhile; it was not removed")
             below = [one.parent for one in run.rglob(LOCK_NAME) if one.parent != run]
             if below:
-                refuse(f"{run} contains another run, {below[0]}; it stays")
+                refuse(f"{run} was not removed: it contains another run, {below[0]}")
             _empty(folder)
             os.unlink(LOCK_NAME, dir_fd=folder)
             run.rmdir()
         except BlockingIOError:
-            refuse(f"{run} is in use; it stays")
+            refuse(f"{run} is in use; it was not removed")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -315,7 +316,7 @@ def resolve_run(name: str) -> Path:
             below = sorted(str(lock.parent) for lock in candidate.glob(f"*/{LOCK_NAME}"))
             if name != LATEST and candidate != DEFAULT_PARENT and below:
                 named = ", ".join(below[:8])
-                refuse(f"{candidate} is not a run but contains {len(below)}; name one: {named}")
+                refuse(f"{candidate} is a folder of runs ({len(below)}); name one of them: {named}")
     places = " or ".join(dict.fromkeys(map(str, candidates)))
     raise ConfigError(f"no run found at {places}; {_NAME_ONE}")
 
@@ -324,7 +325,7 @@ _NAME_ONE = f"name a run directory, the id of a run in {DEFAULT_PARENT}, or {LAT
 
 
 def new_directory(out: Path | None, now: datetime) -> Path:
-    """A new, private directory for several runs; absolute.
+    """Create a private directory for several runs, and return its absolute path.
 
     Args:
         out: The directory itself, new or empty; None creates `bench-<UTC time>-<id>` next to runs.
@@ -374,7 +375,7 @@ class _Named(msgspec.Struct):
 
 
 def _named_by_manifest(path: Path) -> str:
-    """The run's id if its lock is damaged: from the manifest, else the directory's name."""
+    """The run's id if its lock is damaged: from the manifest, or the directory's name."""
     try:
         return msgspec.json.decode(read_file(path / MANIFEST_NAME), type=_Named).run_id
     except (OSError, *NOT_THAT_JSON):

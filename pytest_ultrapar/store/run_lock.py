@@ -31,7 +31,7 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def write_holder(lock_fd: int, run_id: str) -> None:
-    """Write to an open lock file that this process holds the run.
+    """Record in an open lock file that this process holds the run.
 
     Raises:
         OSError: It cannot be written.
@@ -41,7 +41,7 @@ def write_holder(lock_fd: int, run_id: str) -> None:
 
 
 def mark_as_run(path: Path, run_id: str) -> None:
-    """Make a directory with all files of a run recognizable as a run; call this last.
+    """Mark a directory that contains all files of a run as a run; call this last.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Read the tables of a finished run; imports pyarrow, so never in the coordinator."""
+"""Read the tables of a finished run. This needs pyarrow, so the coordinator never does it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 4_096
 Table = Any
-"""A table of Arrow."""
+"""An Arrow table."""
 Beginning = str | tuple[str, ...] | None
 
 
@@ -29,7 +29,7 @@ def read_columns(
     beginning: Beginning = None,
     of_cases: Collection[str] | None = None,
 ) -> Table:
-    """Columns of one table of a finished run, Parquet or JSON lines.
+    """Read columns of one table of a finished run, from Parquet or JSON lines.
 
     Args:
         run_dir: The run directory.
@@ -55,7 +55,7 @@ def read_columns(
         why = str(error) or type(error).__name__
         if isinstance(error, KeyError):
             how = f"python -m pytest_ultrapar.analysis.compact {run_dir}"
-            why = f"they are older and have no column {error}; {how} makes them again"
+            why = f"they are too old and have no column {error}; {how} makes them again"
         raise ResultsError(f"cannot read the {name} of {run_dir}: {why}") from error
     raise ResultsError(
         f"{run_dir} has no {name}: the run has not ended (finish it: --ultrapar-resume)"

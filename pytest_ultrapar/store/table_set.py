@@ -1,8 +1,8 @@
 """The tables of a run, written to temporary files and published together.
 
-Each table is written next to its place, closed and read back before any table replaces an earlier
-one. So a reader finds whole tables, all from the same compaction. Readers of Parquet treat a
-flipped byte as a value, so its pages have checksums.
+Each table is written next to its final place, closed and read back before any table replaces an
+earlier one. So a reader finds whole tables, all from the same compaction. Readers of Parquet treat
+a flipped byte as a value, so its pages have checksums.
 """
 
 from __future__ import annotations
@@ -71,16 +71,17 @@ if TYPE_CHECKING:
 
 CASES_PER_GROUP = 5_000
 TEXT_PER_GROUP = 16 * 2**20
-"""Characters of conversation; the first bound that is reached ends a row group, to bound memory."""
+"""A row group ends after `CASES_PER_GROUP` cases, or earlier if it contains this many characters of
+conversation. This limits memory."""
 TEXT_KEPT = 64 * 2**20
-"""Characters of conversation that are kept as columns during a run. The rest is read from the
+"""How many characters of conversation are kept as columns during a run. The rest is read from the
 journal again when the tables are written."""
 
 _OF_NO_PLAN = SimpleNamespace(model=None, suite=None)
 _OF_LIMIT = (Manifest, LimitRecord, LimitChange, Placed)
 _OF_PAUSE = (Manifest, PauseRecord, LanePause, Placed)
 _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind == "string"))
-"""Text besides the messages may be longer than the messages."""
+"""Texts other than the content may be longer than the content."""
 
 
 class KeptEpisode(NamedTuple):
@@ -108,7 +109,7 @@ class Ended(NamedTuple):
 
     Attributes:
         number: The number of the planned case; -1 if it is not planned.
-        grade: The grade that counts; None for a case without a row in `results`.
+        grade: The grade that is used; None for a case without a row in `results`.
         episodes: All readable episodes, in the order of their ends.
         graded: The episode that was graded, if it is one of them.
         row: The row of `graded`, or of its substitute.
@@ -131,7 +132,7 @@ class TableSet:
 
     Attributes:
         params: As given.
-        n_maybe_billed: Requests so far without an answer that may have been billed.
+        n_maybe_billed: Requests so far that got no answer but may have been billed.
         prices: The cost of requests so far.
         replayed: How often stored answers were used so far, by `Attempt.replayed`.
         n_resumed: Interrupted conversations so far that continued from their answers.
@@ -157,7 +158,7 @@ class TableSet:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all rows; the sums stay."""
+        """Drop all rows, but keep the sums."""
         pa.default_memory_pool().release_unused()
         rows = partial(Rows, simulated=self._manifest.simulated)
         self._episodes = rows(KEPT_COLUMNS, Spent, EpisodeEnded, Charged, Placed)
@@ -250,7 +251,7 @@ class TableSet:
         return self._episodes.add(UNREADABLE if had_episode else spent, grade, UNKNOWN, place)
 
     def plan(self, cases: Sequence[Case]) -> None:
-        """Set the cases of the rows, by their numbers from 0."""
+        """Set the cases that rows refer to by their numbers, from 0."""
         # In parts, since a text column has at most 2 GiB.
         starts = range(0, max(1, len(cases)), CASES_PER_GROUP)
         self._cases = [self._of_plan(cases[at : at + CASES_PER_GROUP]) for at in starts]
@@ -274,7 +275,8 @@ class TableSet:
         own = [one for one in group if one.grade is not None]
         grades = [one.grade for one in own if one.grade is not None]
         values = [*map(grade_values, grades)]
-        # In a resumed run another worker may have graded it; the worker of the requests counts.
+        # In a resumed run another worker may have graded it; the worker that sent the requests is
+        # shown.
         rows = by_key(divmod(one.number, CASES_PER_GROUP) for one in own)
         parts = [self._cases[at].take(pa.array(its, pa.int64())) for at, its in rows.items()]
         known = pa.concat_tables(parts or [self._cases[0].slice(0, 0)]), self.spent(own)

@@ -1,10 +1,10 @@
 """The tables of a run: their columns, and the records that fill them.
 
-A column is a field of a record, with its name and type. `attempts` has the fields of `Attempt`,
-`transcripts` of `TurnMessage`, `limits` of `LimitChange`, `pauses` of `LanePause`, each with a few
-columns that name the run and case of a row. `results` joins the case, its grade and its episode. A
-new field of `Attempt` is a new column. The order of existing columns is part of the format and
-stays.
+A column is a field of a record, with its name and type. The fields come from `Attempt` for
+`attempts`, from `TurnMessage` for `transcripts`, from `LimitChange` for `limits`, and from
+`LanePause` for `pauses`. Each table also has a few columns that name the run and case of a row.
+`results` joins the case, its grade and its episode. A new field of `Attempt` is a new column. The
+order of existing columns is part of the format and does not change.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     """The columns for the fields of a record.
 
     Args:
-        record: Its fields are text, numbers, `Long` or `Microseconds`, or one of these or None.
+        record: A record whose fields are text, numbers, `Long` or `Microseconds`, or one of these
+            or None.
         names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
@@ -113,29 +114,31 @@ def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column,
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a graded episode in `results`.
 
-    Requests and tokens are those to the case's own model; times cover the whole episode, including
-    roles. The defaults are for a case without an episode, except both timestamps. All values are
+    Requests and tokens cover only the case's own model; times cover the whole episode, including
+    roles. Except for the timestamps, the defaults are for a case without an episode. All values are
     None if the record of an episode is damaged.
 
     Attributes:
         n_attempts: Requests sent to the case's own model, including failed requests, without
             replayed ones. For a resumed episode also the earlier requests whose answers it used.
-        n_turns: Calls of `llm.chat`, or requests of SDKs instead.
+        n_turns: Calls of `llm.chat`, or requests that SDKs sent instead.
         tokens_in: Tokens of all prompts; null if the provider does not report them.
         tokens_out: Tokens of all answers; null if the provider does not report them.
-        queue_wait_s: All waiting for seats, also before `started_at`.
-        rate_wait_s: All waiting for rates and pauses, also before `started_at`.
-        backoff_s: All waiting before further attempts.
-        service_s: `duration_s` without waiting, back-off and refused requests.
+        queue_wait_s: Total time spent waiting for seats, including time before `started_at`.
+        rate_wait_s: Total time spent waiting for rates and pauses, including time before
+            `started_at`.
+        backoff_s: Total time spent waiting before further attempts.
+        service_s: `duration_s` excluding waiting, back-off and refused requests.
         duration_s: From the episode's first lease, or for a resumed episode from its continuation,
             to its end. The summary's latencies are these.
-        started_at_us: The first lease, UTC; for a resumed episode, the first lease of its first
+        started_at_us: Time of the first lease, UTC; for a resumed episode, the first lease of its first
             try. Without a lease, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
         provider: Provider of the last request to the case's own model; may be empty.
         instance: Instance of the last request to the case's own model.
         key: Name of the key of the last request to the case's own model.
-        first_send_s: Monotonic seconds of the host; like its end None if it sent no request.
+        first_send_s: When it sent its first request, in monotonic seconds of the host. Like
+            `end_s`, None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
         value: The first 2,000 characters of the episode's returned value, as JSON; null
             without a value, as for an async test.
@@ -166,8 +169,8 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, without requests that got no answer; in
-            `results`, without roles. Null if a price or the tokens of an answer are unknown.
+        cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
+            `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
         units: The same in units (`pool.money`).
     """
 
@@ -186,7 +189,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
-    """The host from the record in a merged run, else from the manifest."""
+    """The host: in a merged run from the record, otherwise from the manifest."""
     return Placed(record.host or manifest.host)
 
 
@@ -260,8 +263,8 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
         return None, None
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
-    # Its duration begins with its first lease and includes its work after the last answer. An
-    # episode that prepared for long gave that lease back.
+    # The duration begins with the first lease and includes the episode's work after the last
+    # answer. An episode that prepared for a long time has given that lease back.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s
@@ -284,7 +287,7 @@ KEPT_COLUMNS = (
     *columns_of(Placed),
     *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
-"""The columns kept for each episode, in case that it is the graded one."""
+"""The columns kept for each episode, in case it is the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -357,13 +360,14 @@ COLUMNS = {
     "limits": LIMITS_COLUMNS,
     "pauses": PAUSES_COLUMNS,
 }
-"""The columns of each table, without the columns that a suite names."""
+"""The columns of each table, excluding the columns that a suite names."""
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
-    All its values decide its kind: `bool`, `int64`, `double` (also for mixed numbers) or `string`.
+    A column's kind depends on all its values: `bool`, `int64`, `double` (including mixed numbers)
+    or `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:

@@ -1,4 +1,4 @@
-"""The requests and cases that count in times; pure."""
+"""Decide which requests and cases measured times include; pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MeasuredPart(NamedTuple):
         from_us: Microseconds since the epoch; earlier episodes belong to a part of the run that was
             interrupted.
         serial_sample: Ids of the cases that first ran one at a time.
-        is_nothing: Whether the run has no measured times, as a replay.
+        is_nothing: Whether the run has no measured times, as in a replay.
     """
 
     from_us: int = 0
@@ -47,6 +47,6 @@ class MeasuredPart(NamedTuple):
     is_nothing: bool = False
 
     def holds(self, case_id: str, began_us: int) -> bool:
-        """Whether a case that began at this time belongs to it."""
+        """Whether a case that began at this time belongs to this part."""
         is_in = began_us >= self.from_us and case_id not in self.serial_sample
         return is_in and not self.is_nothing

@@ -1,8 +1,8 @@
 """The messages in exchanges: the new messages of each request, each followed by its answer.
 
-Requests are read by the fields in which APIs have messages. Whole answers in the form of chat
-completions keep all fields of a message. All other answers, and all streams, are read by their own
-API.
+Requests are read through the fields in which APIs put messages. Whole answers in the form of chat
+completions keep all fields of a message. All other answers, and all streams, are read with the
+reader of their own API.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ _OF_MESSAGES = frozenset(
 )
 _PLAIN = frozenset({"role", "content"})
 _MOST_SHOWN = 64 * 1024
-"""Bytes of an unreadable body that are shown."""
+"""How many bytes of an unreadable body are shown."""
 _LOOKED_AT = 1024
-"""Bytes of a part to check: base64 contains neither blanks nor backslashes, other text does."""
+"""How many bytes of a part are checked: base64 contains neither spaces nor backslashes, but other
+text does."""
 
 
 def conversation(run_dir: Path, episode: EpisodeEnded) -> Sequence[TurnMessage]:
     """The messages of an episode, from exchanges or stored messages.
 
-    A part that is not readable text is shown by its name, as is an unreadable part.
+    If a part is not text, or cannot be read, its name is shown instead of its content.
 
     Args:
         run_dir: The directory of its run.
@@ -91,7 +92,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
     try:
         found = said(exchanges, part)
     except ValueError as error:
-        # The record is whole by its checksum, so it comes from another version.
+        # Its checksum shows that the record is whole, so it comes from another version.
         return [TurnMessage(0, "", f"({error})")]
     for one in found:
         turn, role = one.exchange.turn, one.exchange.role
@@ -266,7 +267,7 @@ def _of_reply(turn: int, reply: Reply, facts: Fields) -> Iterator[TurnMessage]:
 
 
 def _end(came: bytes) -> Fields | None:
-    """The last event of a stream that counts the tokens, or else the last event."""
+    """The last event of a stream that counts the tokens, or simply the last event."""
     reader = EventReader()
     last = None
     for event in reversed([*reader.feed(came), *reader.end()]):

@@ -128,8 +128,8 @@ def test_cases_do_not_wait_for_a_case_that_kills_its_workers(project):
         ),
         ((), ["--ultrapar-policy=batch:1"], "use a policy whose groups do not wait for each other"),
         (("question, answers", "question"), [], 'after=answer, across="model"'),
-        (('across="model"', 'across="question"'), [], 'across "model" or "repeat"'),
-        (("after=reply", "after=len"), [], "with a prefetched function answer"),
+        (('across="model"', 'across="question"'), [], 'across is "model" or "repeat"'),
+        (("after=reply", "after=len"), [], "where answer is a prefetched function"),
         (("(reply, question): assert", "(reply, question, style): assert"), [], "give both tests"),
     ],
 )

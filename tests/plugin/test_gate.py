@@ -225,7 +225,7 @@ def test_unusable_baseline_is_refused_before_any_request(project, outcome, monke
     manifest.write_text(json.dumps(json.loads(text) | {"ended_at": None}))
     assert "is not finished" in refusal(project, baseline)
     manifest.write_text(json.dumps(json.loads(text) | {"schema": 2}))
-    assert "is of a newer version: its schema is 2" in refusal(project, baseline)
+    assert "comes from a newer version: its schema is 2" in refusal(project, baseline)
     manifest.write_text(text)
 
     project.pytester.path.joinpath("test_suite.py").rename("test_other.py")

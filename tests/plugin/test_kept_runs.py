@@ -107,7 +107,7 @@ def test_finished_runs_are_compared_and_gated(project, capsys):
 def test_finished_runs_are_shown_by_test(project, name, capsys):
     run = project.path / name
     assert cli.main(("report", str(run))) == 4
-    assert "they are older and have no column 'role'; " in capsys.readouterr().err
+    assert "they are too old and have no column 'role'; " in capsys.readouterr().err
     compact(run)
     assert cli.main(("report", str(run), "--out", str(project.path / "page.html"))) == 0
     assert ">pear<" in (project.path / "page.html").read_text(), "words are a dimension"

@@ -20,4 +20,4 @@ def test_missing_name_ends_only_runs_that_need_it(project, monkeypatch, options,
     project.pytester.makepyfile(test_suite=SUITE + "def test_it(answer): pass\n")
     monkeypatch.delattr(f"{module}.{name}")
     result = project.pytester.runpytest_inprocess("--ultrapar-pool=pool.toml", *options)
-    assert f"{module}.{name}, which a run of pytest-ultrapar" in project.refusal(result)
+    assert f"{module}.{name}, which pytest-ultrapar needs" in project.refusal(result)

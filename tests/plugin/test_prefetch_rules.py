@@ -27,7 +27,7 @@ def narrow(): ...
 async def made(llm, narrow) -> str: ...
 """,
         "argument 'narrow' of prefetched 'made' is not allowed: it is a function-scoped fixture, "
-        'and many episodes run at the same time: give it scope="session", or make its value in '
+        'and many episodes run at the same time: give it scope="session", or create its value in '
         "the function; allowed are parametrised values, llm, model, case, and session-scoped, "
         "unparametrised, synchronous fixtures",
     ),
@@ -141,7 +141,7 @@ async def made(llm) -> dict[str, list[Own]]: ...
 async def made(case) -> str: ...
 """,
         "the case has no model of the pool (model is None); a prefetched function or its test must "
-        "use `llm` or `model`, and the pool has m",
+        "use `llm` or `model`; the pool's models are m",
     ),
 }
 
@@ -192,7 +192,7 @@ async def made(llm) -> str: ...
 
 def test_it(first, made): pass
 """,
-        "a test may use only one prefetched fixture, this has 2: first, made",
+        "a test may use only one prefetched fixture, not 2: first, made",
     ),
     "async test with a prefetched fixture": (
         """
@@ -374,7 +374,7 @@ def test_model(model): pass
     )
     result = project.run_here()
     result.assert_outcomes(failed=1, errors=1)
-    words = "*name a prefetched fixture in the test or its fixtures instead of request.*"
+    words = "*name a prefetched fixture as an argument of the test or of its fixtures instead of *"
     result.stdout.fnmatch_lines([words, words])
     assert project.server.prompts == []
 

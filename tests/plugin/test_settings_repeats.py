@@ -126,7 +126,7 @@ def test_suite_that_names_no_parameter_is_refused(project, monkeypatch):
     for workers in ("-n0", "-n2"):
         said = refusal(project, workers, "--ultrapar-repeats=20x3", in_process=workers == "-n0")
         assert said == (
-            "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) takes the first 3 "
+            "test_suite.py::test_it: 20x3 (command line --ultrapar-repeats) uses the first 3 "
             "values of a parameter, but the suite names none; add "
             'pytest.mark.ultrapar(repeats_over="...") (its parameters are prompt), or repeat '
             "20 times"

@@ -270,6 +270,6 @@ def test_spans_that_a_collector_rejects_are_reported_and_the_rest_is_sent(
     result.stderr.fnmatch_lines(
         [
             "ultrapar: the collector did not accept the last spans of * within 5 s: "
-            "check that it runs"
+            "check that it is running"
         ]
     )

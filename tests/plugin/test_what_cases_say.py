@@ -261,9 +261,9 @@ def test_it(answer, prompt): pass
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ('{"prompt": 1}', "has the name 'prompt'; it must be a text that names no column or param"),
-        ('{"model": "x"}', "has the name 'model'; it must be a text that names no column or param"),
-        ("{1: 2}", "has the name 1; it must be a text that names no column or parameter"),
+        ('{"prompt": 1}', "has the name 'prompt'; use a text that names no column or param"),
+        ('{"model": "x"}', "has the name 'model'; use a text that names no column or param"),
+        ("{1: 2}", "has the name 1; use a text that names no column or parameter"),
         ("7", "must be a dict, or a function of parameters that returns one (AttributeError("),
         ("lambda other: {}", "must be a dict, or a function of parameters that returns one (Key"),
     ],

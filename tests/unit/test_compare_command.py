@@ -296,7 +296,11 @@ def test_help_lists_every_metric_and_default_rule(ultrapar):
         ),
         ("summary.json", b"{}", "summary.json is not a summary of this version"),
         ("summary.json", "slow", "contains files of different runs"),
-        ("manifest.json", b'{"schema": 2}', "manifest.json is of a newer version: its schema is 2"),
+        (
+            "manifest.json",
+            b'{"schema": 2}',
+            "manifest.json comes from a newer version: its schema is 2",
+        ),
         ("manifest.json", b'{"schema": 1', "manifest.json is not a manifest of this version"),
         ("results.parquet", None, "base has no results"),
         ("results.parquet", b"PAR1", "cannot read the results of"),

@@ -145,6 +145,6 @@ def test_changed_cases_are_counted_and_new_cases_are_not():
 def test_message_names_code_of_another_python_version():
     then, now = (with_content(0, f"cpython-31{n}:aa", p="f") for n in (1, 2))
     assert changed_message([then], [now]) == (
-        "the data of t.py::test_it[0] have changed: parameter 'p' has code, which "
+        "the data of t.py::test_it[0] have changed: parameter 'p' contains code, which "
         "cpython-311 and cpython-312 represent differently"
     )

@@ -66,7 +66,7 @@ def test_models_of_roles_cannot_be_selected(load):
     with pytest.raises(ConfigError) as refusal:
         selected_models(pool, ["j"], pool.subjects)
     assert str(refusal.value) == (
-        "--ultrapar-model 'j' matches no model in pool.toml that makes cases; it has m"
+        "--ultrapar-model 'j' matches no model in pool.toml that gets cases; it has m"
     )
 
 

@@ -94,8 +94,8 @@ def test_missing_name_is_reported_in_one_sentence(monkeypatch, module, name, mis
     project = "pytest-xdist" if missing.startswith("xdist") else "pytest"
     tested = " to ".join(required_internals.TESTED[project])
     assert str(refused.value) == (
-        f"{project} {version(project)} has no {missing}, which a run of pytest-ultrapar on a pool "
-        f"relies on; tested: {project} {tested}"
+        f"{project} {version(project)} has no {missing}, which pytest-ultrapar needs for a run "
+        f"with a pool; tested: {project} {tested}"
     )
 
 

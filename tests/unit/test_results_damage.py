@@ -112,7 +112,7 @@ def test_records_of_another_run_are_reported_and_ignored_by_all_readers(run, tmp
         damaged, at = own[0], own[0].stat().st_size
         with damaged.open("ab") as file:
             file.write(foreign.read_bytes())
-    why = f"skipped: it is of run {other.run_id}, this is {run.run_id}"
+    why = f"skipped: it is from run {other.run_id}, not {run.run_id}"
     gap = Damage(damaged.name, at, foreign.stat().st_size, why)
 
     after = compact(run.path)
@@ -158,7 +158,7 @@ def test_changed_manifest_and_summary_are_refused(run, tmp_path):
         path.write_bytes(whole)
     other = run_of_seven(tmp_path / "other")
     shutil.copy(other.path / "manifest.json", run.path)
-    with pytest.raises(ResultsError, match=f"is of run {other.run_id}, but run.lock next to it"):
+    with pytest.raises(ResultsError, match=f"is from run {other.run_id}, but run.lock next to it"):
         read_manifest(run.path)
 
 

@@ -94,7 +94,7 @@ def test_journal_short_write_is_an_error_and_final(tmp_path, monkeypatch):
     with pytest.raises(ResultsError, match=r"wrote 10 of \d+ bytes: is the disk full"):
         writer.append(EpisodeStarted("b" * 16, "gw0", 2))
     monkeypatch.undo()
-    with pytest.raises(ResultsError, match="takes no more records: wrote 10"):
+    with pytest.raises(ResultsError, match="accepts no more records: wrote 10"):
         writer.append(EpisodeStarted("c" * 16, "gw0", 3))
     writer.close()
     assert [item.case_id for _, item in scan_journal(tmp_path)] == ["a" * 16]

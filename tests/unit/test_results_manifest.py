@@ -71,10 +71,10 @@ def test_missing_foreign_or_newer_manifest_is_an_error(tmp_path):
     with pytest.raises(ResultsError, match="not a manifest of this version"):
         read_manifest(tmp_path)
     write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, schema=2))
-    with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
+    with pytest.raises(ResultsError, match="comes from a newer version: its schema is 2"):
         read_manifest(tmp_path)
     path.write_text('{"schema": 2, "run": "of which this version knows nothing"}')
-    with pytest.raises(ResultsError, match="is of a newer version: its schema is 2"):
+    with pytest.raises(ResultsError, match="comes from a newer version: its schema is 2"):
         read_manifest(tmp_path)
 
 

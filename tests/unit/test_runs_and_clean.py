@@ -207,7 +207,7 @@ def test_locked_run_is_kept_and_named(folder, ultrapar, lock):
     with (folder / "whole" / lock).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         code, out, err = ultrapar("clean", "runs", "--keep", "0", "--yes")
-    assert (code, err) == (4, f"ultrapar clean: {folder}/whole is in use; it stays\n")
+    assert (code, err) == (4, f"ultrapar clean: {folder}/whole is in use; it was not removed\n")
     assert there(folder) == ["whole"]
     assert (folder / "whole" / "results.parquet").exists()
     assert "removed 2 runs, " in out
@@ -249,8 +249,8 @@ def test_run_that_contains_another_run_is_kept(folder, ultrapar, is_in_use):
     below.close()
     assert code == 4
     assert err == (
-        f"ultrapar clean: {folder}/whole contains another run, "
-        f"{folder}/whole/more/below; it stays\n"
+        f"ultrapar clean: {folder}/whole was not removed: it contains another run, "
+        f"{folder}/whole/more/below\n"
     )
     assert (folder / "whole" / "results.parquet").exists()
 
@@ -258,7 +258,7 @@ def test_run_that_contains_another_run_is_kept(folder, ultrapar, is_in_use):
 def test_run_used_after_the_search_is_kept(folder):
     seen_at = datetime.now(UTC)
     os.utime(folder / "killed" / LOCK_NAME, (seen_at.timestamp() + 1,) * 2)
-    with pytest.raises(ConfigError, match="killed was used meanwhile; it stays"):
+    with pytest.raises(ConfigError, match="killed was used meanwhile; it was not removed"):
         remove_run(folder / "killed", seen_at)
     assert (folder / "killed" / FILE_NAME).exists()
 
