@@ -131,8 +131,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         service_s: `duration_s` excluding waiting, back-off and refused requests.
         duration_s: From the episode's first lease, or for a resumed episode from its continuation,
             to its end. The summary's latencies are these.
-        started_at_us: Time of the first lease, UTC; for a resumed episode, the first lease of its first
-            try. Without a lease, when the case was given up or skipped.
+        started_at_us: Time of the first lease, UTC; for a resumed episode, the first lease of its
+            first try. Without a lease, when the case was given up or skipped.
         ended_at_us: The episode's end, UTC.
         provider: Provider of the last request to the case's own model; may be empty.
         instance: Instance of the last request to the case's own model.
