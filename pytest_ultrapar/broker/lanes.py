@@ -369,8 +369,8 @@ the share `UNRELIEVED` of a block is still refused, the load is not the reason. 
 estimated, 2 to 10 % are refused; with a quota per minute, up to 18 %
 (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""The smaller share `STILL_REFUSED` is enough if the rate of answers is now below `FAR_BELOW` of
-that in the best span of `SPAN_S` seconds: a provider that could serve so much more is not busy."""
+"""The smaller share `STILL_REFUSED` is enough if requests now come back at less than `FAR_BELOW` of
+the rate of answers in the best span of `SPAN_S` seconds: at that rate the provider is not busy."""
 
 
 class InstanceState:
