@@ -297,7 +297,7 @@ class SharedTokens(_Divided, TokenPacer):
         self._token_s = self.window_s / self._open
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """Like `TokenPacer.ready_at_s`. Infinity also if this host has no share."""
+        """Like `TokenPacer.ready_at_s`. Infinity if the share is 0 or smaller than `tokens`."""
         return super().ready_at_s(tokens, now_s) if self.share else math.inf
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
