@@ -77,8 +77,8 @@ class LaneBroker:
 
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
     messages to send, with their receivers. The same calls at the same times return the same
-    actions. A time earlier than that of the previous call is replaced with that of the previous
-    call, so that a clock that goes backwards never admits more.
+    actions. If a time is earlier than in the previous call, the time of the previous call is used
+    again, so that a clock that goes backwards never admits more.
 
     Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
     reserved for their home workers, seats reserved for cases with a place (`places`), and times
@@ -432,7 +432,7 @@ class LaneBroker:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> list[Action]:
-        """Use up to these shares of the shared rows from now on, and none of them after `until_s`.
+        """Allow these shares of the shared rows until `until_s`, and nothing after that.
 
         A row whose share is missing or 0 is closed: no lease is granted on it, requests in flight
         continue, and waiting requests stay in the queue. If a share shrinks, no lease is taken

@@ -40,7 +40,7 @@ class Purse:
 
     Attributes:
         amount: The budget.
-        spent: Units spent on finished requests, including those of earlier sessions.
+        spent: Units spent on finished requests, in this session and in earlier ones.
         reserved: Units reserved for requests in flight.
         is_shut: Whether all reservations are refused, regardless of the amount left.
         tranche: The part that this host may spend; None if hosts do not share the budget.
@@ -142,7 +142,7 @@ class OpenCase:
 
 CASE_QUANTILE = 0.8
 """A new case is expected to cost as much as this quantile of earlier cases. 128 simulated runs had
-half the money that they needed. In these runs, 0.3 % of the started cases ran out of money, and the
+half the money that they needed. In these runs, 0.3 % of the started cases ran out of money. The
 money left at the end was the cost of 3.3 cases, mostly because requests reserve more than they use.
 With 0.9 the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
@@ -186,7 +186,7 @@ class Cases:
             self._open[case_id] = OpenCase(lane, self._ways)
 
     def of(self, case_id: str) -> OpenCase | None:
-        """The open case with that id; None if there is none."""
+        """The open case with that id, or None."""
         return self._open.get(case_id)
 
     def ended(self, case_id: str) -> None:
@@ -338,7 +338,7 @@ class Budgets:
             try:
                 self._file.settled(lease_id, units)
             except ResultsError as error:
-                # The reservation stays in the file, and it is no lower than the cost.
+                # The reservation stays in the file, and the cost cannot be higher.
                 self._shut(error)
 
     def _shut(self, error: ResultsError) -> None:

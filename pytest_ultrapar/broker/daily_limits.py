@@ -81,8 +81,8 @@ def counted_days(
 
     A key that is used on several servers has a file for each of them, and each of these counts must
     have room for a send. A shard has two counts: one for its own part of the limit, and one for the
-    whole limit, which it shares with earlier runs and other shards on this machine. A cluster run
-    also has two: the count on its server and the count of this machine.
+    whole limit. Earlier runs and other shards on this machine use the second count, too. A cluster
+    run also has two: the count on its server and the count of this machine.
 
     Args:
         pool: The pool with the limits.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
 
-# Not in the logger hierarchy: there, pytest would show its records, and a suite could disable it.
+# Keep it out of the logger hierarchy: pytest would show its records, and a suite could disable it.
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")

@@ -264,7 +264,7 @@ def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
     if isinstance(row, Tranche) or not want.units:
         return want
     if word == SEATS_ROW:
-        # Do not request all seats: a host's seats stay taken for some time after it dies.
+        # Do not request all seats: if a host dies, its seats stay in use for some time.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
         return RowWant(min(row.row.units, soon), 1 if row.share else row.row.units)
     return RowWant(row.row.units, want.unit if row.share else row.row.units)

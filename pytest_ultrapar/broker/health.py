@@ -408,8 +408,8 @@ class Breaker:
         state: `probing` means half-open, with its one request in flight.
         until_s: While open: when it becomes half-open.
         n_opened: How often it went from closed to open.
-        silent_since_s: Since when the lane has been silent; None after an answer. It is the grant
-            of the first failed request or the last answer, whichever is later.
+        silent_since_s: Since when the lane has been silent; None after an answer. It is the later
+            of two times: the grant of the first failed request and the last answer.
         n_in_row: How many failures were counted since the last answer.
         rule: The rule of the last failure that opened the breaker; None after an answer.
     """
@@ -499,8 +499,8 @@ class Breaker:
                 return False
             self.n_opened += 1
         if rule is not self.rule:
-            # A server that restarts is back in seconds, but a server that fails is not: pauses of
-            # one kind do not tell how long those of the other kind should be.
+            # A server that restarts is back in seconds, but a server that fails is not. So the
+            # pauses after one kind of failure say nothing about the other kind.
             self.rule, self._exponent = rule, 0
         # The exponent is bounded only because 2.0**1024 overflows.
         open_s = min(rule.cap_s, rule.base_s * 2.0 ** min(self._exponent, 32))

@@ -27,7 +27,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class HistoryFile:
-    """Appends changes to a file, one line for each. A crash loses those of the last second.
+    """Appends changes to a file, one line for each. A crash loses the changes of the last second.
 
     The first change creates the file. Most runs have no changes, and so no file. If the file cannot
     be written, the history ends but the run continues.

@@ -370,7 +370,7 @@ class LaneTable:
             limit.places.end(case_id)
 
     def not_kept(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
-        """Those of the lanes whose free seats are not kept for cases with a place."""
+        """The lanes in `lanes` whose free seats are not kept for cases with a place."""
         return [lane for lane in lanes if not self._is_kept(lane, now_s)]
 
     def _is_kept(self, lane: LaneState, now_s: float) -> bool:
@@ -406,7 +406,7 @@ class LaneTable:
             self.money_is_shut()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """Those of the lanes on which the money left is enough to begin a case.
+        """The lanes in `lanes` on which the money left is enough to begin a case.
 
         Args:
             lanes: Free lanes.
@@ -453,7 +453,7 @@ class LaneTable:
         self._free_seat(lane)
 
     def part_ends_s(self, lane: LaneState) -> float:
-        """When this host's claims or its shares of a lane's limits end, whichever is first."""
+        """When this host's claims end or, if that is earlier, its shares of a lane's limits."""
         is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
@@ -776,7 +776,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit that counts a lane's requests. If the pool has none, a new one is created."""
+        """The limit that counts a lane's requests. It is created if the pool does not have one."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -936,7 +936,7 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """When the sends of the next run can no longer exceed a limit together with those of this run.
+    """When the sends of a later run can no longer exceed a limit together with this run's sends.
 
     A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
     for two runs in sequence, if the last send of one and the first send of the other are just as

@@ -63,8 +63,8 @@ class LeaseTerms(Wake):
     """The leases of one lane that were not given back yet, oldest first.
 
     All leases of a lane have terms of the same length, so they end in the order in which they
-    began, and each lease costs only one entry in a dict. This object wakes when the oldest term
-    ends: once per term, not once per lease.
+    began. Each lease costs only one entry in a dict. This object wakes when the oldest term ends:
+    once per term, not once per lease.
     """
 
     def __init__(self) -> None:
@@ -369,8 +369,8 @@ the share `UNRELIEVED` of a block is still refused, the load is not the reason. 
 estimated, 2 to 10 % are refused; with a quota per minute, up to 18 %
 (`benchmarks/adaptive/play.py`)."""
 SPAN_S, FAR_BELOW, STILL_REFUSED = 30.0, 0.25, 0.05
-"""The smaller share `STILL_REFUSED` is enough if requests now come back at less than `FAR_BELOW` of
-the rate of answers in the best span of `SPAN_S` seconds: at that rate the provider is not busy."""
+"""The smaller share `STILL_REFUSED` is enough if far fewer requests come back than in the best span
+of `SPAN_S` seconds: less than `FAR_BELOW` of its rate. The provider is then not busy."""
 
 
 class InstanceState:
@@ -472,9 +472,9 @@ class LaneSet:
         n_alive: How many lanes are not removed.
         n_seated: How many lanes are not removed and have a free seat on every limit of their path.
         follow_up_lines: Lines of follow-ups, by the lane that their requests wait for (None for
-            any lane) and by whether their cases have no place. None of them is empty.
-        opening_lines: Lines of opening requests, including those that a group blocks. None of them
-            is empty.
+            any lane) and by whether their cases have no place. Each line has at least one request.
+        opening_lines: Lines of opening requests, including lines that a group blocks. Each line has
+            at least one request.
     """
 
     def __init__(self, lanes: tuple[LaneState, ...], now_s: float) -> None:

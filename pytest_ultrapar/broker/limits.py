@@ -120,7 +120,7 @@ class LimitState(Wake):
         controller: Estimates how far the limit is below the declared seats and rates: in adaptive
             mode from the start, in fixed mode after the first refusal. None: as declared.
         head_of_line: The head of line that the limit is reserved for, if any. `kept_until_s`: when
-            that request's tokens fit; -infinity if there is none.
+            that request's tokens fit; -infinity without a head of line.
         places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last updated.

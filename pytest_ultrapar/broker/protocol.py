@@ -98,7 +98,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         request_id: Unique per connection. The client chooses it.
         model: The model. Only one of its lanes may serve the request.
-        group: The name of the case's group in the assignment; empty if it has none.
+        group: The name of the case's group in the assignment; empty if it has no group.
         opens: Whether this is an opening request: a request for the first lease of an episode that
             is not open yet. Follow-ups (requests of open episodes) are served first.
         lane: The lane that the episode has used so far. It is kept as long as it is up; otherwise
@@ -343,7 +343,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
         in_flight: How many leases are in use now.
         open_episodes: How many episodes got their first lease and were not reported as ended.
         ended_episodes: How many distinct cases were reported as ended.
-        waiting: How many requests have no lease yet, including those of groups that may not start.
+        waiting: How many requests have no lease yet. Requests of groups that may not start count.
         trying: How many episodes wait before they retry a request that was refused or failed.
         models: The counts for each model that got requests.
         room: If hosts share limits, how many more requests could be in flight, by model, on lanes

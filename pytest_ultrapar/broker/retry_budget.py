@@ -40,10 +40,10 @@ class RetryBudget(Wake):
     in order of arrival, in two ways:
 
     - The budget grows by `SHARE` with every request that is not a retry.
-    - One parked retry at a time may exceed the budget, as a probe: immediately after the instance
-      has answered a request, or after a growing pause if the last probe failed. So an instance that
-      does not answer gets two requests a minute, and an instance that has recovered gets all of
-      them.
+    - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
+      instance has answered a request, or after a growing pause if the last probe failed. So an
+      instance that does not answer gets two requests a minute, and an instance that has recovered
+      gets all of them.
 
     Attributes:
         n_drawn: How many retries were drawn so far, excluding probes.

@@ -439,9 +439,9 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
     """Split a wait into its causes, and add these to the lane's waits.
 
     First subtract the time in which the retry was parked, the group's gate was shut, all seats were
-    taken, or the lane was reserved for its home workers. The rest must be a rate, a pause, or a
-    seat that was kept for an open case, because the broker never leaves a lane free while a request
-    waits for it.
+    taken, or the lane was reserved for its home workers. The broker never leaves a lane free while
+    a request waits for it. So the cause of the rest must be a rate, a pause, or a seat that was
+    kept for an open case.
 
     Returns:
         The seconds of waiting for seats, and for rates or pauses.

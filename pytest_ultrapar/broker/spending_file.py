@@ -100,8 +100,8 @@ class SpendingFile:
         """Append the settlement of a reservation.
 
         Raises:
-            ResultsError: The settlement cannot be written. The reservation stays in the file; it is
-                no lower than the cost.
+            ResultsError: The settlement cannot be written. The reservation stays in the file; the
+                cost cannot be higher.
         """
         self._write(f"settle {lease_id} {units}", units - self._open.get(lease_id, units))
         self._open.pop(lease_id, None)

@@ -2,7 +2,7 @@
 
 A 401, 403 or 404 may affect only one request: it may come from a firewall, or from a provider
 behind the provider. So a refused request is sent to another lane once. A lane under suspicion is
-*checked*: its next lease is used for a short request such as those of `ultrapar check`. Until this
+*checked*: its next lease is used for a short request such as `ultrapar check` sends. Until this
 check is answered, the lane gets no other lease. If the check succeeds, the lane is cleared. If the
 check is refused, the refused part of the lane (key, model or instance) is removed. A run without
 refusals sends no extra requests.

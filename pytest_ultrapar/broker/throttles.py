@@ -59,9 +59,9 @@ class Pacer:
     """Spaces sends by `window_s / rate`: the generic cell rate algorithm (GCRA) with burst 1.
 
     Guarantee: if `rate` is a whole number, any half-open window of `window_s` seconds contains at
-    most `rate` sends, regardless of when they are requested and how the clock is rounded. If it is
-    a fraction, this is true for the window that contains a whole number of sends (1.5 per second
-    means 3 in any 2 s; 0.2 per second means one in any 5 s).
+    most `rate` sends, regardless of when they are requested and how the clock is rounded. If `rate`
+    is a fraction, this is true for windows with a whole number of sends: 1.5 per second means 3 in
+    any 2 s, and 0.2 per second means one in any 5 s.
 
     Spacing is safer than a log of the last `rate` sends, which would admit the whole quota in one
     burst. Connection set-up, retransmissions or a late sender can push two bursts together, so that

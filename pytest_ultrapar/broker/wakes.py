@@ -46,7 +46,7 @@ class WakeQueue:
         heapq.heappush(self._heap, (at_s, self._order, wake))
 
     def pop_due(self, now_s: float) -> Wake | None:
-        """Remove and return the earliest wake that is due at `now_s`; None if there is none."""
+        """Remove and return the earliest wake that is due at `now_s`, or None."""
         next_s = self.next_s()
         if next_s is None or next_s > now_s:
             return None
@@ -55,7 +55,7 @@ class WakeQueue:
         return wake
 
     def next_s(self) -> float | None:
-        """The time of the earliest wake; None if there is none."""
+        """The time of the earliest wake, or None."""
         heap = self._heap
         while heap and heap[0][0] != heap[0][2].wake_s:
             heapq.heappop(heap)

@@ -237,13 +237,13 @@ def test_text_table_names_the_width_that_shows_its_hidden_columns():
 
 def test_cases_with_the_same_reason_share_a_line_with_their_number():
     notes = [
-        CaseNote(f"t.py::test[{n}]", "infra", "daily_quota", "daily limit of k (rpd = 3) is used up")
+        CaseNote(f"t.py::test[{n}]", "infra", "daily_quota", "daily limit of k (rpd = 3) used up")
         for n in range(7)
     ]
     other = CaseNote("t.py::other", "infra", "timeout", "no answer")
     statistics = msgspec.structs.replace(STATISTICS, counts=counts(12, 4, 8, 0, 9))
     told = lines(msgspec.structs.replace(SUMMARY, statistics=statistics, notes=[*notes, other]))
-    at = told.index("  infra: t.py::test[0] and 6 more: daily limit of k (rpd = 3) is used up")
+    at = told.index("  infra: t.py::test[0] and 6 more: daily limit of k (rpd = 3) used up")
     assert told[at + 1 : at + 3] == ["  infra: t.py::other: no answer", "  ... and 1 more"]
 
 
