@@ -67,10 +67,10 @@ class DayRecord(msgspec.Struct, frozen=True):
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """The first one set of `$ULTRAPAR_STATE_DIR`, `$XDG_STATE_HOME/ultrapar`, or the default.
+    """The directory of the files: `$ULTRAPAR_STATE_DIR`, if this variable is set.
 
-    The default is `~/.local/state/ultrapar`. The directory may not exist yet: the first write
-    creates it.
+    Otherwise it is `$XDG_STATE_HOME/ultrapar` or, if that variable is not set either,
+    `~/.local/state/ultrapar`. The directory may not exist yet: the first write creates it.
 
     Raises:
         ConfigError: Neither variable is set and this user has no home directory, or other users can

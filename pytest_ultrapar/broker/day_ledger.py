@@ -65,7 +65,7 @@ _RETRY_S = 5.0
 
 
 class DayReservation(msgspec.Struct):
-    """The units of one send. `DayLedger.reserve` returns it, and `settle` accepts it.
+    """A reservation for one send. `DayLedger.reserve` returns it, and `settle` takes it back.
 
     Attributes:
         units: The units reserved or, once that is known, the units used.
@@ -120,7 +120,7 @@ class DayLedger:
         self._zone = zone
         self._memory = memory
         self._late_s = late_s
-        # The units sent by earlier and other runs; those sent by this run; this run's in the file.
+        # The units sent by earlier and other runs; by this run; by this run according to the file.
         self._others: Counter[Span] = Counter()
         self._ours: Counter[Span] = Counter()
         self._written: Counter[Span] = Counter()

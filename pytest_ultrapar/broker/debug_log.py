@@ -115,7 +115,7 @@ class DebugLog(logging.FileHandler):
         tell("log begins", worker=worker)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line without secrets: UTC time, time on the clock of `attempts`, event and values."""
+        """A line without secrets: UTC time, the time as in `attempts`, the event and the values."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return self._redact(f"{at[:23]}Z {boot_s():.6f} {record.getMessage()}".rstrip())
 

@@ -42,8 +42,8 @@ class LaneWant(msgspec.Struct, frozen=True):
 
     Attributes:
         requests: How many requests it could have in flight there.
-        unit: The smallest useful share of token rows: the largest reservation that is waiting or,
-            if none is, the last one; 1 if neither is known.
+        unit: The smallest useful share of token rows. It is the largest waiting reservation or, if
+            no reservation waits, the last one; 1 if neither is known.
     """
 
     requests: int

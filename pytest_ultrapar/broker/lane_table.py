@@ -45,7 +45,7 @@ _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts the requests of each episode and the durations of requests, in a few steps each."""
+    """Counts the requests of each episode and the durations of requests, at little cost."""
 
     def __init__(self) -> None:
         # By case id: the requests of an open episode, by model. Its own model comes first.

@@ -218,7 +218,7 @@ class LaneState(Wake):
         return self.has_seat()
 
     def send_by_s(self, granted_s: float) -> float:
-        """The latest time to send a request that was granted for `granted_s`."""
+        """The latest time to send a request that was due at `granted_s`."""
         late_s = UNRATED_SEND_BY_S
         for headroom in self.headrooms:
             late_s = min(late_s, headroom.send_by_s())
@@ -233,7 +233,7 @@ class LaneState(Wake):
         return OF_WAKE * min((one.late_s for one in self.headrooms), default=0.0)
 
     def late_after_s(self, granted_s: float) -> float:
-        """When a request that was granted for `granted_s` becomes late."""
+        """When a request that was due at `granted_s` becomes late."""
         return granted_s + min((one.late_s for one in self.headrooms), default=math.inf)
 
     def has_seat(self) -> bool:

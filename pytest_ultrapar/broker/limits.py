@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def units_of(counts: str, tokens: int) -> int:
-    """How many units a request with this many tokens uses, if `counts` (requests or tokens)."""
+    """How many units of `requests` or `tokens` a request with this many tokens uses."""
     return tokens if counts == "tokens" else 1
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
-"""A removal is news for the first number of seconds. A host repeats it after the second number, if
-no other host did. In this way, hosts that join later receive it. If all hosts of a run have ended
-and hosts join it again, they do not receive the old news: the keys may have been fixed."""
+"""A removal is news for `HOLDS_S` seconds. A host repeats it after `REPEAT_S` seconds, if no other
+host did, so that hosts that join later receive it. If all hosts of a run have ended and hosts join
+it again, they do not receive the old news, because the keys may have been fixed."""
 
 
 class News(msgspec.Struct, frozen=True):

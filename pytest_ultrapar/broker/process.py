@@ -68,8 +68,7 @@ class BrokerDirectory:
                 why = f"{parent}: {error.strerror}"
         raise UltraparError(
             f"cannot make a directory for the broker's socket: {why}; set the environment variable "
-            f"TMPDIR to a writable directory with a short path (at most {MAX_PATH_BYTES} bytes "
-            "including the socket's name)"
+            f"TMPDIR to a writable directory (a socket's path may have {MAX_PATH_BYTES} bytes)"
         )
 
     @property

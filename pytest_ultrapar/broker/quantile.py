@@ -8,7 +8,7 @@ from collections import deque
 
 QUANTILE = 0.95
 REMEMBERED = 64
-"""How many values are remembered: if answers become longer, the estimate follows within so many."""
+"""How many values are remembered. If answers grow longer, the estimate follows after that many."""
 FEW = 8
 """As long as there are fewer answers than this, the initial estimate is taken into account."""
 ANSWER_TOKENS = 1000

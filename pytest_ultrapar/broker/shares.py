@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
 """The sends of a share are spaced over the window times this factor, plus the spare time for late
-sends. Each host spaces its sends by its own clock. Clocks may drift by this much before a host
-loses its share. A higher factor costs time: phase 5.3 on three hosts took 1.052 times as long as on
-one host with 1.05, and 1.036 times as long with 1.02."""
+sends. Each host spaces its sends by its own clock, and clocks may drift this far apart before a
+host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
+times as long as on one host, and with 1.02, 1.036 times as long."""
 COUNTS = 1.05
 """A send counts for the window times this factor, which is longer than the window on any clock."""
 MOST_WINDOWS = 10
@@ -183,11 +183,11 @@ class SharedSeats(_Divided):
 class SharedPacer(_Divided, Pacer):
     """Spaces sends according to a share that changes.
 
-    Guarantee: each send keeps the interval after the previous send that the current share requires.
-    The window that ends with this send contains no more sends than this share, regardless of the
-    shares before. In `held`, a send counts as long as the same window can contain it and the next
-    send. So if a share is lowered, the units become free for other hosts one by one, as the sends
-    leave the window.
+    Guarantee: the interval between a send and the one before it is never shorter than the current
+    share requires. So the window that ends with a send never contains more sends than the share
+    allows at that time, regardless of earlier shares. In `held`, a send counts as long as the same
+    window can contain it and the next send. So if a share is lowered, the units become free for
+    other hosts one by one, as the sends leave the window.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
@@ -471,12 +471,12 @@ class LimitShares:
 
     @property
     def are_seats_cut(self) -> bool:
-        """Whether this host may not use all the seats."""
+        """Whether this host may use only part of the seats."""
         return SEATS_ROW in self.rows and self.rows[SEATS_ROW].is_cut
 
     @property
     def are_rates_cut(self) -> bool:
-        """Whether this host may send less than the limit allows."""
+        """Whether this host may use only part of a rate, a daily limit or a budget."""
         return any(one.is_cut for word, one in self.rows.items() if word != SEATS_ROW)
 
     @property

@@ -112,8 +112,9 @@ class Pacer:
 
         Args:
             now_s: The time.
-            wake_s: How late a send may be granted to still count as on time, in seconds. On an idle
-                machine timers wake 1 ms late, which would cost a tenth of 100 sends per second.
+            wake_s: How late a send may be granted to still count as on time, in seconds. Even on an
+                idle machine timers wake 1 ms late. Without this, a rate of 100 sends per second
+                would lose a tenth of them.
 
         Returns:
             How late the send is, if it counts as on time; otherwise 0.

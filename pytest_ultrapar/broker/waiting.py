@@ -62,7 +62,7 @@ class HeadOfLine:
 def keeps_limits(
     waiting: Waiting, lane: LaneState, changed: dict[LaneState, None], now_s: float
 ) -> bool:
-    """Reserve the limits on which the next request does not fit yet.
+    """Reserve the limits that have no room for the next request yet.
 
     Returns:
         Whether there are such limits.

@@ -17,8 +17,8 @@ SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
 """If all accepted sends were within less than this time, they may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
-"""How many sends in the long span are enough to show a rate, and from which rate per second on a
-sudden stop shows a storm."""
+"""`ENOUGH` sends in the long span are enough to show a rate. If the rate was at least `LEAST_FLOW`
+per second, a sudden stop shows a storm."""
 
 
 class AcceptedRate:

@@ -150,7 +150,7 @@ class PlateauSearch:
         # The duration of an answer in the last try with fewer seats.
         self._quick = 0.0
         self._hold = 0.0
-        # The duration that requests have regardless of how many are in flight.
+        # How long requests take regardless of how many are in flight.
         self._natural_s = 0.0
 
     @property
