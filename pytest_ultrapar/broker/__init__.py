@@ -1,4 +1,4 @@
-"""The broker is the only owner of all limits: it decides which request is sent when and where.
+"""The broker is the only owner of all limits. It decides when and where each request is sent.
 
 Begin with `scheduler.py`, which matches waiting requests with free lanes. `limits.py`, `lanes.py`,
 `waiting.py` and `groups.py` define the state of a run, and `lane_table.py` changes it.

@@ -59,7 +59,7 @@ _BLOCKS = 50
 _CELL_S = 300
 """In all current time zones, midnight falls on a quarter of an hour, and so between two cells."""
 _LOOK_S = 60
-"""Units become free, and days begin, at whole minutes of the wall clock or `SKEW_S` from them."""
+"""Units become free and days begin at whole minutes, or `SKEW_S` before or after these."""
 _RETRY_S = 5.0
 """How long to wait before the next attempt to write a file, if a write failed."""
 

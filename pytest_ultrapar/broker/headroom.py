@@ -77,7 +77,7 @@ def never_late_s(_: float) -> float:
 
 
 def longest_late_s(window_s: float) -> float:
-    """The longest possible promise: a quarter of the window, at most 1 s."""
+    """The longest possible promise: a quarter of the window, but at most 1 s."""
     return min(LATE_S[-1], window_s / 4)
 
 

@@ -1,4 +1,4 @@
-"""The search for a provider's limit on a rate: how many requests per second it accepts."""
+"""The search for a provider's rate limit: how many requests per second it accepts."""
 
 from __future__ import annotations
 
