@@ -81,7 +81,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
         f"; fix this, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs on "
         "this machine"
     )
-    count = cannot(f"count limits in {directory}", advice, error=ConfigError)
+    count = cannot(f"store daily limits in {directory}", advice, error=ConfigError)
     with count, suppress(FileNotFoundError):
         check_private(directory)
     return directory
