@@ -347,7 +347,7 @@ class LaneHealth:
         return self._pause()
 
     def _given_up(self, now_s: float) -> Removal | None:
-        """A removal, if the lane has been silent for longer than its kind of failure allows."""
+        """A removal, if the lane has been silent for as long as its kind of failure allows."""
         breaker = self._breaker
         since_s = breaker.silent_since_s
         if since_s is None or breaker.n_in_row < _HOPELESS_COUNT:

@@ -129,7 +129,7 @@ class LaneState(Wake):
         removed_after_s: When it was removed, seconds after the run's start.
         terms: Its leases that were not given back yet.
         tariff: The cost of requests; None if there is no budget.
-        started_s: When it granted its first lease; infinity before that.
+        started_s: When its first lease was granted; infinity before that.
         service_s: Seconds from lease to answer, summed over all answers. `longest_s`: the longest.
         busy_s: Seconds from grant to return, summed over the leases that were given back.
         is_whole: As in `LaneStatus`.
@@ -407,7 +407,7 @@ class InstanceState:
         return now_s - self.answered_s <= ANSWERING_S and not self.is_broken
 
     def is_starting(self, now_s: float) -> bool:
-        """Whether it has answered no request yet, perhaps because it has only just started."""
+        """Whether it has not answered any request yet, perhaps for lack of time."""
         return (
             not self.has_answered() and not self.is_broken and now_s - self.started_s <= ANSWERING_S
         )

@@ -108,7 +108,7 @@ class BrokerServer:
         return self._host.now_s()
 
     def gone(self, connection: Connection) -> None:
-        """Take back the leases and requests of a worker whose connection has ended."""
+        """Remove the worker of a connection that has ended, and take its leases back."""
         self._unflushed.pop(connection, None)
         if self._connections.get(connection.worker) is connection:
             del self._connections[connection.worker]

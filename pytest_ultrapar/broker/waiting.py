@@ -101,7 +101,7 @@ def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneSt
 
 
 def decide_again(lanes: Iterable[LaneState]) -> None:
-    """Release all reserved limits of these lanes, and the other limits reserved together."""
+    """Release the reserved limits of these lanes, and all limits reserved together with them."""
     found: list[HeadOfLine] = []
     for lane in lanes:
         # Most lanes do not count tokens.
