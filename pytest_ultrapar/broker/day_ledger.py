@@ -1,9 +1,9 @@
 """The ledger of a daily limit: it counts units (requests or tokens) and does not space them.
 
 Guarantee: the provider never counts more than `amount` units in any 24 hours, or in any calendar
-day of a zone. This holds for any number of runs and processes, even if they are killed, provided
-that the machine's wall clock is right. If the clock is wrong, the provider's own refusal stops
-sends for the day.
+day of a zone. This is true for any number of runs and processes, no matter when they are killed, if
+the machine's wall clock is right. If the clock is wrong, the provider's own refusal stops sends for
+the day.
 
 **The time of a send** is known only as a span: from the grant to the answer, or to `late_s` after
 the grant while there is no answer. Spans begin and end at multiples of 5 minutes, so that the file
