@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Cases that are scheduled by the same rule.
+    """Cases that are scheduled with the same rule.
 
     A group ends when the episodes of all its cases have ended. Pytest may report them later.
 
     Attributes:
-        name: Unique in the assignment, not empty.
-        cases: Case ids. A case belongs to one group at most; no rule applies to a case without one.
+        name: Not empty, and unique in the assignment.
+        cases: Case ids. A case belongs to at most one group. Cases without a group have no rule.
         lanes: The only lanes that these cases may use; None allows every lane of their model.
-        after: Names of groups that must have ended before this one starts.
-        start_after_s: Delay before this group starts, in seconds after the run's start, or after
-            the last group in `after` has ended.
+        after: Names of groups that must end before this one starts.
+        start_after_s: Delay before this group starts, in seconds. It counts from the run's start
+            or, if `after` names groups, from the end of the last of them.
         exclusive: The name of a lock. Groups with the same lock never run at the same time.
-        at_once: The maximum number of open episodes of the group; None is unlimited.
+        at_once: The maximum number of the group's episodes open at the same time; None: no maximum.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The return value of the assignment hook; scheduler and broker carry it out.
+    """The return value of the assignment hook. The scheduler and the broker carry it out.
 
     Attributes:
-        home: The lanes that each worker id prefers (affinity). They serve their own workers first;
-            other workers use idle seats (work stealing). A worker that is not named has no
-            preference.
-        groups: Rules for sets of cases, in the order in which they should be dispatched.
+        home: The lanes that each worker prefers (affinity), by worker id. A lane serves the workers
+            that prefer it first; other workers use its idle seats (work stealing). A worker that is
+            not listed has no preference.
+        groups: Rules for sets of cases, in the order in which the sets should be dispatched.
     """
 
     home: dict[str, tuple[LaneId, ...]] = {}
@@ -74,8 +74,8 @@ def check_assignment(assignment: Assignment, lanes: Collection[str]) -> None:
         lanes: Ids of all lanes of the pool.
 
     Raises:
-        ConfigError: For an unknown lane or group, a name used twice, a case in two groups, groups
-            that wait for each other, or a number out of range.
+        ConfigError: There is an unknown lane or group, a name used twice, a case in two groups,
+            groups that wait for each other, or a number out of range.
     """
     for worker, home in assignment.home.items():
         _check_lanes(f"home of {worker}", home, lanes)

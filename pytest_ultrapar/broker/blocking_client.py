@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 READ_BYTES = 1 << 16
 _ANSWER_S = 30.0
-"""The longest wait for one answer."""
+"""How long to wait for one answer, in seconds."""
 
 
 class BlockingBrokerClient:
@@ -34,10 +34,10 @@ class BlockingBrokerClient:
         Args:
             path: The broker's socket.
             token: The broker's token.
-            name: Shown only in messages.
+            name: The name of this client. It appears only in messages.
 
         Raises:
-            BrokerGoneError: No broker listens there, or the token is wrong.
+            BrokerGoneError: No broker listens on the socket, or the token is wrong.
         """
         self._lock = threading.Lock()
         self._reader = wire.FrameReader()
@@ -65,7 +65,7 @@ class BlockingBrokerClient:
             raise ConfigError(error)
 
     def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary.
+        """Return a snapshot of the run, for the progress line and the summary.
 
         Raises:
             BrokerGoneError: The broker is gone.
@@ -73,7 +73,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskStatus(), wire.StatusNow).status
 
     def signs(self) -> dict[str, float]:
-        """The time of each worker's last sign of life, monotonic seconds of the host.
+        """When the broker last received data from each worker, in monotonic seconds of the host.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -81,7 +81,7 @@ class BlockingBrokerClient:
         return self._ask(wire.AskSigns(), wire.Signs).heard_s
 
     def episode_ended(self, case_id: str) -> None:
-        """Report that a case needs no further lease: an earlier journal may have its result.
+        """Report that a case needs no more leases, for example because a journal has its result.
 
         Raises:
             BrokerGoneError: The broker is gone.
@@ -99,7 +99,7 @@ class BlockingBrokerClient:
             self._send(wire.HoldClaims(until_s, list(taken), list(again)))
 
     def close(self) -> None:
-        """End the connection. Idempotent."""
+        """Close the connection. Idempotent."""
         self._socket.close()
 
     def _ask(self, message: wire.ClientMessage, answer: type[Answer]) -> Answer:
@@ -126,7 +126,7 @@ class BlockingBrokerClient:
             while (frame := self._reader.next_frame()) is None:
                 chunk = self._socket.recv(READ_BYTES)
                 if not chunk:
-                    raise ConnectionResetError("it ended the connection")
+                    raise ConnectionResetError("it closed the connection")
                 self._reader.feed(chunk)
             answer: wire.ServerMessage = self._decoder.decode(frame)
         except (OSError, msgspec.MsgspecError, wire.FrameError) as error:

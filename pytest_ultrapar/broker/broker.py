@@ -76,14 +76,14 @@ class LaneBroker:
     """Grants leases so that no limit is ever exceeded and no request waits while a lane is free.
 
     No I/O, no clock, no asyncio: every method takes `now_s` (monotonic seconds) and returns the
-    messages to send, with their receivers. The same calls with the same times give the same
-    actions. A time before the last one is treated as the last one: a clock that goes backwards
-    never admits more.
+    messages to send, with their receivers. The same calls at the same times return the same
+    actions. If a time is earlier than in the previous call, the time of the previous call is used
+    again, so that a clock that goes backwards never admits more.
 
-    Between two calls, no free lane could serve a waiting request. The exceptions are lanes held for
-    their home workers, seats kept for cases with a place (`places`), and times when the host's
-    claims have ended. If only a rate, a pause or such a case blocks a lane, `next_wake_s()` is at
-    the end of that at the latest.
+    Between two calls, no free lane could serve a waiting request. There are three exceptions: lanes
+    reserved for their home workers, seats reserved for cases with a place (`places`), and times
+    after the host's claims have ended. If a lane is blocked only by a rate, a pause or a
+    reservation, `next_wake_s()` is no later than the end of that block.
     """
 
     def __init__(
@@ -99,19 +99,20 @@ class LaneBroker:
         budgets: Budgets | None = None,
         shared: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """Start with nothing in flight. All lanes are up, except for those in `known`.
+        """Start with no requests in flight. All lanes are up, except for those in `known`.
 
         Args:
             pool: The lanes and limits.
-            seed: For the jitter of pauses.
+            seed: The seed for the random part (jitter) of pauses.
             episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-                nothing for that long is removed.
+                no request for that long is removed.
             wait_for_servers_s: How long to wait for a server that is absent (`LaneHealth`).
-            known: Lanes that are removed or pause when the first worker connects.
-            days: The ledgers of units per day, by limit; a limit without one has no daily limit.
-            late_s: How late sends may be at first.
-            budgets: Counts money; None: no budget applies.
-            shared: Rows that hosts share, by limit and word: closed until the first `share`.
+            known: Lanes to remove or pause when the first worker connects.
+            days: The ledgers of daily units, by limit. A limit without ledgers has no daily limit.
+            late_s: The initial estimate of how late requests are sent.
+            budgets: Counts the money spent; None if there is no budget.
+            shared: The rows that hosts share, by limit and word. They are closed until the first
+                call of `share`.
 
         Raises:
             ValueError: A shared row has no counter.
@@ -150,17 +151,18 @@ class LaneBroker:
         """Carry out a client's message.
 
         Args:
-            who: The worker that sends it; empty: the controller.
-            message: The message. `connect` handles a `Hello`.
+            who: The worker that sent the message; empty for the controller.
+            message: The message, except for `Hello`, which `connect` handles.
             now_s: Now, monotonic seconds.
 
         Returns:
-            The answer to the message, None if it expects none, and the actions for other receivers.
+            The answer to the message (None if the sender expects no answer), and the actions for
+            other receivers.
 
         Raises:
-            ValueError: The state of its requests does not allow the message.
+            ValueError: The message does not fit the state of the worker's requests.
         """
-        # Check for the two messages of every request first, without a pattern: it costs more.
+        # Check for the two messages of every request first, without `match`, which is slower.
         if isinstance(message, wire.Release):
             return None, self.release(
                 who, message.lease_id, message.outcome, message.feedback, now_s
@@ -195,12 +197,12 @@ class LaneBroker:
         """Add a worker.
 
         Raises:
-            ValueError: A worker of that name is connected.
+            ValueError: A worker with that name is already connected.
         """
         now_s = self._advance(now_s)
         if worker in self._workers:
             raise ValueError(
-                f"a worker named {worker!r} is connected already; names must be unique"
+                f"a worker named {worker!r} is already connected; names must be unique"
             )
         if math.isinf(self._table.started_s):
             self._table.look_at_days(now_s)
@@ -210,21 +212,22 @@ class LaneBroker:
         self._known = ()
         state = WorkerState(worker, self._homes.home_of(worker))
         self._workers[worker] = self._rotation[worker] = state
-        # To the front: a late worker, such as the replacement of a dead one, had the fewest leases.
+        # To the front: a worker that connects late, such as the replacement of a dead worker, has
+        # had the fewest leases.
         self._rotation.move_to_end(worker, last=False)
         return self._finish(now_s)
 
     def request(self, worker: str, request: LeaseRequest, now_s: float) -> list[Action]:
-        """Request a lease, which is granted or refused now or later.
+        """Request a lease. The broker grants or refuses it now or later.
 
         Raises:
-            ValueError: The worker is not connected, or a request of that id is waiting.
+            ValueError: The worker is not connected, or a request with that id is already waiting.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
         if request.request_id in state.waiting or request.request_id in state.parked:
             raise ValueError(
-                f"request {request.request_id} of {worker} is waiting already; ids must be unique"
+                f"request {request.request_id} of {worker} is already waiting; ids must be unique"
             )
         state.trying.discard(request.case_id)
         self._table.asks(request.case_id)
@@ -252,7 +255,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def withdraw(self, worker: str, request_id: int, now_s: float) -> list[Action]:
-        """Withdraw a waiting request; nothing happens if it does not wait (any more)."""
+        """Withdraw a waiting request. Does nothing if the request is not waiting (any more)."""
         now_s = self._advance(now_s)
         state = self._worker(worker)
         waiting = state.waiting.get(request_id)
@@ -264,11 +267,10 @@ class LaneBroker:
     def release(
         self, worker: str, lease_id: int, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> list[Action]:
-        """Give a lease back; nothing happens if the worker does not hold it (any more).
+        """Give a lease back. Does nothing if the worker does not hold it (any more).
 
-        A lease that is not given back ends by itself when its request can no longer be in flight.
-
-        Sends already counted against a rate stay counted, regardless of the outcome.
+        A lease that is not given back ends automatically when its request can no longer be in
+        flight. Sends that were counted against a rate stay counted, regardless of the outcome.
         """
         now_s = self._advance(now_s)
         state = self._worker(worker)
@@ -300,9 +302,9 @@ class LaneBroker:
         is_busy = feedback.is_wordless and _is_busy(lane.instance, outcome, pending, now_s)
         effective = "cancelled" if feedback.is_own else "congestion" if is_busy else effective
         if effective == "congestion" and feedback.exceeded == "in_flight" and not pending:
-            # The only request finds a closed port: the server is not busy but gone.
+            # The lane's only request found a closed port: the server is not busy but gone.
             effective = "connect"
-        # Update the estimate first: if it cuts the limit, the lane hardly needs a pause.
+        # Update the estimate first: if that reduces the limit, the lane hardly needs a pause.
         pause_s = self._observe(held, effective, feedback, now_s)
         verdict = lane.health.decide(
             effective,
@@ -336,7 +338,7 @@ class LaneBroker:
             now_s: Now, monotonic seconds.
 
         Returns:
-            Whether there was enough money; if not, send nothing on the lease. Also the actions
+            Whether there was enough money (if not, send no request on this lease), and the actions
             for other receivers.
         """
         now_s = self._advance(now_s)
@@ -345,9 +347,9 @@ class LaneBroker:
         return is_paid, self._finish(now_s)
 
     def sent_late(self, worker: str, lease_id: int, late_s: float, now_s: float) -> list[Action]:
-        """Report that a request was sent `late_s` after its grant; later sends make up for it.
+        """Report that a request was sent `late_s` after its grant. Later sends make up for it.
 
-        Call it when the request is sent. Nothing happens if the worker does not hold the lease (any
+        Call it when the request is sent. Does nothing if the worker does not hold the lease (any
         more).
         """
         now_s = self._advance(now_s)
@@ -357,7 +359,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def episodes_ended(self, worker: str, case_ids: Iterable[str], now_s: float) -> list[Action]:
-        """Report that cases need no further lease. Idempotent; the controller may report it too."""
+        """Report that cases need no more leases. Idempotent. The controller may also call this."""
         now_s = self._advance(now_s)
         state = self._workers.get(worker)
         for case_id in case_ids:
@@ -370,7 +372,8 @@ class LaneBroker:
     def disconnect(self, worker: str, now_s: float) -> list[Action]:
         """Remove a worker: drop its requests, take its leases back and close its episodes.
 
-        Each seat comes free after the lane's orphan grace. Nothing happens if it is not connected.
+        Each of its seats becomes free after the lane's `orphan_grace_s`. Does nothing if the worker
+        is not connected.
         """
         now_s = self._advance(now_s)
         state = self._workers.pop(worker, None)
@@ -403,12 +406,13 @@ class LaneBroker:
         return self._finish(now_s)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[Action]:
-        """Put an assignment in force. A later one changes rules, not open or ended cases.
+        """Put an assignment in force. It may replace an earlier one.
 
+        A later assignment changes the rules, but not cases that are open or have ended.
         `start_after_s` counts from the first assignment.
 
         Raises:
-            ConfigError: This pool does not allow it. Nothing has changed then.
+            ConfigError: This pool does not allow the assignment. The earlier one stays in force.
         """
         check_assignment(assignment, self._table.lanes)
         now_s = self._advance(now_s)
@@ -428,26 +432,27 @@ class LaneBroker:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> list[Action]:
-        """Use these whole units of the shared rows from now on, and nothing from `until_s` on.
+        """Allow these shares of the shared rows until `until_s`, and nothing after that.
 
-        A row that is missing or 0 is closed: nothing is granted on it, requests in flight continue,
-        and waiting requests wait. A lower share takes no lease back, but a lease that is not used
-        by `until_s` ends (`Lease.ends_s`). Shares are in whole units (`shares.declared_row`). For
-        counted rows (`rpd`, `tpd`, `budget`) they are the units that may still be spent from this
-        call on. The ledger divides by the spending at the time of its snapshot: before this call,
-        subtract the growth of `Holding.spent` since then.
+        A row whose share is missing or 0 is closed: no lease is granted on it, requests in flight
+        continue, and waiting requests stay in the queue. If a share shrinks, no lease is taken
+        back, but a lease that is not used by `until_s` ends (`Lease.ends_s`). Shares are in whole
+        units (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`), the share is the
+        number of units that may still be spent after this call. The ledger computed it from the
+        spending at the time of its snapshot: before you call this, subtract the growth of
+        `Holding.spent` since then.
 
         Args:
             shares: Units by limit and word.
             until_s: The end of the shares, monotonic seconds of this host.
             now_s: Now, monotonic seconds.
             most: For counted rows: the units that no host has spent. A request that needs more
-                waits for the next day or is refused, as if a single host had used up the day or the
-                money.
+                waits for the next day or is refused, just as if a single host had used up the daily
+                quota or the money.
 
         Raises:
-            ValueError: A row is not shared, or a share is not a whole number >= 0. Nothing has
-                changed then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases
+                no share has changed.
         """
         now_s = self._advance(now_s)
         self._table.set_shares(shares, until_s, now_s, most)
@@ -456,15 +461,16 @@ class LaneBroker:
     def hold_claims(
         self, until_s: float, taken: Collection[str], again: Collection[str], now_s: float
     ) -> list[Action]:
-        """Grant nothing from `until_s` on until the next call: other hosts may have the cases.
+        """Set when this host's claims end: from then until the next call, no lease is granted.
 
-        Before the first call all cases belong to this host. Requests in flight continue. A lease
-        that is not used by then ends (`Lease.ends_s`).
+        Other hosts may have taken over the cases by then. Before the first call all cases belong to
+        this host. Requests in flight continue. A lease that is not used by `until_s` ends
+        (`Lease.ends_s`).
 
         Args:
             until_s: The end of this host's claims, monotonic seconds of this host.
-            taken: Ids of cases that other hosts have now: their requests are refused.
-            again: Ids of cases that were taken and are this host's again.
+            taken: Ids of cases that other hosts have taken over. Their requests are refused.
+            again: Ids of cases that had been taken over and belong to this host again.
             now_s: Now, monotonic seconds.
         """
         now_s = self._advance(now_s)
@@ -490,7 +496,7 @@ class LaneBroker:
     def holdings(self, now_s: float) -> dict[Row, Holding]:
         """The units that this host still holds of each shared row.
 
-        The sum of all hosts' holdings and of new grants must never exceed the row.
+        The sum of all hosts' holdings, plus new grants, must never exceed the row.
         """
         return self._table.holdings(max(now_s, self._now_s))
 
@@ -505,10 +511,10 @@ class LaneBroker:
 
         Args:
             now_s: Now, monotonic seconds.
-            unclaimed: By model, cases of no group that any host could claim now.
-            bears: By lane, the maximum of requests in flight that this host's client can handle; a
-                missing lane has no maximum.
-            in_groups: By group, cases of it that any host could claim now.
+            unclaimed: By model, the number of cases outside groups that any host could claim now.
+            bears: By lane, the maximum number of requests in flight that this host's client can
+                handle. A lane that is not listed has no maximum.
+            in_groups: By group, the number of its cases that any host could claim now.
         """
         now_s = max(now_s, self._now_s)
         groups = {one: (in_groups or {}).get(one.name, 0) for one in self._groups.states()}
@@ -517,32 +523,32 @@ class LaneBroker:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take_news` has urgent news."""
+        """Whether there is urgent news for `take_news` to return."""
         return self._news.is_fresh
 
     def take_news(self, now_s: float) -> list[News]:
-        """The news of this host about keys, instances and lanes since the last call.
+        """Return this host's news about keys, instances and lanes since the last call.
 
-        Removals are repeated from time to time.
+        News of removals is repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
     def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
-        """Apply the news of another host; repeated news changes nothing."""
+        """Apply the news of another host. Repeated news has no effect."""
         now_s = self._advance(now_s)
         self._news.hear(news, now_s)
         return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:
-        """Let time pass. Call it at `next_wake_s()`; at other times it does no harm."""
+        """Let time pass. Call this at `next_wake_s()`. Calls at other times are harmless."""
         return self._finish(self._advance(now_s))
 
     def next_wake_s(self) -> float | None:
-        """When to call `tick` if nothing else happens; None when time alone changes nothing."""
+        """When to call `tick` if no other call comes first; None if no call is necessary."""
         return self._wakes.next_s()
 
     def status(self, now_s: float) -> BrokerStatus:
-        """A snapshot of all counts. A pause that has ended shows until the next `tick`."""
+        """A snapshot of all counts. It may show a pause that has ended, until the next `tick`."""
         now_s = max(now_s, self._now_s)
         held = [lease for state in self._workers.values() for lease in state.leases.values()]
         under_way_s = dict.fromkeys(self._table.lanes.values(), 0.0)
@@ -577,36 +583,37 @@ class LaneBroker:
     def load_reported(
         self, provider: str, instance: str, load: ServerLoad, now_s: float
     ) -> list[Action]:
-        """Apply a server's report of its queue.
+        """Apply a server's report about its queue.
 
-        It affects estimated limits that no other instance shares.
+        The report affects only estimated limits that no other instance shares.
         """
         now_s = self._advance(now_s)
         self._table.load_reported(provider, instance, load, now_s)
         return self._finish(now_s)
 
     def close(self, now_s: float) -> None:
-        """End the run, and give unused units of a day back."""
+        """End the run, and give unused daily units back."""
         self._table.close(max(now_s, self._now_s))
 
     def take_changes(self) -> list[LimitChange]:
-        """The changes of estimated limits since the last call, oldest first."""
+        """Return the changes of estimated limits since the last call, oldest first."""
         return self._table.take_changes()
 
     def take_pauses(self) -> list[LanePause]:
-        """The pauses of lanes that ended since the last call, in the order in which they began."""
+        """Return the lane pauses that ended since the last call, in the order of their starts."""
         return self._table.take_pauses()
 
     def _advance(self, now_s: float) -> float:
         now_s = self._now_s = max(now_s, self._now_s)
-        # Handle due wakes before the new event: else a request would find a lane paused that
-        # should be up by now, and wait although it is free.
+        # Handle due wakes before the new event. Otherwise a request could wait for a lane whose
+        # pause is already over.
         while (wake := self._wakes.pop_due(now_s)) is not None:
             wake.due(now_s)
         return now_s
 
     def _finish(self, now_s: float) -> list[Action]:
-        # Not when the lanes are removed: a request that is being withdrawn must get no refusal.
+        # Do this here and not when lanes are removed: a request that is being withdrawn must not
+        # get a refusal.
         if self._table.removed:
             self._scheduler.refuse_without_lane(now_s)
             self._refuse_parked(now_s)
@@ -614,9 +621,9 @@ class LaneBroker:
             self._let_retries_go(instance, now_s)
         if self._table.idle:
             self._refuse_parked(now_s)
-        # Repeat until nothing is left: a grant or refusal that ends a reservation of tokens puts
-        # the reserved lanes into `changed` again. After the end of the claims, `changed` keeps its
-        # lanes until the next claims.
+        # Repeat until no lane is left: a grant or refusal that ends a reservation of tokens puts
+        # the reserved lanes into `changed` again. After the claims have ended, the lanes stay in
+        # `changed` until there are new claims.
         holds = now_s < self._table.claims_until_s
         while self._table.idle or (holds and self._table.changed):
             if holds:
@@ -630,10 +637,10 @@ class LaneBroker:
     def _observe(
         self, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback, now_s: float
     ) -> float | None:
-        """Pass a returned lease to its limit's estimator; a first refusal creates one.
+        """Pass a returned lease to its limit's estimator. The first refusal creates the estimator.
 
         Returns:
-            After a refusal: seconds that the lane should pause, None for a back-off.
+            After a refusal, how many seconds the lane should pause; None means a back-off.
         """
         lane = held.lane
         if outcome in LIMITED and self._table.give_headroom(held, feedback, now_s):
@@ -659,7 +666,7 @@ class LaneBroker:
         )
         is_over = controller.forgiven_s == now_s
         if is_over:
-            # The storm is over, so its pace no longer delays sends.
+            # The storm of refusals is over, so its pace no longer delays sends.
             limit.pace_ready_s = -math.inf
             limit.reckon()
         if limit.adopt_cap() or is_over:
@@ -667,7 +674,7 @@ class LaneBroker:
         return controller.pause_s
 
     def _let_retries_go(self, instance: InstanceState, now_s: float) -> None:
-        """Queue the parked retries of an instance that its budget now allows."""
+        """Queue those parked retries of an instance that its retry budget now allows."""
         budget = instance.retries
         while (
             taken := budget.take(instance.n_requests(), now_s, is_removed=instance.is_removed)
@@ -711,9 +718,9 @@ class LaneBroker:
         *,
         parked: ParkedRetry | None = None,
     ) -> Waiting | None:
-        """The request with the objects that it names; None if it was refused or parked.
+        """Look up the objects that a request names; None if it was refused or parked.
 
-        A `parked` request may be sent now: it is not parked again.
+        A request that was `parked` is not parked again.
         """
         model = self._table.models.get(request.model)
         if model is None:
@@ -733,7 +740,7 @@ class LaneBroker:
             self._refuse(worker, request, *futile)
             return None
         failed = self._table.lanes.get(request.after) if request.after is not None else None
-        # All requests of a removed instance go elsewhere, so there is no server to spare.
+        # All requests of a removed instance go elsewhere, so its server needs no protection.
         if failed is not None and parked is None and not failed.instance.is_removed:
             instance = failed.instance
             if not instance.retries.draw(instance.n_requests()):
@@ -751,10 +758,10 @@ class LaneBroker:
         if request.refused_by:
             failed = self._table.lanes.get(request.refused_by[-1])
         if failed is not None and not opens:
-            # Prefer another lane: the failed one may well fail again within seconds.
+            # Prefer another lane: the one that failed is likely to fail again within seconds.
             prefers = other_lane(failed, lane_set.lanes, now_s) or prefers
         prefers = self._scheduler.who_pays(prefers, lane_set, request)
-        # A follow-up waits for the seats of its own lane, even if others have free seats.
+        # A follow-up waits for a seat on its own lane, even if other lanes have free seats.
         waits_for = lane_set
         if prefers is not None and prefers.is_up:
             waits_for = self._table.lane_set(model, (prefers,), now_s)
@@ -789,7 +796,7 @@ class LaneBroker:
     def _left(
         self, lane_set: LaneSet, request: LeaseRequest
     ) -> tuple[Sequence[LaneState], tuple[str, str] | None]:
-        """The lanes that may serve a request (empty: all), or the reason if no lane may."""
+        """Return the lanes that may serve a request (empty: all), or why no lane may serve it."""
         lanes: Sequence[LaneState] = ()
         if request.refused_by:
             found = next_lanes(request, lane_set.lanes, self._table.lanes)
@@ -799,7 +806,7 @@ class LaneBroker:
         among = lanes or lane_set.lanes
         counts = request.tokens and lane_set.is_metered
         if counts and not all(lane.fits(request.tokens) for lane in among):
-            # Without this, a lane that is too small for it would be reserved for it forever.
+            # Exclude lanes whose limits are too small: they would stay reserved for it forever.
             lanes = [lane for lane in among if lane.fits(request.tokens)]
             if not lanes:
                 return (), (too_large(request.tokens, among), NO_LANE)
@@ -857,8 +864,8 @@ def _end_probe(budget: RetryBudget, outcome: LeaseOutcome, now_s: float) -> None
 def _is_busy(instance: InstanceState, outcome: LeaseOutcome, pending: int, now_s: float) -> bool:
     """Whether a refusal without `Retry-After` is congestion although its worker reports otherwise.
 
-    The worker decided by the state at the time of its send. Since then the instance has answered
-    something, or others of its first requests may still be answered.
+    The worker judged by the state of the instance when the request was sent. Since then the
+    instance has answered a request, or it may still answer others of its first requests.
     """
     may_be_answered = pending > 0 and instance.is_starting(now_s)
     is_early = outcome in {"overload", "loading"} and may_be_answered

@@ -1,16 +1,17 @@
-"""Budgets: the money that a run may spend, enforced like any other limit, over all its sessions.
+"""Budgets: the money that a run may spend in all its sessions. Enforced like any other limit.
 
 Guarantee: the money spent plus the money reserved for unanswered requests never exceeds the budget,
-as long as no request costs more than was reserved for it. The cost of a request is bounded if it
-sets `max_tokens`. Otherwise the reservation is an estimate: each request in flight whose answer is
-larger may exceed the budget by the difference.
+as long as no request costs more than was reserved for it. The cost of a request has an upper bound
+if the request sets `max_tokens`. Otherwise the reservation is an estimate: each request in flight
+whose answer is larger may exceed the budget by the difference.
 
-**If no answer comes**, the request may have been billed: its reservation counts as spent.
+**If no answer comes**, the request may have been billed. Its reservation then counts as spent.
 
-**After a crash**, the spent and reserved money is still in a file: `spending_file`.
+**After a crash**, the record of the spent and reserved money is still in a file (`spending_file`).
 
-**Near the end of a budget**, a case begins only if the budget covers it and the rest of all open
-cases (`Cases`). Otherwise the run would pay for answers of cases that cannot be finished.
+**Near the end of a budget**, a case begins only if the money left is enough for this case and for
+the rest of all open cases (`Cases`). Otherwise the run would pay for answers of cases that it
+cannot finish.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class Purse:
-    """The money that one limit may spend, in units (`pool.money`).
+    """The money that may be spent under one limit, in units (`pool.money`).
 
     Attributes:
         amount: The budget.
-        spent: Units of requests that are over, also in earlier sessions.
-        reserved: Units of requests that are in flight.
+        spent: Units spent on finished requests, in this session and in earlier ones.
+        reserved: Units reserved for requests in flight.
         is_shut: Whether all reservations are refused, regardless of the amount left.
         tranche: The part that this host may spend; None if hosts do not share the budget.
     """
@@ -54,29 +55,29 @@ class Purse:
 
     @property
     def left(self) -> int:
-        """The units that can still be reserved; below 0 if requests exceeded their reservation."""
+        """The units that can still be reserved. Below 0 if requests cost more than was reserved."""
         left = self.left_of_all
         return left if self.tranche is None else min(left, self.tranche.usable)
 
     @property
     def left_of_all(self) -> int:
-        """The same regardless of this host's part: all units that it knows to be left."""
+        """All units left as far as this host knows, regardless of the part that it may spend."""
         return -1 if self.is_shut else self.amount - self.spent - self.reserved
 
     def reserve(self, units: int) -> None:
-        """Set apart the possible cost of a request.
+        """Reserve the possible cost of a request.
 
         Raises:
             ValueError: `units` is more than is left.
         """
         if units > self.left:
-            raise ValueError(f"{units} units do not fit into {self.left}")
+            raise ValueError(f"cannot reserve {units} units: {self.left} are left")
         self.reserved += units
         if self.tranche is not None:
             self.tranche.reserve(units)
 
     def settle(self, reserved: int, used: int) -> None:
-        """Replace a request's reservation by its cost."""
+        """Replace a request's reservation with its cost."""
         self.reserved -= reserved
         self.spent += used
         if self.tranche is not None:
@@ -87,9 +88,9 @@ class Part:
     """The units that a case has used so far on the lanes of one model.
 
     Attributes:
-        used: Units of requests that are over.
-        reserved: Units of requests in flight.
-        peak: The largest sum of both.
+        used: Units spent on finished requests.
+        reserved: Units reserved for requests in flight.
+        peak: The largest sum of both so far.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class Part:
 
 
 Way = tuple[str, ...]
-"""The limits above a lane that have a budget."""
+"""Those limits above a lane that have a budget."""
 
 
 class OpenCase:
@@ -105,9 +106,9 @@ class OpenCase:
 
     Attributes:
         model: The case's own model.
-        parts: The units used, by model that the case sent requests to.
+        parts: The units used, by the model that received the requests.
         taken: The units used and reserved, by limit.
-        ways: By model, the budgets of its last request.
+        ways: By model, the budgets that the last request to this model was charged to.
     """
 
     def __init__(self, lane: Lane, ways: Mapping[LaneId, Way]) -> None:
@@ -140,38 +141,38 @@ class OpenCase:
 
 
 CASE_QUANTILE = 0.8
-"""A new case is expected to cost this quantile of earlier cases. In 128 simulated runs with half
-the money that they needed, 0.3 % of the begun cases ended without money. The cost of 3.3 cases was
-left, mostly because a request reserves more than it uses. With 0.9 the figures were 0.1 % and 4.0;
-with 0.7 they were 0.6 % and 2.7."""
+"""A new case is expected to cost as much as this quantile of earlier cases. 128 simulated runs had
+half the money that they needed. In these runs, 0.3 % of the started cases ran out of money. The
+money left at the end was the cost of 3.3 cases, mostly because requests reserve more than they use.
+With 0.9 the figures were 0.1 % and 4.0; with 0.7 they were 0.6 % and 2.7."""
 
 
 class Cases:
-    """Decides which cases may begin, from the cost of earlier cases of their model; pure.
+    """Decides which cases may begin, based on the cost of earlier cases of their model. Pure.
 
-    The cost includes roles. A case *needs* the units that it uses, and in addition the units that
-    one of its requests reserves and does not use. The needs of a model's cases are unknown until
-    the first one has ended.
+    The cost includes requests to roles. A case *needs* the units that it uses, plus the units that
+    one of its requests reserves but does not use. The needs of a model's cases are unknown until
+    the first of them has ended.
     """
 
     def __init__(self, pool: Pool, purses: Mapping[str, Purse]) -> None:
-        """Begin without knowledge of any case.
+        """Start without knowing any cases.
 
         Args:
-            pool: The pool, for its lanes.
-            purses: The budgets by limit.
+            pool: The pool whose lanes the cases use.
+            purses: The budgets, by limit.
         """
         self._purses = purses
         self._ways: dict[LaneId, Way] = {
             lane.lane_id: tuple(name for name in lane.limits if name in purses)
             for lane in pool.lanes
         }
-        # By model: the different ways of its lanes.
+        # By model: the distinct ways of its lanes.
         self._choices: dict[str, dict[Way, None]] = {}
         for lane in pool.lanes:
             self._choices.setdefault(lane.model, {})[self._ways[lane.lane_id]] = None
         self._open: dict[str, OpenCase] = {}
-        # By the case's model and the requested model: the units used, and the peak.
+        # By the case's model, then by the model that received the requests: units used, and peak.
         self._seen: dict[str, dict[str, tuple[High, High]]] = {}
         self._costliest: dict[str, float] = {}
 
@@ -180,16 +181,16 @@ class Cases:
         return self._ways[lane.lane_id]
 
     def begin(self, case_id: str, lane: Lane) -> None:
-        """Record that a case has its first lease. An empty id belongs to no case."""
+        """Record that a case got its first lease. Does nothing if the id is empty."""
         if case_id:
             self._open[case_id] = OpenCase(lane, self._ways)
 
     def of(self, case_id: str) -> OpenCase | None:
-        """The open case of that id."""
+        """The open case with that id, or None."""
         return self._open.get(case_id)
 
     def ended(self, case_id: str) -> None:
-        """Record that a case is over, and learn from its cost."""
+        """Record that a case has ended, and learn from its cost."""
         case = self._open.pop(case_id, None)
         if case is None or not any(part.used for part in case.parts.values()):
             return
@@ -204,26 +205,26 @@ class Cases:
         self._costliest[case.model] = sum(peak.value for _, peak in seen.values())
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Forget cases that are gone with their worker. They teach nothing about others."""
+        """Forget cases that were lost with their worker, without learning from their cost."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
     def needs(self, lane: Lane) -> dict[str, int]:
-        """The units that a case beginning on a lane may need, by limit; 0 if unknown."""
+        """How many units a case that begins on a lane may need, by limit; 0 if unknown."""
         own = self._ways[lane.lane_id]
         takes = self._takes(lane.model)
         return dict.fromkeys(own, 0) | self._needs(takes, {lane.model: own})
 
     def may_begin(self, lane: Lane) -> bool:
-        """Whether a case that begins on a lane, and all open cases, can be finished."""
+        """Whether the money is enough to finish a new case on this lane and all open cases."""
         own, needs = self._ways[lane.lane_id], self.needs(lane)
-        # If hosts share a budget, this host gets the money for a role when it requests it.
+        # If hosts share a budget, this host can request the money for roles later.
         left = {
             name: purse.left if name in own else purse.left_of_all
             for name, purse in self._purses.items()
             if name in needs
         }
-        # Usually there is plenty: then skip the exact sum.
+        # Usually there is plenty of money: then skip the exact sum.
         most = len(self._open) * max(self._costliest.values(), default=0)
         if self._seen and all(units + most <= left[name] for name, units in needs.items()):
             return True
@@ -246,7 +247,10 @@ class Cases:
         return claimed
 
     def _takes(self, model: str) -> dict[str, tuple[int, int]]:
-        """The units used and the peak of a case, by requested model; at first from open cases."""
+        """The expected usage and peak of a case, by the model that receives the requests.
+
+        Until a case of this model has ended, they come from its open cases.
+        """
         if seen := self._seen.get(model):
             return {one: (int(used.value), int(peak.value)) for one, (used, peak) in seen.items()}
         takes: dict[str, tuple[int, int]] = {}
@@ -259,7 +263,7 @@ class Cases:
     def _needs(
         self, takes: Mapping[str, tuple[int, int]], ways: Mapping[str, Way]
     ) -> dict[str, int]:
-        """The units that a case needs, by limit; `ways` has the models whose lanes are known."""
+        """The units that a case needs, by limit; `ways` lists the models with known lanes."""
         sums: dict[str, tuple[int, int]] = {}
         for asked, (used, peak) in takes.items():
             for name in ways[asked] if asked in ways else self._richest(asked):
@@ -268,7 +272,7 @@ class Cases:
         return {name: sum(both) for name, both in sums.items()}
 
     def _richest(self, model: str) -> Way:
-        """The limits of the model's lane that has most money left."""
+        """The limits of the model's lane with the most money left."""
         choices = self._choices[model]
         if len(choices) == 1:
             return next(iter(choices))
@@ -279,22 +283,23 @@ class Cases:
 
 
 class Budgets:
-    """The budgets of a run by limit, its prices, and the file that keeps the spending.
+    """The budgets of a run, its prices, and the file that records the spending.
 
     Attributes:
-        purses: By limit that has a budget.
-        cases: Which cases may begin.
+        purses: The budgets, by limit; limits without a budget are left out.
+        cases: Decides which cases may begin.
         currency: The currency of all budgets.
-        trouble: Why spending cannot be written, a sentence: no lease is granted from then on. Empty
-            while it can.
+        trouble: A sentence that says why spending cannot be recorded; no lease is granted from then
+            on. Empty if there is no such problem.
     """
 
     def __init__(self, pool: Pool, file: SpendingFile | None = None) -> None:
-        """Begin with the spending of earlier sessions.
+        """Start with the spending of earlier sessions.
 
         Args:
-            pool: Its limits and prices; each lane below a budget has a price.
-            file: The spending file of the run; None for simulations and tests, which keep nothing.
+            pool: The pool with the limits and prices. Each lane below a budget must have a price.
+            file: The spending file of the run; None for simulations and tests, which record no
+                spending.
         """
         self.currency = pool.currency
         self.trouble = ""
@@ -315,7 +320,11 @@ class Budgets:
         return Tariff(self._prices[lane.provider, lane.model], answer)
 
     def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
-        """Write a reservation before its lease goes out; False: do not send (see `trouble`)."""
+        """Record a reservation. Call this before the lease is granted.
+
+        Returns:
+            Whether the lease may be granted. If not, `trouble` says why.
+        """
         if self._file is not None:
             try:
                 self._file.reserved(lease_id, lane.lane_id, units)
@@ -324,12 +333,12 @@ class Budgets:
         return not self.trouble
 
     def settled(self, lease_id: int, units: int) -> None:
-        """Write the cost of a reservation."""
+        """Record the actual cost of a reservation."""
         if self._file is not None:
             try:
                 self._file.settled(lease_id, units)
             except ResultsError as error:
-                # The file keeps the reservation, which is at least the cost.
+                # The reservation stays in the file, and the cost cannot be higher.
                 self._shut(error)
 
     def _shut(self, error: ResultsError) -> None:
@@ -338,7 +347,7 @@ class Budgets:
             purse.is_shut = True
 
     def why_not(self, limit: str, units: int, request: LeaseRequest) -> tuple[str, str]:
-        """The reason for refusing a request that needs so much, and the kind of the refusal."""
+        """The reason for refusing a request that needs `units`, and the kind of the refusal."""
         if self.trouble:
             return self.trouble, NO_LANE
         purse = self.purses[limit]
@@ -348,10 +357,10 @@ class Budgets:
         )
         what, remedy = f"the request: it may cost {needed}", "raise the budget"
         if request.opens:
-            what = f"a case of {request.model}: it may take {needed} with its costliest request"
+            what = f"a case of {request.model}: it may cost {needed} with its costliest request"
         elif request.most is not None and request.most.n_guessed:
             what = f"a request without max_tokens: it may cost {needed}"
-            remedy = "bound its answer with max_tokens, or raise the budget"
+            remedy = "limit its answer with max_tokens, or raise the budget"
         return (
             f"the budget of {limit} ({whole}) has no room for {what}, and {left} is left; {remedy}",
             BUDGET,
@@ -381,25 +390,25 @@ NEVER_BILLED = frozenset(
         "bad_request",
     )
 )
-"""Outcomes in which the provider did no work: nothing was sent, or it refused to begin. An error
-inside an answer may have such an outcome, too, and then sets `maybe_billed`."""
+"""Outcomes without work by the provider: no request was sent, or the provider refused it at once.
+An error inside an answer may also have such an outcome; `maybe_billed` is then set."""
 
 
 class Tariff:
     """The cost of requests on one lane."""
 
     def __init__(self, price: ModelPrice, answer: High) -> None:
-        """Start with the price of tokens.
+        """Create the tariff of a lane.
 
         Args:
             price: The price of the lane's model.
-            answer: The length of the model's unbounded answers, over all its lanes.
+            answer: Estimates the length of the model's unbounded answers, over all its lanes.
         """
         self._price = price
         self._answer = answer
 
     def most(self, most: Most) -> int:
-        """The maximum or estimated cost of a request, in units."""
+        """The maximum cost of a request in units, or an estimate if there is no maximum."""
         guessed = math.ceil(most.n_guessed * self._answer.early)
         return self._price.most(most.most_in, most.most_out + guessed)
 
@@ -408,9 +417,10 @@ class Tariff:
         self._answer.add(tokens_out / n_answers)
 
     def charged(self, outcome: str, feedback: Feedback, reserved: int) -> int:
-        """The cost of a lease that came back: by its answer, else the whole reservation.
+        """The cost of a lease that was given back, computed from its answer if there is one.
 
-        Cached tokens are charged like all others: the broker does not know their number.
+        Without an answer it is the whole reservation. Cached tokens are charged like all others,
+        because the broker does not know their number.
         """
         if outcome in NEVER_BILLED and not feedback.maybe_billed:
             return 0
@@ -424,12 +434,12 @@ class Tariff:
 
 
 def spent_by_limit(pool: Pool, spent: Mapping[str, int]) -> dict[str, int]:
-    """The spent units by limit.
+    """The spent units, by limit.
 
     Args:
-        pool: The pool as it is now.
-        spent: The spent units by lane. A lane that is gone counts for the pool, and for its
-            provider and key if they still have the same names.
+        pool: The current pool.
+        spent: The spent units, by lane. The units of a lane that no longer exists count for the
+            pool, and for its provider and key if these still have the same names.
     """
     paths = {lane.lane_id: lane.limits for lane in pool.lanes}
     found: dict[str, int] = {}

@@ -27,10 +27,10 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     Args:
         path: The broker's socket.
         token: The broker's token.
-        worker: This process's name in assignments; one connection per name.
+        worker: The name of this process in assignments. Each name can have only one connection.
 
     Raises:
-        ConnectionError: No broker listens there, or it refuses the token or the name.
+        ConnectionError: No broker listens on the socket, or it refuses the token or the name.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -43,16 +43,16 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     except (TimeoutError, ConnectionError) as error:
         await client.close()
         raise ConnectionError(
-            f"the broker at {path} refused {worker!r}: wrong token, or a name in use"
+            f"the broker at {path} refused {worker!r}: the token is wrong or the name is in use"
         ) from error
     client.give_signs()
     return client
 
 
 class BrokerClient(BrokerPort, asyncio.Protocol):
-    """A `BrokerPort` over a Unix socket; make one with `connect_broker`.
+    """A `BrokerPort` over a Unix socket. Use `connect_broker` to create one.
 
-    Messages of one round of the loop go out in one write.
+    All messages of one iteration of the event loop are sent in one write.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -66,7 +66,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         self._lost: str | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancel it to withdraw the request."""
+        """Request a lease and return a future for it. Cancel the future to withdraw the request."""
         future: asyncio.Future[Lease] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
@@ -82,11 +82,11 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         """Send a message that needs no answer."""
         self._send(message)
         if isinstance(message, wire.SentLate):
-            # The request goes out in this round of the loop.
+            # The request is sent in this iteration of the event loop.
             self._flush()
 
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer."""
+        """Send a message, and return a future for the answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._lost is not None:
             future.set_exception(ConnectionError(self._lost))
@@ -96,24 +96,24 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
         return future
 
     def give_signs(self) -> None:
-        """Send a sign of life now and every `wire.SIGN_S` seconds while the loop runs."""
+        """Send a heartbeat now and every `wire.SIGN_S` seconds while the event loop runs."""
         if self._lost is None:
             self._send(wire.Alive())
             self._loop.call_later(wire.SIGN_S, self.give_signs)
 
     async def close(self) -> None:
-        """End the connection. The broker takes back all leases, and all waiting futures fail."""
+        """Close the connection. The broker takes back all leases, and all waiting futures fail."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
         self._lose("the connection to the broker was closed")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport. Called by the loop."""
+        """Store the transport. The event loop calls this."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle messages of the broker. Called by the loop."""
+        """Handle messages from the broker. The event loop calls this."""
         self._reader.feed(data)
         try:
             while (frame := self._reader.next_frame()) is not None:
@@ -124,7 +124,7 @@ class BrokerClient(BrokerPort, asyncio.Protocol):
             self._lose("the broker sent a message that this version cannot read")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail all futures, since the broker is gone. Called by the loop."""
+        """Fail all futures, because the broker is gone. The event loop calls this."""
         self._lose(f"the broker is gone: {exc}" if exc else "the broker is gone")
 
     def _receive(self, message: wire.ServerMessage) -> None:

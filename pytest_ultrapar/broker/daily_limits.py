@@ -1,4 +1,4 @@
-"""The daily limits of a run, the files that keep their counts, and their ledgers."""
+"""The daily limits of a run, the files that store their counts, and their ledgers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import DayClock
 
 Days = tuple[tuple["LimitKind", "DayLedger"], ...]
-"""The ledgers of one limit, with the kind that each counts."""
+"""The ledgers of one limit, each with the kind of limit that it counts."""
 
 
 class DailyLimit(msgspec.Struct, frozen=True):
-    """One daily row of a limit, and the file of its count.
+    """One daily row of a limit, and the file that stores its count.
 
     Attributes:
         limit: The name of the limit.
         word: The row's kind: `rpd` or `tpd`.
-        late_s: How long after its grant a request may be at the provider, seconds.
-        name: The name of the file; empty: the count is kept for this run only.
+        late_s: How long after its grant a request may still be at the provider, in seconds.
+        name: The name of the file; empty if the count is kept for this run only.
         directory: The directory of the file.
-        amount: Units per day if they differ from the limit's; 0 otherwise. All shards on a machine
-            count together against the undivided limit.
+        amount: Units per day if they differ from the limit's; 0 otherwise. They differ for the
+            count of all shards on a machine, which uses the undivided limit.
     """
 
     limit: str
@@ -44,18 +44,18 @@ class DailyLimit(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The counted units and their limit, for people: `requests per day of lab/key0`."""
+        """The counted units and their limit, for messages: `requests per day of lab/key0`."""
         return f"{LIMIT_KINDS[self.word].counts} per day of {self.limit}"
 
     @property
     def memory(self) -> DayMemory:
-        """The file, if it has a name."""
+        """The file. Use this only if `name` is not empty."""
         from pytest_ultrapar.broker.day_file import DayMemory  # noqa: PLC0415 - few pools count days
 
         return DayMemory(Path(self.directory), self.name, self.shown)
 
     def ledger(self, limit: Limit, clock: DayClock, now_s: float) -> DayLedger:
-        """The ledger, with the count that the file has now.
+        """Create the ledger, starting from the current count in the file.
 
         Raises:
             ConfigError: The file cannot be read or trusted.
@@ -77,21 +77,21 @@ def counted_days(
     directory: Path,
     shard: str = "",
 ) -> tuple[DailyLimit, ...]:
-    """The daily limits on the paths of these lanes.
+    """Find the daily limits that apply to these lanes.
 
-    A key that is used on several servers has a file for each of them, and all must allow a send. A
-    shard has two counts: its own against its part, and the machine's against the whole limit, which
-    earlier runs and other shards on this machine use as well. A run of a cluster also has two: its
-    server's count and the machine's.
+    A key that is used on several servers has a file for each of them, and each of these counts must
+    have room for a send. A shard has two counts: one for its own part of the limit, and one for the
+    whole limit. Earlier runs and other shards on this machine use the second count, too. A cluster
+    run also has two: the count on its server and the count of this machine.
 
     Args:
         pool: The pool with the limits.
         lanes: The lanes that the run may use.
-        identities: The identities of their keys (`pool.keys.key_identity`), without the lanes of a
-            simulated provider that the run starts itself: its count begins and ends with the run.
+        identities: The identities of their keys (`pool.keys.key_identity`). Lanes of a simulated
+            provider that the run starts itself are left out: their counts end with the run.
         directory: The directory of the files.
-        shard: The part of the limits that the pool has, such as `2/4`, or the name of a cluster;
-            empty: all.
+        shard: The part of the limits that this pool contains, such as `2/4`, or the name of a
+            cluster; empty if the pool contains the whole limits.
     """
     found: dict[DailyLimit, None] = {}
     for lane in lanes:
@@ -120,7 +120,7 @@ def _file_name(pool: Pool, kind: LimitKind, limit: Limit, lane: Lane, identity: 
     names = {
         "pool": ", ".join(sorted(provider.name for provider in pool.providers)),
         "key": "",
-        # The limit's name ends with the family, regardless of the names of the key.
+        # The limit's name ends with the model family, however many names the key has.
         "key_model": limit.name.rpartition("/")[2],
         "lane": f"{lane.provider}/{lane.instance}",
     }

@@ -1,8 +1,9 @@
-"""The file of one daily count: read, locked, and written whole before its units are spent.
+"""The file of one daily count. It is locked and rewritten as a whole before its units are spent.
 
-Each write replaces the file and is on disk when it returns (`system/files.py`). A kill or a power
-failure leaves the old file or the new one, never a part. The lock is a separate file, because a
-file that is replaced cannot be locked. It uses `flock` for the reasons given in `key_lock`.
+Each write replaces the file, and the new file is on disk when the write returns
+(`system/files.py`). A kill or a power failure leaves the old file or the new one, never a partial
+one. The lock is a separate file, because a file that is replaced cannot be locked. It uses `flock`
+for the reasons given in `key_lock`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 DIRECTORY_VARIABLE = "ULTRAPAR_STATE_DIR"
 VERSION = 2
 _VERSIONS = (b"1", b"2")
-"""The versions that are read. Entries of the first begin with two more numbers."""
+"""The versions that can be read. Entries of version 1 start with two additional numbers."""
 _MAGIC = b"ultrapar day"
 _LOCK_WAIT_S, _LOCK_LOOK_S = 2.0, 0.002
-"""A process holds the lock for one write: 0.6 ms on a virtual disk, 40 ms on a spinning one."""
+"""A process holds the lock for one write, which takes 0.6 ms on a virtual disk and 40 ms on a
+spinning one."""
 
 Span = tuple[int, int]
 """When units were sent: start and end, in seconds of the wall clock."""
@@ -44,8 +46,8 @@ class DayRecord(msgspec.Struct, frozen=True):
     """The content of a file.
 
     Attributes:
-        shown: The counted units and their limit, for people.
-        sent: The units of each span: start, end and number. Each 5 minutes have a few entries.
+        shown: The counted units and their limit, for messages.
+        sent: The start, the end and the units of each span. Each 5 minutes add a few entries.
     """
 
     shown: str
@@ -53,7 +55,7 @@ class DayRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, shown: str, spans: Mapping[Span, int]) -> DayRecord:
-        """The record of these spans."""
+        """Create a record from these spans."""
         return cls(shown, sorted((*span, units) for span, units in spans.items()))
 
     def spans(self) -> Counter[Span]:
@@ -65,20 +67,21 @@ class DayRecord(msgspec.Struct, frozen=True):
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """`$ULTRAPAR_STATE_DIR`, else `$XDG_STATE_HOME/ultrapar`, else `~/.local/state/ultrapar`.
+    """The directory of the files: `$ULTRAPAR_STATE_DIR`, if this variable is set.
 
-    The directory may be absent; the first write creates it.
+    Otherwise it is `$XDG_STATE_HOME/ultrapar` or, if that variable is not set either,
+    `~/.local/state/ultrapar`. The directory may not exist yet: the first write creates it.
 
     Raises:
-        ConfigError: Neither variable is set and this user has no home directory. Or other users can
-            write to the directory, and so could change the counts.
+        ConfigError: Neither variable is set and this user has no home directory, or other users can
+            write to the directory and could therefore change the counts.
     """
     directory = _state_path(environ)
     advice = (
         f"; fix this, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs on "
         "this machine"
     )
-    count = cannot(f"count limits in {directory}", advice, error=ConfigError)
+    count = cannot(f"store daily limits in {directory}", advice, error=ConfigError)
     with count, suppress(FileNotFoundError):
         check_private(directory)
     return directory
@@ -88,7 +91,7 @@ def _state_path(environ: Mapping[str, str]) -> Path:
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named).absolute()
     shared = environ.get("XDG_STATE_HOME", "")
-    # The XDG Base Directory Specification says to ignore relative paths.
+    # The XDG Base Directory Specification requires that relative paths are ignored.
     if shared.startswith("/"):
         return Path(shared) / "ultrapar"
     if home := environ.get("HOME"):
@@ -103,7 +106,7 @@ def _state_path(environ: Mapping[str, str]) -> Path:
 
 
 def file_name(counted: str, level: str, name: str, key: str = "") -> str:
-    """The name of the file of one daily count, the same in all runs on a machine.
+    """The file name of one daily count. It is the same in all runs on a machine.
 
     Args:
         counted: `requests` or `tokens`.
@@ -111,26 +114,28 @@ def file_name(counted: str, level: str, name: str, key: str = "") -> str:
         name: Identifies the limit within its level and key. For `key` it is empty, for `key_model`
             the family, for `lane` the provider and instance, for `instance` and `provider` the
             limit's name, for `pool` the names of the providers.
-        key: `key_identity` of the key for levels at or below a key, else empty. A key that is used
-            on several servers has several identities, with one file and one ledger for each. All of
-            them must allow a send, so that no count is lost if a server is added or removed.
+        key: The `key_identity` of the key if the level is at or below a key, otherwise empty. A key
+            that is used on several servers has several identities, with one file and one ledger for
+            each. Each of them must have room for a send, so that no count is lost if a server is
+            added or removed.
 
     Returns:
-        `counted` and a digest.
+        `counted`, followed by a digest.
     """
     said = json.dumps([counted, level, name, key], ensure_ascii=True).encode()
     return f"{counted}-{hashlib.sha256(said).hexdigest()[:40]}"
 
 
 class DayMemory:
-    """One file of a daily count. Several processes may use it: each update holds a lock."""
+    """The file of one daily count. Several processes may use it: each update takes a lock."""
 
     def __init__(self, directory: Path, name: str, shown: str) -> None:
-        """Name the file; nothing is read or written yet.
+        """Set the path of the file. Nothing is read or written yet.
 
         Args:
-            directory: `state_directory`; the first write creates it, readable by its owner only.
-            name: `file_name`.
+            directory: The `state_directory`. The first write creates it, readable only by its
+                owner.
+            name: The result of `file_name`.
             shown: The counted units and their limit, for messages: "requests per day of lab/key0".
         """
         self.path = directory / f"{name}.day"
@@ -140,14 +145,14 @@ class DayMemory:
 
     @property
     def exists(self) -> bool:
-        """Whether the file exists; else the count begins at zero (a new machine or container)."""
+        """Whether the file exists. If not, as on a new machine, the count starts at zero."""
         return os.path.lexists(self.path)
 
     def read(self) -> DayRecord | None:
         """The content of the file; None if it does not exist.
 
         Raises:
-            ConfigError: It cannot be read, is damaged or was written by another version.
+            ConfigError: The file cannot be read, is damaged or was written by another version.
         """
         advice = "; check its owner and permissions"
         read = cannot(f"read {self.path}, which counts {self.shown}", advice, error=ConfigError)
@@ -158,14 +163,14 @@ class DayMemory:
         return None
 
     def update(self, change: Callable[[DayRecord | None], DayRecord]) -> None:
-        """Replace the content of the file; it is on disk when this returns.
+        """Replace the content of the file. The new content is on disk when this returns.
 
         Args:
-            change: Makes the new content from the old; the old is None if there is no file.
+            change: Returns the new content, given the old content (None if there is no file).
 
         Raises:
-            ConfigError: As in `read`, or the file cannot be locked or written. The file then has
-                the old content or the new.
+            ConfigError: As in `read`, or the file cannot be locked or written. The file then
+                contains either the old or the new content.
         """
         advice = (
             "; fix this, or move the files to another directory and set "
@@ -209,7 +214,7 @@ class DayMemory:
         head, _, rest = content.partition(b"\n")
         words = head.split(b" ")
         if words[:2] != _MAGIC.split(b" ") or len(words) != len((b"ultrapar", b"day", 1, "crc")):
-            self._refuse("is damaged or not a file of ultrapar: restore it, or")
+            self._refuse("is damaged or was not written by ultrapar: restore it, or")
         if words[2] not in _VERSIONS:
             self._refuse("was written by another version of ultrapar: use that version, or")
         payload = rest[:-1]
@@ -225,12 +230,12 @@ class DayMemory:
     def _refuse(self, why: str) -> NoReturn:
         refuse(
             f"{self.path}, which counts {self.shown}, {why} delete it after 24 h without requests; "
-            "the count then starts again at zero"
+            "the count then restarts at zero"
         )
 
 
 def _make(directory: Path) -> None:
-    """Create a directory that only its owner can use and that survives a power failure."""
+    """Create a directory that only its owner can use, and make it survive a power failure."""
     if directory.is_dir():
         return
     _make(directory.parent)

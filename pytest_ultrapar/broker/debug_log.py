@@ -1,7 +1,7 @@
-"""The debug log: a line per lease, request, retry and episode, as records of a logger.
+"""The debug log: one line for each lease, request, retry and episode, written with a logger.
 
-It contains no prompts, answers or error messages, so you can show it to others. Callers check
-`is_on` first: a run without the log pays only for this check.
+It contains no prompts, answers or error messages, so you can share it. Callers check `is_on` first,
+so this check is the only cost of a run without the log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome, LeaseRequest
 
-# Outside the tree of loggers: pytest would show its records, and a suite could disable it.
+# Keep it out of the logger hierarchy: pytest would show its records, and a suite could disable it.
 LOG = logging.Logger("pytest_ultrapar.debug")
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
-"""Visible ASCII without `"`, `=` and the backslash: needs no quotes in a line."""
+"""Visible ASCII except `"`, `=` and the backslash. Such a value needs no quotes in a line."""
 
 
 def is_on() -> bool:
@@ -41,7 +41,7 @@ def tell(event: str, **values: str | float | None) -> None:
 
     Args:
         event: The event, in two words.
-        values: Details. None is left out; names ending in `_s` are in seconds.
+        values: Details. Values that are None are left out; names ending in `_s` are in seconds.
     """
     told = " ".join(f"{name}={_shown(one)}" for name, one in values.items() if one is not None)
     LOG.handle(logging.LogRecord(LOG.name, logging.DEBUG, "", 0, f"{event:<15} {told}", None, None))
@@ -72,8 +72,8 @@ def tell_lease(request: LeaseRequest, future: asyncio.Future[Lease]) -> None:
                 in_flight=lease.in_flight,
             )
 
-    # Log the grant before any use of it. Do it now if the lease is already there, since it is then
-    # awaited without a pass of the loop; else in the future's first callback.
+    # Log the grant before the lease is used. If the lease is already there, log it now, because the
+    # await then returns without a pass of the event loop; otherwise in the future's first callback.
     if future.done():
         over(future)
     else:
@@ -93,10 +93,10 @@ def tell_return(lease: Lease, outcome: LeaseOutcome, retry_after_s: float | None
 
 
 class DebugLog(logging.FileHandler):
-    """Writes records to `debug-<worker>.log` and flushes each line, until it is closed."""
+    """Writes records to `debug-<worker>.log` until it is closed, and flushes each line."""
 
     def __init__(self, directory: Path, worker: str, redact: Callable[[str], str]) -> None:
-        """Open the log. If an interrupted run left a file, continue at its end.
+        """Open the log. If an interrupted run left a file, append to it.
 
         Args:
             directory: The run's directory.
@@ -115,12 +115,12 @@ class DebugLog(logging.FileHandler):
         tell("log begins", worker=worker)
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line without secrets: UTC time, the clock of `attempts.parquet`, event and values."""
+        """A line without secrets: UTC time, the time as in `attempts`, the event and the values."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return self._redact(f"{at[:23]}Z {boot_s():.6f} {record.getMessage()}".rstrip())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Close the log: a full disk ends the log, not the run."""
+        """Close the log, so that a full disk ends the log but not the run."""
         self.close()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The demand of a host for limits that hosts share. Computed once a second, not per request.
+"""A host's demand for the limits that hosts share. Computed once a second, not per request.
 
-It includes cases that could be claimed, not only waiting requests. Else a host without a share
-would claim no case, and have no waiting requests, so no host would ever start.
+It includes not only waiting requests, but also cases that could be claimed. Otherwise no host would
+ever start: a host without a share would claim no cases, and so would have no waiting requests.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 TELLING_ANSWERS = 5
-"""Answers that are needed to estimate how long an answer takes."""
+"""How many answers it takes to estimate the duration of an answer."""
 ROOM = 1.5
-"""Answers may become faster by this factor. A host that wants too little stands still. A host that
-wants too much gets only units that no other host wants."""
+"""Answers may become faster by this factor. If a host's demand is too low, it runs out of units. If
+it is too high, the host gets only units that no other host wants."""
 SOON_S = 10.0
-"""Counted rows are wanted this many seconds ahead."""
+"""How far ahead a host requests units of counted rows, in seconds."""
 LOOKED_FOR = 2
-"""An estimated limit may grow by this factor until the next renewal."""
+"""An estimated limit may grow by this factor before the next renewal."""
 PAUSED_S = 2.0
-"""A lane that pauses for longer wants nothing, since shares are renewed before the pause ends."""
+"""A lane that pauses for longer has no demand: shares are renewed before the pause ends."""
 
 
 class LaneWant(msgspec.Struct, frozen=True):
     """A host's demand for one lane.
 
     Attributes:
-        requests: The number of requests it could have in flight there.
-        unit: The smallest useful share of token rows: the largest waiting reservation, or else the
-            last one; 1 if neither is known.
+        requests: How many requests it could have in flight there.
+        unit: The smallest useful share of token rows. It is the largest waiting reservation or, if
+            no reservation waits, the last one; 1 if neither is known.
     """
 
     requests: int
@@ -54,9 +54,9 @@ class RowWant(msgspec.Struct, frozen=True):
     """A host's demand for one row.
 
     Attributes:
-        units: All units that it could use, including those it holds. For counted rows: the units
-            that it could spend soon.
-        unit: The smallest useful share, apart from 0; at least 1.
+        units: All units that the host could use, including the units that it holds. For counted
+            rows: the units that it could spend soon.
+        unit: The smallest useful share above 0; at least 1.
     """
 
     units: int
@@ -79,7 +79,7 @@ def wants_of(
     *,
     groups: Mapping[GroupState, int],
 ) -> Wants:
-    """A host's demand now; `LaneBroker.wants` describes the arguments."""
+    """A host's current demand. `LaneBroker.wants` describes the arguments."""
     of_model, largest, costliest = _demand(table, workers, unclaimed)
     of_lane = {lane: of_model[lane.model.name] for lane in table.lanes.values()}
     demand = _add_groups(table, workers, groups, of_model, of_lane)
@@ -107,7 +107,7 @@ def wants_of(
 def _demand(
     table: LaneTable, workers: Collection[WorkerState], unclaimed: Mapping[str, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """By model: possible requests in flight, and the most tokens and money that one waits for."""
+    """By model: possible requests in flight, and the most tokens and money that a request needs."""
     busy: Counter[str] = Counter()
     openings: Counter[str] = Counter()
     largest: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def _demand(
             model = waiting.model.name
             (openings if waiting.opens else busy)[model] += 1
             largest[model] = max(largest[model], waiting.request.tokens)
-            # Cases that begin on the same lanes need the same.
+            # Cases that begin on the same lanes need the same amount.
             same = waiting.lane_set if waiting.opens else waiting
             if waiting.lane_set.is_priced and same not in priced:
                 priced.add(same)
@@ -155,9 +155,9 @@ def _add_groups(
     Args:
         table: All lanes.
         workers: All workers.
-        groups: By group, the cases that could be claimed now.
-        of_model: Requests that could be in flight, open and waiting cases included.
-        of_lane: The same by lane; changed here.
+        groups: By group, how many of its cases could be claimed now.
+        of_model: By model, requests that could be in flight, including open and waiting cases.
+        of_lane: The same by lane. This function changes it.
     """
     demand = of_model.copy()
     waiting = Counter(
@@ -194,7 +194,7 @@ def _usable(lane: LaneState, demand: int, bears: Mapping[LaneId, float], now_s: 
         most = min(most, 1)
     for limit in lane.path:
         if limit.controller is not None:
-            # The cap grows if all of it is used.
+            # The cap grows later if all of it is used.
             most = min(most, limit.controller.cap())
         most = min(most, limit.most_seats)
     return int(most)
@@ -209,9 +209,9 @@ def _unit(lane: LaneState, waiting: int) -> int:
 def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneState, float]:
     """The fraction of each lane's possible requests to expect, if lanes outnumber the requests.
 
-    The last case could go to each of twenty keys, and goes to one: without this, its host would
-    withhold half the rate of each key from other hosts. Lanes on which the host has no share do not
-    lower the fraction of the others.
+    For example, the last case could use any of twenty keys, but uses only one. Without this
+    fraction, its host would withhold half the rate of each key from other hosts. Lanes on which the
+    host has no share do not reduce the fraction of the others.
     """
     of_model: dict[str, list[LaneState]] = {}
     for lane in lanes:
@@ -227,7 +227,7 @@ def _spread(lanes: Mapping[LaneState, int], demand: Counter[str]) -> dict[LaneSt
 
 
 def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter[str]) -> int:
-    """Requests that all lanes of a limit could have in flight, up to each model's demand."""
+    """How many requests all lanes of a limit could have in flight, up to each model's demand."""
     by_model: Counter[str] = Counter()
     for lane in limit.lanes:
         by_model[lane.model.name] += lanes[lane]
@@ -253,25 +253,25 @@ def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
 
 
 def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
-    """The want of a row whose limit is estimated from the start: no two hosts have a part of it.
+    """Adapt the demand for a row whose limit is estimated, so that only one host uses the row.
 
-    If several hosts estimated one limit, each would try beyond it, and each would pay for the
-    others' tries. A host without a part wants the whole row or nothing; the host with the part
-    takes units as they come free.
+    If several hosts estimated the same limit, each of them would probe beyond it, and each would
+    get refusals caused by the others. A host without a share of the row requests the whole row or
+    nothing. The host with a share takes more units as they become free.
     """
     row, controller = limit.shares.rows[word], limit.controller
     assert controller is not None
     if isinstance(row, Tranche) or not want.units:
         return want
     if word == SEATS_ROW:
-        # Not all seats: a host's seats stay in use for some time after its death.
+        # Do not request all seats: if a host dies, its seats stay in use for some time.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
         return RowWant(min(row.row.units, soon), 1 if row.share else row.row.units)
     return RowWant(row.row.units, want.unit if row.share else row.row.units)
 
 
 def _per_s(limit: LimitState, n: float) -> float:
-    """The maximum of requests per second with `n` in flight; infinity if unknown."""
+    """The maximum number of requests per second with `n` in flight; infinity if unknown."""
     n_answered = sum(lane.n_served for lane in limit.lanes)
     service_s = sum(lane.service_s for lane in limit.lanes)
     if n_answered < TELLING_ANSWERS or service_s <= 0:

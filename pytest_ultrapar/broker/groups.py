@@ -19,15 +19,15 @@ class GroupState(Wake):
     """One group during a run. Wakes when its delay is over.
 
     Attributes:
-        rule: Its rule in the assignment; None until an assignment names it.
+        rule: Its rule in the assignment; None until an assignment lists the group.
         rank: Its position in the assignment.
-        n_left: Its cases that have not ended.
-        n_open: Its open episodes.
-        has_opened: Whether any of its episodes was ever opened.
-        startable_s: When `after` and `start_after_s` let it start; infinity while unknown.
-        admits: Whether its gate is open. Its lines are linked exactly while it is open.
+        n_left: How many of its cases have not ended.
+        n_open: How many of its episodes are open.
+        has_opened: Whether any of its episodes has ever been opened.
+        startable_s: When `after` and `start_after_s` allow it to start; infinity while unknown.
+        admits: Whether its gate is open. Its lines are linked only while the gate is open.
         lines: Its lines with at least one request.
-        sets: The lanes it may use, by model; filled as requests come.
+        sets: The lanes it may use, by model; filled as requests arrive.
     """
 
     def __init__(self, name: str, now_s: float) -> None:
@@ -46,7 +46,7 @@ class GroupState(Wake):
         self._shut_since_s = now_s
 
     def shut_s(self, now_s: float) -> float:
-        """Seconds, up to `now_s`, during which its gate was shut."""
+        """How many seconds its gate has been shut in total, up to `now_s`."""
         return self._shut_s if self.admits else self._shut_s + (now_s - self._shut_since_s)
 
     def set_gate(self, now_s: float, *, admits: bool) -> None:
@@ -68,9 +68,9 @@ class GroupState(Wake):
 class GroupBook:
     """All groups of the assignment, and the cases that have ended.
 
-    Groups with the same `exclusive` name share a lock. A group takes the lock when its first
-    request comes that could otherwise start. It releases the lock when its last case has ended, or
-    when that request leaves before any episode was opened.
+    Groups with the same `exclusive` name share a lock. A group takes the lock when it gets the
+    first request that could start if it held the lock. It releases the lock when its last case has
+    ended, or when that request is withdrawn or refused before any episode was opened.
 
     When a gate opens, the lanes that its requests may use are checked again.
     """
@@ -87,13 +87,13 @@ class GroupBook:
         self.start_s: float | None = None
 
     def find(self, name: str, now_s: float) -> GroupState | None:
-        """The group of that name; None for the empty name.
+        """The group with that name; None for the empty name.
 
-        Before the first assignment, an unknown group is created, and its requests wait for the
+        If there is no assignment yet, an unknown group is created, and its requests wait for the
         assignment.
 
         Raises:
-            LookupError: The assignment has no group of that name.
+            LookupError: The assignment has no group with that name.
         """
         if not name:
             return None
@@ -114,17 +114,17 @@ class GroupBook:
         return self._groups.values()
 
     def get(self, name: str) -> GroupState | None:
-        """The group of that name, or None."""
+        """The group with that name, or None."""
         return self._groups.get(name)
 
     def assign(self, assignment: Assignment, now_s: float) -> list[GroupState]:
-        """Put an assignment in force, and open the gates that it allows.
+        """Put an assignment in force, and open the gates that it allows to open.
 
-        Open episodes and ended cases stay counted. A later assignment, made when a worker comes
-        back under a new name, changes only rules.
+        Open episodes and ended cases stay counted. A later assignment changes only rules. One is
+        made when a worker is replaced with one that has a new name.
 
         Returns:
-            The groups with waiting requests that the assignment does not name.
+            The groups with waiting requests that are missing from the assignment.
         """
         if self.start_s is None:
             self.start_s = now_s
@@ -156,7 +156,7 @@ class GroupBook:
         return [state for state in orphans if state.lines]
 
     def end_case(self, case_id: str, now_s: float) -> None:
-        """Count a case as ended, once, and open the gates that waited for it."""
+        """Count a case as ended, and open the gates that waited for it. Idempotent."""
         if case_id in self.ended:
             return
         self.ended.add(case_id)
@@ -191,8 +191,8 @@ class GroupBook:
         if group.startable_s == math.inf and not any(
             self._groups[name].n_left for name in rule.after
         ):
-            # With predecessors, the delay counts from the end of the last one, else from the run's
-            # start.
+            # With predecessors, the delay counts from the end of the last one, otherwise from the
+            # run's start.
             group.startable_s = (now_s if rule.after else self.start_s) + rule.start_after_s
         if now_s < group.startable_s < math.inf:
             self._wakes.ensure(group, group.startable_s)
@@ -220,5 +220,5 @@ class GroupBook:
         for candidate in self._sharers.get(lock, ()):
             if candidate is not group:
                 self.refresh(candidate, now_s)
-        # Last: else the group would take the lock again before any other group.
+        # Do this last. Otherwise the group would take the lock again before any other group.
         self.refresh(group, now_s)

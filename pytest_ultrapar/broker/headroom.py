@@ -1,20 +1,21 @@
-"""Headroom: sends are spaced wider than declared, so that late sends break no limit.
+"""Headroom: sends are spaced wider than declared, so that late sends do not break a limit.
 
-A run grants a send at one time, and the provider counts it later. Sends are therefore spaced over
-`window + spare_s`. If the first of n + 1 such sends is late by up to `spare_s`, all of them still
-span the whole window. The run promises that no send is later than `late_s`, which the spare time
-covers.
+A send is granted at one time, and the provider counts it later. Sends are therefore spaced over
+`window + spare_s`. Even if the first of n + 1 such sends is late by up to `spare_s`, they still
+span the whole window. `late_s` is the promise: the longest delay that sends are expected to have
+and that the spare time covers.
 
-If a send is later than promised, the run makes up for it: the client reports its delay, and the
-limit grants all later sends that much later. This costs the time beyond the promise. If that is
-more than the distance between two sends, it is cheaper not to send and to request another lease
-(`Lease.send_by_s`).
+If a send is later than promised, the run makes up for it: the client reports the delay, and the
+limit grants all later sends that much later. This costs the time by which the delay exceeded the
+promise. If that time is longer than the interval between two sends, it is cheaper not to send the
+request and to request another lease (`Lease.send_by_s`).
 
-A long promise slows down every send; a short one leaves more to make up for. Both cost rate, and
-the run chooses the promise with the least loss, from the delays of its own sends. On a quiet
-machine 10 ms of a second are enough; on a busy one 50 ms may be too few. Some providers count over
-less time than they declare, such as a limit per minute by slices of a second. The first refusal for
-a rate therefore sets the spare time to 5 %, which jitter of 50 ms needs in such a slice.
+A long promise slows down every send. With a short one, there are more delays to make up for. Both
+reduce throughput. The run chooses the promise that costs the least, based on the delays of its own
+sends. For a window of one second, 10 ms are enough on an idle machine, and 50 ms may not be enough
+on a busy one. Some providers count over shorter periods than they declare: for example, they
+enforce a limit per minute in slices of a second. Therefore the first refusal by a rate limit sets
+the spare time to 5 %, which covers jitter of 50 ms in such a slice.
 """
 
 from __future__ import annotations
@@ -28,79 +29,80 @@ LATE_S = (
     *(0.1, 0.125, 0.16, 0.2, 0.25, 0.32, 0.4, 0.5, 0.63, 0.8, 1.0),
 )
 """The possible promises, in seconds. Delays of the network are not measured, so no promise is
-shorter than the first."""
+shorter than the first of these."""
 SEEN_S = (*LATE_S, 2 * LATE_S[-1])
-"""The classes of delays, in seconds: a delay counts as the next longer one, or as the last."""
+"""The classes of delays, in seconds. Each delay is rounded up to the next class; longer delays fall
+into the last one."""
 MEMORY = 200
 """After this many sends, the weight of all sends so far is halved."""
 AT_LEAST_EVERY_S = 2.0
-"""The least time between two choices: a choice takes 50 us, and a pool may have hundreds of
-limits."""
+"""The shortest time between two choices of a promise: each takes 50 us, and a pool may have
+hundreds of limits."""
 OF_WAKE = 0.5
-"""The share of a promise that the broker itself may use by waking up late for a send."""
+"""The share of a promise that the broker itself may use up by waking late for a send."""
 REFUSED_SHARE, REFUSED_AGAIN_SHARE = 0.05, 0.1
-"""Shares of the window that are spare after a refusal: the first for the rest of the run; the
-second for a while, if the first was spare already."""
+"""Spare time after a refusal, as shares of the window. The first applies for the rest of the run.
+The second applies for a while, if there is a refusal although the first applied."""
 AGAIN_WINDOWS, AGAIN_TIMES = 10, 2
-"""The second share lasts this many windows: the reason for late sends, such as fifteen starting
-processes, is over by then. A provider that still refuses after the second share was used this many
-times allows less than declared."""
+"""The second share applies for this many windows: by then, the reason for late sends is gone, such
+as fifteen starting processes. If the provider still refuses after the second share was used this
+many times, it allows less than declared."""
 SLICE_S = 1.0
-"""The shortest slice in which a provider may count. After a refusal, the promise is at most the
-first share of it."""
+"""The shortest slice in which a provider may count. After a refusal, the promise is no longer than
+the first share of this slice."""
 
 
 Promise = Callable[[float], float]
-"""The promise in seconds for a window in seconds."""
+"""A function from a window to the promise for it, both in seconds."""
 
 
 def first_late_s(window_s: float) -> float:
-    """The promise before any send was seen: 5 % of the window, at most 0.1 s.
+    """The promise before any send was observed: 5 % of the window, but at most 0.1 s.
 
-    Fifteen workers opened their first connections at the same time on two cores, and sent their
-    first requests up to 70 ms late. At 18 per second without spare time, 3 of 3,634 requests
-    exceeded the limit; with 5 % none did.
+    In a test, fifteen workers on two cores opened their first connections at the same time, and
+    sent their first requests up to 70 ms late. At 18 requests per second without spare time, 3 of
+    3,634 requests exceeded the limit. With 5 % spare time, none did.
     """
     return min(0.05 * window_s, 0.1)
 
 
 def settled_late_s(window_s: float) -> float:
-    """The promise that most runs settle at, for forecasts."""
+    """The promise that most runs settle on. Forecasts use it."""
     return min(0.02 * window_s, 0.1)
 
 
 def never_late_s(_: float) -> float:
-    """No delay: in a simulation without clients, sends arrive when they are granted."""
+    """Always 0: in a simulation without clients, sends arrive at the moment of the grant."""
     return 0.0
 
 
 def longest_late_s(window_s: float) -> float:
-    """The longest possible promise: a quarter of the window, at most 1 s."""
+    """The longest possible promise: a quarter of the window, but at most 1 s."""
     return min(LATE_S[-1], window_s / 4)
 
 
 def longest_spare_s(window_s: float) -> float:
-    """The most that may be added to a window."""
+    """The most time that may be added to a window."""
     return max(longest_late_s(window_s), REFUSED_AGAIN_SHARE * window_s)
 
 
 class Headroom:
     """The time added to one window of one limit. Pure.
 
-    Guarantee: from its grant on, the delay promised to a lease is spare for a whole window, even
-    while the promise and the spare time change.
+    Guarantee: when a lease is granted, the delay promised to it stays reserved as spare time for a
+    whole window, even if the promise and the spare time change.
 
     Attributes:
         window_s: The window, seconds.
-        interval_s: The distance between two sends at the declared rate, seconds.
-        made_up_s: The time that sends have waited in all because others were later than promised.
-        late_s: The promise: the longest delay of a send that is granted now.
+        interval_s: The interval between two sends at the declared rate, seconds.
+        made_up_s: The total time that sends have waited because others were later than promised.
+        late_s: The promise: the longest expected delay of a send that is granted now.
         spare_s: The time added to the window.
         is_taught: Whether a refusal set the spare time for the rest of the run.
     """
 
     def __init__(self, window_s: float, first_late_s: float, interval_s: float) -> None:
-        """Begin with the promise `first_late_s`."""
+        """Start with the promise `first_late_s`."""
         self.window_s = window_s
         self.interval_s = interval_s
         self.late_s = self.spare_s = self._aim_s = self._first_s = first_late_s
@@ -113,25 +115,26 @@ class Headroom:
         self._counts = [0.0] * len(SEEN_S)
 
     def send_by_s(self) -> float:
-        """The longest delay of a send that is granted now, if the excess is made up for."""
+        """The longest delay after which to send a request granted now; excess is made up for."""
         return min(self.late_s + self.interval_s, longest_late_s(self.window_s))
 
     def make_up(self, late_s: float, made_up_s: float) -> float:
         """Record a late send, and return how much longer all later sends must wait.
 
-        Sends that are late together are made up for together, because only their distance to later
-        sends matters. The first sends are an example: they open their connections at the same time.
+        If several sends are late together, their delays do not add up, because only the distance to
+        later sends matters. For example, the first sends are late together because they open their
+        connections at the same time.
 
         Args:
             late_s: The delay of the send.
-            made_up_s: The attribute `made_up_s` when it was granted.
+            made_up_s: The value of the attribute `made_up_s` when the send was granted.
         """
         owed_s = max(0.0, late_s - self.late_s - (self.made_up_s - made_up_s))
         self.made_up_s += owed_s
         return owed_s
 
     def saw(self, late_s: float) -> None:
-        """Record the delay of a send, or of one that was given back unsent."""
+        """Record the delay of a send, or of a lease that was given back unsent."""
         self._counts[bisect_left(LATE_S, late_s)] += 1.0
         self._n += 1.0
         if self._n >= MEMORY:
@@ -139,7 +142,7 @@ class Headroom:
             self._counts = [count / 2.0 for count in self._counts]
 
     def revise(self, now_s: float) -> bool:
-        """Choose the promise again, at most once per window.
+        """Choose the promise again, but at most once per window.
 
         Returns:
             Whether `spare_s` has changed.
@@ -156,22 +159,22 @@ class Headroom:
             return False
         self._revised_s = now_s
         before_s = self.spare_s
-        # Sends have been spaced for the last aim for a whole window, so it may be promised now. A
-        # longer promise needs the wider spacing first; a shorter one is promised first.
+        # Sends have been spaced for the last aim for a whole window, so it may be promised now. If
+        # the promise grows, widen the spacing first. If it shrinks, reduce the promise first.
         promised_s, self._aim_s = self._aim_s, self._cheapest_s()
         self.late_s = min(promised_s, self._aim_s)
         self.spare_s = max(promised_s, self._aim_s)
         return self.spare_s != before_s
 
     def refused(self, granted_s: float, now_s: float) -> bool:
-        """Widen the spacing after a request was refused for its rate.
+        """Widen the spacing after a request was refused by a rate limit.
 
         Returns:
-            Whether headroom is the solution. If not, more would not help: the provider allows less
-            than declared.
+            Whether wider spacing is the solution. If not, even more would not help, because the
+            provider allows less than declared.
         """
         if granted_s <= self._taught_s:
-            # Sent in the same burst as the refusal that already widened the spacing.
+            # Sent in the same burst as the request whose refusal already widened the spacing.
             return True
         if self.spare_s >= REFUSED_AGAIN_SHARE * self.window_s or self._n_again == AGAIN_TIMES:
             return False
@@ -187,13 +190,13 @@ class Headroom:
         return True
 
     def _cheapest_s(self) -> float:
-        """The promise that loses the fewest sends, by slower sends and by late ones made up for."""
+        """The promise that loses the fewest sends to wider spacing and to making up for delays."""
         longest_s = longest_late_s(self.window_s)
         best_s, least = self._first_s, math.inf
         for late_s in LATE_S:
             if late_s > longest_s:
                 break
-            # One more send counts, as late as the first promise: few sends prove little.
+            # Add one send with the delay of the first promise, because few sends prove little.
             beyond = self._made_up(self._first_s, late_s)
             for seen_s, count in zip(SEEN_S, self._counts, strict=True):
                 if count and seen_s > late_s:
@@ -204,5 +207,5 @@ class Headroom:
         return best_s
 
     def _made_up(self, seen_s: float, late_s: float) -> float:
-        """The cost of a send with this delay under this promise, in sends."""
+        """How many sends are lost to make up for a send with this delay under this promise."""
         return min(1.0, max(0.0, seen_s - late_s) / self.interval_s)

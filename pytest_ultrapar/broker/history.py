@@ -27,19 +27,19 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class HistoryFile:
-    """Appends changes to a file, a line each; a crash loses the last second of them.
+    """Appends changes to a file, one line for each. A crash loses the changes of the last second.
 
-    The first change creates the file. Most runs have no change, and so no file. If the file cannot
-    be written, the history ends and the run continues.
+    The first change creates the file. Most runs have no changes, and so no file. If the file cannot
+    be written, the history ends but the run continues.
     """
 
     def __init__(self, path: Path, record: Callable[[int, Any], msgspec.Struct]) -> None:
-        """Name the file; the first change creates it or continues it.
+        """Set the path. The first change creates the file, or is appended to an existing one.
 
         Args:
             path: The file.
-            record: Makes a line from the wall-clock time, microseconds since the epoch, and the
-                change: a struct with `t_s`, monotonic seconds of the machine.
+            record: Makes the content of a line from the wall-clock time (microseconds since the
+                epoch) and the change (a struct with `t_s`, monotonic seconds of the machine).
         """
         self._path: Path | None = path
         self._record = record
@@ -47,7 +47,7 @@ class HistoryFile:
         self._epoch_s = wall_s() - boot_s()
 
     def append(self, changes: Iterable[LimitChange | LanePause]) -> None:
-        """Add changes, the oldest first."""
+        """Append changes, which must be in the order of time."""
         left = b"".join(
             msgspec.json.encode(self._record(round((self._epoch_s + each.t_s) * 1e6), each)) + b"\n"
             for each in changes
@@ -64,7 +64,7 @@ class HistoryFile:
             self.close()
 
     def close(self) -> None:
-        """Close the file. Idempotent; changes after this are dropped."""
+        """Close the file. Idempotent. Later changes are dropped."""
         self._path = None
         if self._fd is not None:
             os.close(self._fd)
@@ -72,14 +72,14 @@ class HistoryFile:
 
 
 def read_history(path: Path, record: type[R]) -> list[R]:
-    """The complete lines of a file; empty if the file does not exist."""
+    """Read the complete lines of a file; an empty list if the file does not exist."""
     try:
         lines = read_file(path).splitlines()
     except FileNotFoundError:
         return []
     records = []
     for line in lines:
-        # A crash may cut off a line: drop it rather than the whole table.
+        # A crash may cut off a line: drop this line rather than the whole table.
         with suppress(*NOT_THAT_JSON):
             records.append(msgspec.json.decode(line, type=record))
     return records

@@ -1,7 +1,7 @@
-"""The broker on an event loop: its timers, and all events other than requests.
+"""Runs the broker on an event loop: its timers, and all events other than requests.
 
 The broker only reacts: each method takes the time and returns the messages to send. `local.py` (in
-this process) and `server.py` (behind a socket) pass requests to `broker`, then call `arm`. All
+this process) and `server.py` (over a socket) pass requests to `broker`, and then call `arm`. All
 other events are handled here.
 """
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class Shares(Protocol):
-    """Gives a broker its shares of limits that hosts share; runs on the broker's loop."""
+    """Provides a broker's shares of the limits that hosts share. Runs on the broker's loop."""
 
     def start(self, host: BrokerHost) -> None:
         """Start. Called once, on the running loop.
 
-        Calls of `host.broker` that return actions go through `host.move`. An error ends the broker.
+        Use `host.move` for calls of `host.broker` that return actions. An error ends the broker.
         """
 
     def close(self) -> None:
@@ -46,11 +46,11 @@ class Shares(Protocol):
 
 
 class BrokerHost:
-    """Wakes the broker on time, reports the load of servers to it, and writes its histories.
+    """Wakes the broker on time, reports the load of servers to it, and writes its history files.
 
     Attributes:
-        broker: Call it on the loop's thread, then call `arm`.
-        loop: The loop of the timers.
+        broker: The broker. Call it only on the loop's thread, and then call `arm`.
+        loop: The event loop that the timers use.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class BrokerHost:
         carry_out: Callable[[list[Action]], None],
         on_broken: Callable[[Exception], object],
     ) -> None:
-        """Start with nothing in flight.
+        """Start with no requests in flight.
 
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times.
-            loop: The loop of the timers; it need not run yet.
-            carry_out: Called with the actions that follow from time and from the load of servers.
-            on_broken: Called when the broker fails and can serve no more requests.
+            loop: The event loop for the timers. It need not run yet.
+            carry_out: Called with the actions that result from timers and from the load of servers.
+            on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
             ConfigError: A file of daily limits cannot be read or trusted.
@@ -113,14 +113,14 @@ class BrokerHost:
             loop.call_soon(self._start_shares)
 
     def now_s(self) -> float:
-        """Now, by the clock of all leases."""
+        """The current time on the clock that all leases use."""
         return self._clock.now_s()
 
     def arm(self) -> None:
-        """Set the timer for the broker's next wake. Call it after every call of the broker."""
+        """Set the timer for the broker's next wake. Call this after every call of the broker."""
         wake_s = self.broker.next_wake_s()
         if wake_s is None or wake_s >= self._timer_s:
-            # A timer that comes too early costs one call; cancelling it every time costs more.
+            # A timer that fires too early costs one call; cancelling it every time costs more.
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -146,15 +146,15 @@ class BrokerHost:
             history.close()
 
     def move(self, move: Callable[[], list[Action]]) -> None:
-        """Call the broker and carry out its actions; for all events other than requests.
+        """Call the broker and carry out its actions. Use this for all events except requests.
 
-        It does nothing once the host is closed.
+        Does nothing after the host is closed.
 
         Args:
             move: Calls the broker and returns its actions.
 
         Raises:
-            Exception: The error of `move`. The broker serves no more requests then.
+            Exception: The error that `move` raised. After it, the broker serves no more requests.
         """
         if self._is_closed:
             return
@@ -162,7 +162,7 @@ class BrokerHost:
             self._carry_out(move())
             self.arm()
         except Exception as error:
-            # No caller can report this error, and all requests would wait forever.
+            # No caller can report this error, and without this all requests would wait forever.
             self._watch.stop()
             self._on_broken(error)
             raise
@@ -173,7 +173,7 @@ class BrokerHost:
         try:
             self._shares.start(self)
         except Exception as error:
-            # All requests would wait forever.
+            # Without this, all requests would wait forever.
             self._watch.stop()
             self._on_broken(error)
             raise

@@ -1,4 +1,4 @@
-"""All lanes and limits of a run: seats and sends taken and returned, lanes paused and removed."""
+"""All lanes and limits of a run. Takes and returns seats and sends, pauses and removes lanes."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
 
 MANY = 1000
-"""The seats of a lane without a limit."""
+"""The number of seats of a lane without a limit."""
 SPENT = 50
-"""Cases that a host claims together if they are certain to be refused."""
+"""How many cases a host claims at once if they are certain to be refused."""
 _SHORTEST_S = 0.001
 _LOG_BIN = math.log(BIN)
 
 
 class Progress:
-    """Counts requests by episode, and seconds by request. Each lease costs a few steps."""
+    """Counts the requests of each episode and the durations of requests, at little cost."""
 
     def __init__(self) -> None:
-        # Requests of each open episode by model, its own first, by case id.
+        # By case id: the requests of an open episode, by model. Its own model comes first.
         self._open: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        # Ended episodes by their own model: how many requests they sent to it, and how many to
-        # other models, in roles.
+        # By the own model of ended episodes: how many requests they sent to this model, and how
+        # many to other models, which have roles.
         self._ended: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._ended_beside: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def sent(self, model: str, case_id: str) -> None:
-        """Count a request that got a lease; requests of unnamed cases are not counted."""
+        """Count a request that got a lease. Requests without a case id are not counted."""
         if case_id:
             self._open[case_id][model] += 1
 
@@ -70,26 +70,26 @@ class Progress:
         self._seconds[held.lane.model.name][_bin(seconds)] += 1
 
     def ended(self, case_id: str) -> None:
-        """Count an episode that is over; one without requests, or that ended before, is ignored."""
+        """Count an ended episode. Ignored if it sent no requests or was already counted."""
         if asked := self._open.pop(case_id, None):
             model = next(iter(asked))
             self._ended[model][asked.pop(model)] += 1
             self._ended_beside[model].update(asked)
 
     def lost(self, case_ids: Iterable[str]) -> None:
-        """Forget episodes that are gone with their worker and begin again elsewhere."""
+        """Forget episodes that were lost with their worker and start again elsewhere."""
         for case_id in case_ids:
             self._open.pop(case_id, None)
 
     def n_open(self) -> Counter[str]:
-        """Open episodes by model."""
+        """The number of open episodes, by model."""
         return Counter(next(iter(asked)) for asked in self._open.values())
 
     def status(self, held: Iterable[HeldLease], now_s: float) -> list[ModelProgress]:
-        """A snapshot, a row for each model that was sent requests.
+        """Return a snapshot, with a row for each model that got requests.
 
         Args:
-            held: All leases that are out.
+            held: All leases that have not been given back.
             now_s: The time.
         """
         still_open: defaultdict[str, Counter[int]] = defaultdict(Counter)
@@ -122,23 +122,24 @@ def _bin(seconds: float) -> int:
 
 
 class LaneTable:
-    """The lanes of a pool in use.
+    """The current state of all lanes and limits of a pool.
 
     Attributes:
-        changed: Lanes to check again, since a limit on their path became free. The scheduler
-            empties it.
-        removed: Lanes that were removed. The scheduler refuses the requests that wait for them and
-            empties it.
-        idle: Limits whose day or money may be used up, since nothing is in flight on them any more.
-            The scheduler refuses the requests that cannot be served and empties it.
+        changed: Lanes to check again, because a limit on their path became free. The scheduler
+            empties this.
+        removed: Lanes that were removed. The scheduler refuses the requests that wait for them, and
+            empties this.
+        idle: Limits whose daily quota or money may be used up, because no requests are in flight on
+            them any more. The scheduler refuses the requests that cannot be served, and empties
+            this.
         episode_timeout_s: How long an episode may last.
-        wait_for_servers_s: How long a server may be away.
-        days: The ledgers that count units per day, by limit.
+        wait_for_servers_s: How long a server may be absent.
+        days: The ledgers that count daily units, by limit.
         budgets: Counts money; None if no limit has a budget.
-        short: Models and budgets of lanes on which cases wait to begin until money is free.
-        in_flight: Leases out; `peak`: the most at any time.
-        started_s: When the first worker connected, infinity before.
-        progress: The counts of each model so far.
+        short: Models and budgets of lanes on which new cases wait for money to be freed.
+        in_flight: The number of leases that have not been given back. `peak` is its maximum so far.
+        started_s: When the first worker connected; infinity before that.
+        progress: The counts for each model so far.
         shared: The rows that hosts share.
     """
 
@@ -164,7 +165,7 @@ class LaneTable:
         self.idle: list[LimitState] = []
         self.days = days
         self._instances: dict[str, InstanceState] = {}
-        # By lane that is checked, all lanes that wait for the check.
+        # By the lane that is being checked: all lanes that wait for this check.
         self._held: dict[LaneState, list[LaneState]] = {}
         self.started_s = math.inf
         self.progress = Progress()
@@ -184,10 +185,10 @@ class LaneTable:
         self._sharing = [self._limits[name] for name in words]
         self._shares_end = Wake()
         self._shares_end.due = self.close_shares
-        # By lane, since when nothing could be sent on it for lack of a share.
+        # By lane: since when no request could be sent on it because the host has no share.
         self._closed_s: dict[LaneState, float] = {}
         self._touched: list[LimitState] = list(self._sharing)
-        # By open case, the limits whose seats it had.
+        # By open case: the limits whose seats it has used.
         self._open_on: dict[str, dict[LimitState, None]] = {}
         self._n_grants = 0
         self.models: dict[str, ModelState] = {}
@@ -223,7 +224,7 @@ class LaneTable:
             _set_balance(model.lanes)
 
     def _wakened(self, limit: LimitState) -> LimitState:
-        """Let a limit wake its lanes when a send is allowed, or a day has units again."""
+        """Make a limit wake its lanes when it allows a send or has daily units again."""
 
         def due(_: float) -> None:
             self.look_at(limit.lanes)
@@ -234,7 +235,7 @@ class LaneTable:
         return limit
 
     def lane_set(self, model: ModelState, lanes: Iterable[LaneState], now_s: float) -> LaneSet:
-        """The set of these lanes of a model, the same object for the same lanes."""
+        """The set of these lanes of a model. It is the same object for the same lanes."""
         key = tuple(lanes)
         lane_set = model.sets.get(key)
         if lane_set is None:
@@ -244,14 +245,14 @@ class LaneTable:
         return lane_set
 
     def watch(self, lane: LaneState, now_s: float) -> None:
-        """Wake up when the rate that blocks a lane with free seats is ready."""
+        """Set a wake for when the rate that blocks a lane with free seats allows a send."""
         if not (lane.is_up and lane.rated and lane.has_seat()):
             return
         bound: LimitState | None = None
         for limit in lane.rated:
             if limit.ready_s > now_s:
                 if limit.wake_s <= limit.ready_s:
-                    # All lanes of that limit are checked then, including this one.
+                    # All lanes of that limit, including this one, are checked at that time.
                     lane.rate_label = limit.wait_label
                     return
                 if bound is None or limit.ready_s > bound.ready_s:
@@ -261,7 +262,7 @@ class LaneTable:
             self._wakes.ensure(bound, bound.ready_s)
 
     def take(self, lane: LaneState, now_s: float) -> float:
-        """Take one unit of every limit on the lane's path; all must be free.
+        """Take one unit of every limit on the lane's path. Call this only if all have one free.
 
         Returns:
             How late the send is (`LimitState.take`).
@@ -286,7 +287,8 @@ class LaneTable:
         """Reserve money for a lease.
 
         Returns:
-            Whether the money was left and the reservation is written; else send nothing on it.
+            Whether there was enough money and the reservation was recorded. If not, the lease must
+            not be used to send a request.
         """
         lane = held.lane
         if self.budgets is None or lane.tariff is None:
@@ -311,7 +313,7 @@ class LaneTable:
     def settle_money(
         self, lease_id: int, held: HeldLease, outcome: LeaseOutcome, feedback: Feedback
     ) -> None:
-        """Replace the money reserved for a lease by its cost."""
+        """Replace the money reserved for a lease with its actual cost."""
         lane, tariff = held.lane, held.lane.tariff
         assert self.budgets is not None
         assert tariff is not None
@@ -325,7 +327,7 @@ class LaneTable:
         if held.case is not None and not held.is_check:
             needed = held.bounded
             if held.n_guessed:
-                # Not the guess: guesses from the first answers are far too high.
+                # Do not use the estimate: estimates from the first answers are far too high.
                 needed += tariff.most(Most(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
@@ -335,24 +337,24 @@ class LaneTable:
         self._look_at_short()
 
     def money_is_shut(self) -> None:
-        """Have the scheduler refuse the requests that wait for money that does not come."""
+        """Make the scheduler refuse the requests that wait for money that is never freed."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
 
     def answered(self, held: HeldLease, now_s: float) -> None:
-        """Record an answer; the case may send its next request, if it is open."""
+        """Record an answer. If the case is open, it may soon send its next request."""
         held.lane.answered(held.granted_s, now_s)
         for limit in held.lane.path:
             limit.places.answered(held.request.case_id, now_s - held.granted_s, now_s)
 
     def begins(self, case_id: str, lane: LaneState) -> None:
-        """Record a lease of an open case on a lane, perhaps its first one there."""
+        """Record that an open case got a lease on a lane. It may be its first one there or not."""
         self._open_on.setdefault(case_id, {}).update(dict.fromkeys(lane.path))
         for limit in lane.path:
             limit.places.begin(case_id)
 
     def asks(self, case_id: str) -> None:
-        """Record that a case requests a lease, or ends."""
+        """Record that a case requests a lease or ends."""
         for limit in self._open_on.get(case_id, ()):
             limit.places.thinks.pop(case_id, None)
             if limit.places.keep:
@@ -368,7 +370,7 @@ class LaneTable:
             limit.places.end(case_id)
 
     def not_kept(self, lanes: list[LaneState], now_s: float) -> list[LaneState]:
-        """The lanes whose free seats are not kept for cases with a place."""
+        """The lanes in `lanes` whose free seats are not kept for cases with a place."""
         return [lane for lane in lanes if not self._is_kept(lane, now_s)]
 
     def _is_kept(self, lane: LaneState, now_s: float) -> bool:
@@ -388,7 +390,7 @@ class LaneTable:
             self._look_at_short()
 
     def cases_lost(self, case_ids: Collection[str]) -> None:
-        """Forget episodes that are gone with their worker."""
+        """Forget episodes that were lost with their worker."""
         for case_id in case_ids:
             self._leave(case_id)
         self.progress.lost(case_ids)
@@ -397,18 +399,18 @@ class LaneTable:
             self._look_at_short()
 
     def _look_at_short(self) -> None:
-        """Check again the cases that wait for money to begin: some may be free now."""
+        """Check the cases that wait for money again, because there may be enough now."""
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
             self.money_is_shut()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
-        """The lanes on which a case may begin, as far as money goes.
+        """The lanes in `lanes` on which the money left is enough to begin a case.
 
         Args:
             lanes: Free lanes.
-            few: Only lanes with few open cases.
+            few: Whether to return only lanes with few open cases.
         """
         if few:
             lanes = [one for one in lanes if all(limit.places.has_few() for limit in one.path)]
@@ -419,7 +421,7 @@ class LaneTable:
         rich: set[tuple[str, Way]] = set()
         for lane in lanes:
             key = lane.model.name, cases.way(lane.lane)
-            # A lack of money remains until a request or a case is over.
+            # Money is freed only when a request or a case ends.
             if key in rich or (key not in self.short and cases.may_begin(lane.lane)):
                 rich.add(key)
                 found.append(lane)
@@ -429,7 +431,7 @@ class LaneTable:
         return found
 
     def needs(self, lane: LaneState, request: LeaseRequest) -> dict[str, int]:
-        """The money that a request, or the case that it opens, needs on a lane, by limit."""
+        """How much money a request (or the case that it opens) needs on a lane, by limit."""
         if self.budgets is None:
             return {}
         if request.opens:
@@ -438,7 +440,7 @@ class LaneTable:
         return {one.name: units for one in lane.metered if one.purse is not None}
 
     def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
-        """A limit that lacks the money and does not get any back, and the units needed of it."""
+        """A limit without enough money and without requests in flight, and the units required."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
             if not limit.seats.in_flight and not limit.could_pay(units):
@@ -446,25 +448,25 @@ class LaneTable:
         return None
 
     def give_back(self, lane: LaneState) -> None:
-        """Return the seats of a lease."""
+        """Return the seats of a lease to all limits on its lane's path."""
         self.in_flight -= 1
         self._free_seat(lane)
 
     def part_ends_s(self, lane: LaneState) -> float:
-        """The time until which this host's claims, and its parts of a lane's limits, hold."""
+        """When this host's claims end or, if that is earlier, its shares of a lane's limits."""
         is_shared = any(one.shares.rows for one in lane.path)
         return min(self.claims_until_s, self._shares_end.wake_s if is_shared else math.inf)
 
     def begin_term(
         self, lane: LaneState, lease_id: int, worker: WorkerState, send_by_s: float
     ) -> None:
-        """Begin a lease's term, which ends when a request sent at `send_by_s` must be over."""
+        """Start a lease's term. It ends when a request sent at `send_by_s` must have ended."""
         end_s = send_by_s + lane.lane.request_s
         lane.terms.begin(lease_id, worker, end_s)
         self._wakes.ensure(lane.terms, end_s)
 
     def _end_terms(self, terms: LeaseTerms, now_s: float) -> None:
-        """Free the seats of leases that did not come back although nothing can be in flight."""
+        """Free the seats of leases that were not given back by the end of their terms."""
         for lease_id, worker in terms.pop_over(now_s):
             held = worker.leases.pop(lease_id)
             if held.probes is not None:
@@ -477,7 +479,10 @@ class LaneTable:
             self._wakes.ensure(terms, next_s)
 
     def orphan(self, lane: LaneState, now_s: float) -> None:
-        """Free the seat of a lease without a holder once the provider must be done with it."""
+        """Free the seat of a lease whose holder is lost, after the lane's orphan grace.
+
+        By then, the provider must have finished the request.
+        """
         grace_s = lane.grace_s()
         self.in_flight -= 1
         lane.outcomes["lost"] += 1
@@ -494,15 +499,15 @@ class LaneTable:
         self._free_seat(lane)
 
     def begin_probe(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Hold the lane until the lease just granted is back, or its term is over."""
+        """Pause the lane until the lease just granted is given back or its term ends."""
         pause = lane.health.probe(now_s, send_by_s + lane.lane.request_s)
         self._pause(lane, pause, now_s)
 
     def begin_check(self, lane: LaneState, now_s: float, send_by_s: float) -> None:
-        """Hold the lane until the lease just granted, a check of the lane, is back.
+        """Pause the lane until the lease just granted, which is a check of it, is given back.
 
-        Lanes that a failed check would remove together with it, and that never answered, are held
-        as well.
+        This also pauses lanes that have never answered and that a failed check would remove
+        together with this lane.
         """
         suspicion = lane.health.suspicion
         suspicion.is_being_checked = True
@@ -512,7 +517,7 @@ class LaneTable:
             self._pause(one, one.health.hold(send_by_s + lane.lane.request_s), now_s)
 
     def end_check(self, lane: LaneState, now_s: float) -> None:
-        """End a check whose lease is back or lost."""
+        """End a check whose lease was given back or lost."""
         for one in self._held.pop(lane, ()):
             self.apply(one, one.health.resume(now_s), now_s)
 
@@ -524,14 +529,14 @@ class LaneTable:
             failed.n_moved += 1
 
     def give_headroom(self, held: HeldLease, feedback: Feedback, now_s: float) -> bool:
-        """Space sends wider, if that can solve a refusal.
+        """Space sends wider, if that can prevent such a refusal.
 
-        A request may come too early only because the one before it came late, or because the
-        provider counts in shorter windows than it declares. Limits that are estimated already are
-        exempt, and so are the run's own limits.
+        A request may arrive too early only because the one before it arrived late, or because the
+        provider counts in shorter windows than it declares. Limits that are already being estimated are not changed,
+        and neither are the run's own limits.
 
         Returns:
-            Whether wider spacing is the solution: no limit has to be lowered.
+            Whether wider spacing is the solution, so that no limit has to be lowered.
         """
         lane = held.lane
         if not feedback.is_too_many or feedback.exceeded == "in_flight" or not lane.is_declared:
@@ -539,21 +544,22 @@ class LaneTable:
         if lane.counted is not None and lane.counted.controller is not None:
             return False
         counted = [limit for limit in lane.rated if not _is_the_runs_own(limit.declared)]
-        # Each limit gets the refusal, whether or not an earlier one is widened.
+        # Pass the refusal to each limit, even if the spacing of an earlier one was widened.
         is_answer = False
         for limit in counted:
             is_answer |= limit.give_headroom(feedback.exceeded, held.granted_s, now_s)
         return is_answer
 
     def estimate(self, lane: LaneState, at_grant: int, now_s: float) -> LimitState:
-        """Begin to estimate the limit of a lane that was refused: it is lower than declared.
+        """Start to estimate the limit of a lane after a refusal: it is lower than declared.
 
-        In this way, fixed mode also settles at the rate that the provider accepts. From time to
+        In this way, fixed mode also settles on the rate that the provider accepts. From time to
         time it tries more, up to the declared limit.
 
         Args:
-            lane: The lane of the refusal; its limit is not estimated yet.
-            at_grant: Requests in flight there when it was granted, including itself.
+            lane: The lane of the refusal. Its limit is not estimated yet.
+            at_grant: How many requests were in flight on the lane when the refused request was
+                granted, including itself.
             now_s: Now.
         """
         limit = self._counted(lane)
@@ -572,10 +578,11 @@ class LaneTable:
         return limit
 
     def estimate_anew(self, limit: LimitState, now_s: float) -> None:
-        """Discard an estimate: its refusals had nothing to do with the limit."""
+        """Discard an estimate, because its refusals had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
-        # In adaptive mode the limit is unknown and the search begins again; else it is as declared.
+        # In adaptive mode the limit is unknown, so the search starts again. In fixed mode, the
+        # declared limit applies again.
         is_declared = limit.lanes[0].is_declared
         start = ceiling if is_declared and ceiling < math.inf else START
         controller = self._control(limit, ceiling, start)
@@ -596,7 +603,7 @@ class LaneTable:
                 self.removed.append(other)
 
     def _with(self, lane: LaneState, scope: Scope | None) -> list[LaneState]:
-        """The lanes that are removed together with a lane, including it; empty without a scope."""
+        """The lanes that are removed together with a lane, including it; none without a scope."""
         if scope is None:
             return []
         left = [one for one in self.lanes.values() if not one.is_removed]
@@ -605,7 +612,7 @@ class LaneTable:
     def know(self, known: KnownLane, now_s: float) -> None:
         """Apply a check's result to a lane before its first request.
 
-        It concerns that lane alone: the check has results for the others, too.
+        It affects only this lane, because the check also has results for the other lanes.
         """
         lane = self.lanes[known.lane_id]
         if known.removed:
@@ -619,7 +626,7 @@ class LaneTable:
             self.apply(lane, verdict, now_s)
 
     def look_at(self, lanes: Iterable[LaneState]) -> None:
-        """Have the scheduler check these lanes."""
+        """Make the scheduler check these lanes again."""
         self.changed.update(dict.fromkeys(lanes))
 
     def load_reported(self, provider: str, instance: str, load: ServerLoad, now_s: float) -> None:
@@ -642,17 +649,17 @@ class LaneTable:
         now_s: float,
         most: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Use these units of the shared rows until then (`LaneBroker.share`).
+        """Use these shares of the shared rows until `until_s` (see `LaneBroker.share`).
 
         Raises:
-            ValueError: A row is not shared, or a share is not a whole number >= 0. Nothing has
-                changed then.
+            ValueError: A row is not shared, or a share is not a whole number >= 0. In both cases
+                no share has changed.
         """
         for row, units in shares.items():
             if row not in self.shared:
                 raise ValueError(f"{' of '.join(reversed(row))} is not shared")
             if not isinstance(units, int) or units < 0:
-                raise ValueError(f"a share is a whole number >= 0 (got {units!r} of {row!r})")
+                raise ValueError(f"a share must be a whole number >= 0 (got {units!r} of {row!r})")
         if until_s <= now_s:
             self.close_shares(now_s)
             return
@@ -676,7 +683,7 @@ class LaneTable:
             self._shares_end.wake_s = math.inf
 
     def close_shares(self, now_s: float) -> None:
-        """Grant nothing on shared limits: this host's shares are unknown."""
+        """Stop granting leases on shared limits, because this host's shares are unknown."""
         for limit in self._sharing:
             for row in limit.shares.rows.values():
                 row.close()
@@ -692,7 +699,7 @@ class LaneTable:
                     lane.seat_label = limit.seat_label
             self._touched.append(limit)
             self.look_at(limit.lanes)
-        # A lane without a share cannot be sent requests: its silence does not count.
+        # Without a share, no request can be sent on a lane, so its silence does not count.
         for lane in {lane: None for limit in self._sharing for lane in limit.lanes}:
             if lane.is_share_closed:
                 self._closed_s.setdefault(lane, now_s)
@@ -700,31 +707,31 @@ class LaneTable:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
     def holdings(self, now_s: float) -> dict[Row, Holding]:
-        """The units still held of each shared row."""
+        """The units that this host still holds of each shared row."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}
 
     def room(self) -> dict[str, int]:
-        """By model, how many more requests could be in flight (`BrokerStatus`)."""
+        """How many more requests could be in flight, by model (see `BrokerStatus`)."""
         return {model.name: room_on(model.lanes) for model in self.models.values()}
 
     def lanes_of(self, rule: Group) -> list[LaneState]:
-        """The lanes that cases of a group may use."""
+        """The lanes that the cases of a group may use."""
         if rule.lanes is None:
             return list(self.lanes.values())
         return [self.lanes[lane_id] for lane_id in rule.lanes]
 
     def limit(self, name: str) -> LimitState:
-        """One of the pool's limits."""
+        """The pool's limit with this name."""
         return self._limits[name]
 
     def look_at_days(self, now_s: float) -> None:
-        """Adjust the daily limits to the use of earlier runs."""
+        """Adjust the daily limits to the units that earlier runs have used."""
         for name in self.days:
             self._limits[name].look_at_days(now_s)
 
     def close(self, now_s: float) -> None:
-        """End all pauses with the run, and write the units really used of each day."""
+        """End all pauses, and write the daily units that were really used, when the run ends."""
         for days in self.days.values():
             for _, ledger in days:
                 ledger.close(now_s)
@@ -732,13 +739,13 @@ class LaneTable:
             lane.pauses.end(now_s)
 
     def take_changes(self) -> list[LimitChange]:
-        """Changes of the limits that are estimated, since the last call; oldest first."""
+        """Return the changes of estimated limits since the last call, oldest first."""
         controllers = [limit.controller for limit in self._estimated if limit.controller]
         changes = [one for controller in controllers for one in controller.take_changes()]
         return sorted(changes, key=lambda change: change.t_s)
 
     def take_pauses(self) -> list[LanePause]:
-        """Pauses of lanes that ended since the last call, in the order in which they began."""
+        """Return the lane pauses that ended since the last call, in the order of their starts."""
         pauses = []
         for lane in self.lanes.values():
             over, lane.pauses.over = lane.pauses.over, []
@@ -749,8 +756,8 @@ class LaneTable:
     def settle(self, now_s: float) -> None:
         """Update the lanes whose limits became full or free through the events at `now_s`.
 
-        Once per event and not per seat: a seat that returns and is granted again at the same
-        instant changes nothing, and that is the usual case under load.
+        This runs once per event, not once per seat. Under load, a seat that is given back is
+        usually granted again at the same time, which changes nothing.
         """
         for limit in self._touched:
             is_full = limit.seats.is_full
@@ -769,7 +776,7 @@ class LaneTable:
         self._touched.clear()
 
     def _counted(self, lane: LaneState) -> LimitState:
-        """The limit that counts a lane's requests, or a new one if the pool has no such limit."""
+        """The limit that counts a lane's requests. It is created if the pool does not have one."""
         limit = lane.counted
         if limit is None:
             limit = lane.counted = self._wakened(LimitState(Limit(lane.lane.lane_id, "lane")))
@@ -781,9 +788,10 @@ class LaneTable:
     def _control(
         self, limit: LimitState, ceiling: float, start: float = START
     ) -> AdaptiveController:
-        """Have a new controller estimate a limit.
+        """Set a new controller, which estimates a limit.
 
-        Lanes that share it share the estimate: a refusal or free room applies to all of them.
+        Lanes that share the limit share the estimate: a refusal or free seats on one lane affect
+        all of them.
         """
         controller = AdaptiveController(limit.name, ceiling, start=start)
         controller.heeds_headers = len({one.model for one in limit.lanes}) == 1
@@ -828,7 +836,7 @@ class LaneTable:
         lane.in_flight -= 1
         for limit in lane.path:
             if limit.seats.is_full or limit.places.keep:
-                # A limit with free seats kept no request waiting: skip its other lanes.
+                # If a limit has free seats, no request waits for it: skip its other lanes.
                 self.changed.update(dict.fromkeys(limit.lanes))
             limit.seats.give_back()
             if not limit.seats.in_flight and (limit.days or limit.purse):
@@ -880,7 +888,7 @@ class LaneTable:
 
 
 def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
-    # By the secret's name: several providers may use one key, and it is refused at all of them.
+    # Compare the secret's name: several providers may use one key, and all of them refuse it.
     if scope in {"key", "key_model"}:
         is_of_model = scope == "key" or lane.model == other.model
         return is_of_model and lane.key_name == other.key_name
@@ -892,25 +900,25 @@ def _is_removed_with(lane: Lane, other: Lane, scope: Scope) -> bool:
 
 
 def _is_the_runs_own(limit: Limit) -> bool:
-    """Whether a limit bounds the run and is not one that a provider counts."""
+    """Whether a limit is one that the user sets for the run, not one that a provider enforces."""
     return limit.level in {"pool", "provider"} or not limit.rows
 
 
 def _set_balance(lanes: list[LaneState]) -> None:
-    # A limit shared by all lanes of a model does not show which of them is emptier.
+    # A limit that all lanes of a model share does not show which of them has more free seats.
     shared = set.intersection(*(set(lane.seats) for lane in lanes)) if len(lanes) > 1 else set()
     for lane in lanes:
         lane.balance = tuple(seats for seats in lane.seats if seats not in shared)
 
 
 def room_on(lanes: Collection[LaneState]) -> int:
-    """How many more requests could be in flight on some lanes (`BrokerStatus`)."""
+    """How many more requests could be in flight on these lanes (see `BrokerStatus`)."""
     lanes = [lane for lane in lanes if not lane.is_removed]
     if not lanes:
-        # Requests are refused immediately: they use no part of any limit.
+        # Requests are refused immediately, so they use no part of any limit.
         return 0
     if all(lane.is_spent for lane in lanes):
-        # Requests are refused here, too, but if the host claimed nothing the run would not end.
+        # Requests are refused here, too. But if the host claimed no cases, the run would not end.
         return SPENT
     free: dict[LimitState, float] = {}
     room = NO_PART
@@ -928,18 +936,19 @@ def room_on(lanes: Collection[LaneState]) -> int:
 
 
 def free_s(limits: Collection[Limit], over_s: float) -> float:
-    """The time from which a run's sends cannot exceed a limit together with another run's.
+    """When the sends of a later run can no longer exceed a limit together with this run's sends.
 
-    A run spaces its own sends so that any window is within its limit (`Pacer`). The same holds for
-    two runs if the last send of one and the first of the other are as far apart. So no window has
-    to pass, and the time of the last send need not be known, only an upper bound. Tokens are
-    counted over the whole window, which has to pass. Daily use is stored elsewhere. The earlier
-    run's headroom is unknown, so the maximum is used.
+    A run spaces its own sends so that every window is within its limit (`Pacer`). This is also true
+    for two runs in sequence, if the last send of one and the first send of the other are just as
+    far apart. So the window of a spaced limit does not have to pass, and an upper bound for the
+    time of the last send is enough. Tokens are counted over the whole window, which does have to
+    pass. Daily units are counted in files. The headroom of this run is not known, so the maximum is
+    used.
 
     Args:
-        limits: The limits of the run's sends.
-        over_s: The latest time at which the run's last lease was granted; it may have been used a
-            little later.
+        limits: The limits that apply to the run's sends.
+        over_s: The latest time at which the run's last lease can have been granted. The lease may
+            have been used a little later.
     """
     waits_s = [
         (kind.window_s + longest_spare_s(kind.window_s)) / (amount if kind.is_spaced else 1)

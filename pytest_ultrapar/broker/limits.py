@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 
 def units_of(counts: str, tokens: int) -> int:
-    """The units that a request of this many tokens takes of a count of `requests` or `tokens`."""
+    """How many units of `requests` or `tokens` a request with this many tokens uses."""
     return tokens if counts == "tokens" else 1
 
 
 class Meter(NamedTuple):
-    """A counter of units that a lease reserves: tokens of a window, or a day's units."""
+    """A counter on which leases reserve units: tokens of a window, or daily units."""
 
     counts: str
     book: TokenPacer | DayLedger | SharedDays
 
 
 class Reserved(NamedTuple):
-    """Units that one lease has reserved on one limit: a `Reservation`, or a day's."""
+    """The units that one lease has reserved on one limit: a `Reservation` or `DayReservation`."""
 
     limit: LimitState
     meter: Meter
@@ -59,11 +59,11 @@ class Reserved(NamedTuple):
 
 
 _NOTHING_SENT = ("unsent", "connect", "no_host", "tls")
-"""Without a connection there was no request, and no provider counted one."""
+"""Without a connection there was no request, so the provider cannot have counted one."""
 
 
 def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Reserved]:
-    """Reserve the units of a request; they must fit."""
+    """Reserve the units of a request. Call this only if every limit has room for them."""
     reserved: list[Reserved] = []
     for limit in limits:
         for meter in limit.meters:
@@ -76,10 +76,10 @@ def reserve(limits: Iterable[LimitState], tokens: int, now_s: float) -> list[Res
 def settle(
     reserved: Iterable[Reserved], outcome: LeaseOutcome, feedback: Feedback, now_s: float
 ) -> list[LaneState]:
-    """Replace reservations by the units that a request used; unknown use stays as reserved.
+    """Replace reservations with the units that a request used. Unknown use stays as reserved.
 
     Returns:
-        Lanes whose next send may have moved to another time.
+        The lanes for which the time of the next send may have changed.
     """
     lanes: list[LaneState] = []
     for limit, meter, reservation in reserved:
@@ -87,8 +87,8 @@ def settle(
         if outcome in _NOTHING_SENT:
             used = 0
         elif used is None:
-            # The provider may have worked on it and counted it in full: a failure does not tell.
-            # But its end tells on which day it was.
+            # The provider may have processed the request and counted it in full: a failure does not
+            # show that. But when it ends shows on which day it was counted.
             used = reservation.units
         meter.book.settle(reservation, used, now_s)
         limit.look_at_days(now_s)
@@ -97,29 +97,31 @@ def settle(
 
 
 class LimitState(Wake):
-    """One limit of the pool, or one lane's own: requests in flight, and the time of the next send.
+    """One limit of the pool or of one lane: its requests in flight, and the time of the next send.
 
     Attributes:
         name: Its name, as in the pool.
         declared: The limit as the pool declares it.
-        seats: Requests in flight.
-        paced: A pacer for each row of a window, with the label of its wait. All must allow a send.
-        rates: The pacers that count requests; `tokens`: the pacers that count tokens.
-        meters: The counters on which a lease reserves units: token pacers, and days, of which this
-            host may spend its share.
-        days: All days, with their kind; empty if they are not counted, as in a forecast.
-        purse: The money that it may spend; None if it has no budget.
-        shares: The parts of its rows that this host may use now; all if hosts share no row.
+        seats: The seats, which limit the requests in flight.
+        paced: A pacer for each row with a window, and the label of its waits. All pacers must allow
+            a send.
+        rates: The pacers that count requests. `tokens`: the pacers that count tokens.
+        meters: The counters on which a lease reserves units: token pacers, and ledgers of daily
+            units, restricted to this host's share.
+        days: The ledgers of daily units, with their kinds; empty if daily units are not counted, as
+            in a forecast.
+        purse: The money that may be spent; None if the limit has no budget.
+        shares: The shares of its rows that this host may use now; everything if hosts share no row.
         headrooms: The time added to each window, with the pacers of that window; empty if sends are
             never late, as in a simulation.
-        spent_until_s: When the first unit of a used-up day becomes free.
-        ready_s: The earliest time of the next send, by all of the following (`reckon`).
-        pace_ready_s: The earliest time by the pace of `controller`.
-        controller: Estimates the limit below cap and rate: in adaptive mode, and in fixed mode from
-            the first refusal on. None leaves them as declared.
-        head_of_line: The head of line that it is kept for, if any; `kept_until_s`: when that
-            request's tokens fit, -infinity without one.
-        places: Which open cases come first on it.
+        spent_until_s: If a daily quota is used up, when its first units become free.
+        ready_s: The earliest time of the next send, computed from all of these (`reckon`).
+        pace_ready_s: The earliest time of the next send at the pace of `controller`.
+        controller: Estimates how far the limit is below the declared seats and rates: in adaptive
+            mode from the start, in fixed mode after the first refusal. None: as declared.
+        head_of_line: The head of line that the limit is reserved for, if any. `kept_until_s`: when
+            that request's tokens fit; -infinity without a head of line.
+        places: Decides which open cases come first on this limit.
         lanes: The lanes that share it.
         was_full: Whether all seats were taken when the lanes were last updated.
     """
@@ -157,8 +159,8 @@ class LimitState(Wake):
             pacer = self._pacer(kind, amount, spare_s, is_shared=is_shared)
             paced.append((pacer, f"{self.name} ({kind.word})"))
             if spare_s:
-                # The number of tokens of a request is unknown; a hundred requests in a minute are
-                # neither few nor many.
+                # The number of tokens in a request is unknown, so assume a hundred requests per
+                # window: this is neither few nor many.
                 interval_s = kind.window_s / (amount if kind.is_spaced else 100)
                 own = Headroom(window_s, spare_s, interval_s)
                 _, pacers = headrooms.setdefault(window_s, (own, []))
@@ -174,7 +176,7 @@ class LimitState(Wake):
         self.headrooms = tuple(headrooms.values())
         self.reckon()
         if uncounted := set(shared) - set(self.shares.rows):
-            raise ValueError(f"nothing counts {', '.join(sorted(uncounted))} of {self.name}")
+            raise ValueError(f"no counter for {', '.join(sorted(uncounted))} of {self.name}")
 
     def _pacer(
         self, kind: LimitKind, amount: float, spare_s: float, *, is_shared: bool
@@ -188,10 +190,10 @@ class LimitState(Wake):
         return Pacer(amount, width_s) if kind.is_spaced else TokenPacer(amount, width_s)
 
     def _begin_closed(self, shared: Collection[str]) -> list[DayLedger | SharedDays]:
-        """Begin with no seat and nothing to spend of what is shared.
+        """Start without seats and without units of the rows that hosts share.
 
         Returns:
-            The ledger of each day, limited to the units that this host may spend.
+            The ledgers of daily units, restricted to the units that this host may spend.
         """
         rows = self.shares.rows
         if SEATS_ROW in shared:
@@ -202,7 +204,7 @@ class LimitState(Wake):
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
-            # A key with several names has a count for each, and one tranche for all.
+            # A key with several names has a count for each name, and one tranche for all names.
             if kind.word in shared and kind.word not in rows:
                 tranche = rows[kind.word] = Tranche()
                 spendable = SharedDays(ledger, tranche)
@@ -211,18 +213,18 @@ class LimitState(Wake):
 
     @property
     def most_seats(self) -> float:
-        """Seats as declared, for all hosts that share it; infinity when unlimited."""
+        """The declared number of seats, for all hosts together; infinity if there is no maximum."""
         return math.inf if self.declared.workers is None else self.declared.workers
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
-        """Take a seat and a send; both must be free.
+        """Take a seat and a send. Call this only if both are free.
 
         Args:
             now_s: The time.
-            wake_s: A send that is this late counts as on time.
+            wake_s: How late a send may be to still count as on time, in seconds.
 
         Returns:
-            How late the send is, if it counts as sent on time; else 0.
+            How late the send is, if it counts as on time; otherwise 0.
         """
         self.seats.take()
         for headroom, pacers in self.headrooms:
@@ -235,18 +237,18 @@ class LimitState(Wake):
             behind_s = max(behind_s, rate.take(now_s, wake_s))
         if self.controller is not None:
             self.controller.sent(now_s)
-            # Not a `Pacer`: its distance is fixed, and this one changes with the answers.
+            # This is not a `Pacer`, whose interval is fixed: the interval changes with the answers.
             self.pace_ready_s = now_s + self.controller.interval_s()
         self.reckon()
         return behind_s
 
     def make_up(self, late_s: float, made_up_s: Mapping[Headroom, float]) -> None:
-        """Delay all later sends by the time that one was later than promised.
+        """Delay all later sends by the time by which one send exceeded the promised delay.
 
         Args:
-            late_s: How late it was.
-            made_up_s: `Headroom.made_up_s` when it was granted. Later sends already wait for
-                anything made up since.
+            late_s: How late that send was.
+            made_up_s: `Headroom.made_up_s` when it was granted. Time made up since then is not
+                added again, because later sends already wait for it.
         """
         for headroom, pacers in self.headrooms:
             owed_s = headroom.make_up(late_s, made_up_s[headroom])
@@ -262,7 +264,7 @@ class LimitState(Wake):
         return any(headroom.is_taught for headroom, _ in self.headrooms)
 
     def give_headroom(self, exceeded: Exceeded | None, granted_s: float, now_s: float) -> bool:
-        """Space sends wider after one was refused for its rate.
+        """Space sends wider after a rate limit refused one.
 
         Args:
             exceeded: Which limit was exceeded, if the provider names it.
@@ -270,7 +272,7 @@ class LimitState(Wake):
             now_s: Now.
 
         Returns:
-            Whether wider spacing is the solution; else more headroom would not help.
+            Whether wider spacing is the solution. If not, more headroom would not help.
         """
         is_answer = False
         for headroom, pacers in self.headrooms:
@@ -283,13 +285,13 @@ class LimitState(Wake):
         return is_answer
 
     def adopt_cap(self) -> bool:
-        """Set the seats to the minimum of its share, its controller and the pool.
+        """Set the seats to the lowest of the host's share, the estimate and the declared number.
 
-        The controller does not know the share. So it neither treats a lowered share as congestion
-        nor forgets its estimate when the share is back.
+        The controller does not know the share. So it does not treat a lower share as congestion,
+        and it keeps its estimate until the share grows again.
 
         Returns:
-            Whether more seats are free than before.
+            Whether there are more seats than before.
         """
         before = self.seats.cap
         cap = self.most_seats if self.controller is None else self.controller.cap()
@@ -297,14 +299,14 @@ class LimitState(Wake):
         return self.seats.cap > before
 
     def reckon(self) -> None:
-        """Compute `ready_s` again; call it when any of its inputs has changed."""
+        """Compute `ready_s` again. Call this when any of its inputs has changed."""
         ready_s = max(self.pace_ready_s, self.kept_until_s, self.spent_until_s)
         for pacer, _ in self.paced:
             ready_s = max(ready_s, pacer.ready_s)
         self.ready_s = ready_s
 
     def look_at_days(self, now_s: float) -> None:
-        """Compute `ready_s` again, including the units left of each day."""
+        """Compute `ready_s` again, taking into account the daily units that are left."""
         self.spent_until_s = max(
             (day.ready_at_s(1, now_s) for day in self._spendable_days if not day.left(now_s)),
             default=-math.inf,
@@ -313,15 +315,15 @@ class LimitState(Wake):
 
     @property
     def day_trouble(self) -> str:
-        """Why units per day cannot be counted now, a sentence; or empty."""
+        """A sentence that says why daily units cannot be counted now; empty if they can."""
         return next((one.trouble for _, one in self.days if one.failing_since_s < math.inf), "")
 
     def is_spent(self, tokens: int, until_s: float, now_s: float) -> bool:
-        """Whether no request of this many tokens can be sent before `until_s`: its day is used up.
+        """Whether the daily quota does not allow a request of this many tokens before `until_s`.
 
-        False while requests are in flight: unused parts of their reservations come back. If a file
-        could not be written for that long, the day counts as used up. Before that, requests wait: a
-        disk that is full for a moment should cost no case.
+        False while requests are in flight, because unused parts of their reservations will be
+        freed. If a file cannot be written for as long as that, the daily quota counts as used up.
+        Until then, requests wait: no case should fail because a disk is full for a moment.
         """
         if self.seats.in_flight:
             return False
@@ -333,21 +335,21 @@ class LimitState(Wake):
         return False
 
     def day_ready_at_s(self, kind: LimitKind, ledger: DayLedger, units: int, now_s: float) -> float:
-        """When a day has room for these units, whether one host or all together used it up."""
+        """When a daily limit has room for this many units, regardless of which hosts used it up."""
         ready_s = ledger.ready_at_s(units, now_s)
         if self.shares.is_used_up(kind.word, units):
             ready_s = max(ready_s, ledger.back_at_s(units, now_s))
         return ready_s
 
     def could_pay(self, units: int) -> bool:
-        """Whether all money left covers this, regardless of this host's share."""
+        """Whether the money left to all hosts together is enough for this many units."""
         if self.purse is None:
             return True
         return not self.shares.is_used_up(BUDGET_ROW, units) and units <= self.purse.left_of_all
 
     @property
     def wait_label(self) -> str:
-        """The reason why requests wait until `ready_s`: a kind, a share, or money."""
+        """Why requests wait until `ready_s`: a kind of limit, a share, or money."""
         if self.shares.are_rates_cut:
             return self.shares.label
         if self.purse is not None and self.kept_until_s == math.inf:
@@ -357,13 +359,13 @@ class LimitState(Wake):
 
     @property
     def seat_label(self) -> str:
-        """The reason why requests wait while it is full: the limit or its share."""
+        """Why requests wait while all seats are taken: because of the limit or of the share."""
         if self.shares.are_seats_cut:
             return self.shares.label
         return f"{self.name} (workers)"
 
     def free(self) -> None:
-        """Stop keeping the limit for a request."""
+        """Release the limit that was reserved for the head of line."""
         self.head_of_line = None
         self.kept_until_s = -math.inf
         self.reckon()

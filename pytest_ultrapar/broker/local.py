@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class LocalBroker(BrokerPort):
-    """A `BrokerPort` in the same process: leases are granted without leaving the loop.
+    """A `BrokerPort` in the same process: a free lease is granted without waiting for the loop.
 
-    Call every method on the loop's thread. The loop may be asyncio's or uvloop's.
+    Unless the name says otherwise, call each method on the loop's thread. The loop may be asyncio's
+    or uvloop's.
     """
 
     def __init__(
@@ -33,12 +34,12 @@ class LocalBroker(BrokerPort):
         *,
         worker: str = "main",
     ) -> None:
-        """Start with nothing in flight.
+        """Start with no requests in flight.
 
         Args:
             settings: See `BrokerSettings`.
             clock: Source of all times in leases.
-            loop: The loop of the futures; it need not run yet.
+            loop: The event loop of the futures. It need not run yet.
             worker: The name of this process in assignments.
 
         Raises:
@@ -56,7 +57,10 @@ class LocalBroker(BrokerPort):
         self._last_words: BrokerStatus | None = None
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease, already done if a lane is free; cancel it to withdraw."""
+        """Request a lease and return a future for it, which is already done if a lane is free.
+
+        Cancel the future to withdraw the request.
+        """
         future: asyncio.Future[Lease] = self._loop.create_future()
         if not self._serves:
             future.set_exception(ConnectionError("the broker is closed"))
@@ -65,8 +69,7 @@ class LocalBroker(BrokerPort):
         self._leases[request_id] = future
         self._do(wire.Acquire(request))
         if not future.done():
-            # Only a future that waits can be cancelled; a callback on every one costs as much as
-            # the grant.
+            # Only a pending future can be cancelled, and a callback costs as much as a grant.
             future.add_done_callback(lambda done: self._withdraw(request_id, done))
         if debug_log.is_on():
             debug_log.tell_lease(request, future)
@@ -78,7 +81,7 @@ class LocalBroker(BrokerPort):
             self._do(message)
 
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer, already done."""
+        """Send a message, and return a future for the answer, which is already done."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._serves:
             future.set_result(self._do(message))
@@ -93,12 +96,14 @@ class LocalBroker(BrokerPort):
         return answer
 
     def status_from_thread(self, timeout_s: float) -> BrokerStatus | None:
-        """`status` for any thread but the loop's; None if the loop is busy for `timeout_s`.
+        """Return the status. Call this on any thread except the loop's.
 
-        If the loop has ended: the status when the broker was closed; None if it was not.
+        It uses a callback and not a coroutine: a loop that is ending cancels all its tasks, and
+        would leave the new coroutine unawaited.
 
-        A callback, not a coroutine: a loop that is ending cancels all its tasks, and would leave
-        the new coroutine unawaited.
+        Returns:
+            The status; None if the loop does not react within `timeout_s`. If the loop has ended,
+            the status when the broker was closed; None if it was not closed.
         """
         answer: Future[BrokerStatus] = Future()
         try:
@@ -110,7 +115,7 @@ class LocalBroker(BrokerPort):
     def hold_claims_from_thread(
         self, until_s: float, taken: Sequence[str], again: Sequence[str]
     ) -> None:
-        """`LaneBroker.hold_claims` for any thread; does nothing once the loop is closed."""
+        """Call `LaneBroker.hold_claims` from any thread. Does nothing if the loop is closed."""
 
         def hold() -> list[Action]:
             return self._broker.hold_claims(until_s, taken, again, self._host.now_s())
@@ -122,7 +127,7 @@ class LocalBroker(BrokerPort):
         return self._broker.status(self._host.now_s())
 
     async def close(self) -> None:
-        """Give all leases back, and fail waiting futures with `ConnectionError`."""
+        """Give all leases back, and make waiting futures fail with `ConnectionError`."""
         if self._serves:
             self._serves = False
             self._last_words = self._snapshot()

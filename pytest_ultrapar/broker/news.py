@@ -1,7 +1,8 @@
-"""Facts about keys, instances and lanes that one host learns and that hold on all hosts.
+"""Facts about keys, instances and lanes that one host learns and that apply to all hosts.
 
-Only what the provider declares is news: it rejects a key, does not know an instance, or asks for
-a pause. Failures and estimates stay on their host, since the host's own network may be the cause.
+Only explicit responses of the provider are news: that it rejects a key, does not know an instance,
+or asks for a pause. Failures and estimates are not shared with other hosts, because the host's own
+network may be the cause.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 
 HOLDS_S, REPEAT_S = 60.0, 20.0
-"""Seconds for which a removal is news, and after which a host repeats it if no other host did.
-Hosts that join later receive it. A run that is joined again after all its hosts have ended does
-not: its keys may have been fixed."""
+"""A removal is news for `HOLDS_S` seconds. A host repeats it after `REPEAT_S` seconds, if no other
+host did, so that hosts that join later receive it. If all hosts of a run have ended and hosts join
+it again, they do not receive the old news, because the keys may have been fixed."""
 
 
 class News(msgspec.Struct, frozen=True):
@@ -35,10 +36,10 @@ class News(msgspec.Struct, frozen=True):
 
     Attributes:
         lane_id: The lane on which it was learned.
-        removes: The part of the lane that is removed, such as its key; None: the lane pauses.
-        reason: For a removal: one sentence for people.
-        for_s: For a pause: the time that the provider asked for, counted from `take`. For a
-            removal: how long it is news.
+        removes: The part of the lane that is removed, such as its key; None if the lane pauses.
+        reason: For a removal: one sentence for users.
+        for_s: For a pause: the time that the provider asked for, counted from the call of `take`.
+            For a removal: how long it is news. In seconds.
     """
 
     lane_id: LaneId
@@ -52,18 +53,19 @@ class NewsBook:
 
     def __init__(self, table: LaneTable) -> None:
         self._table = table
-        # When to report them, -infinity: now. Includes removals of other hosts, in case those end.
+        # When to report each removal (-infinity: now). Includes removals that other hosts reported,
+        # in case those hosts end.
         self._removals: dict[News, float] = {}
         self._until_s: dict[LaneId, float] = {}
         self._known: set[News] = set()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether some news was never taken."""
+        """Whether there is news that was never taken."""
         return bool(self._until_s) or -math.inf in self._removals.values()
 
     def decided(self, lane: LaneState, verdict: Verdict, outcome: str, feedback: Feedback) -> None:
-        """Note the verdict on a returned lease; call this before the verdict is applied."""
+        """Record the verdict on a returned lease. Call this before the verdict is applied."""
         lane_id = lane.lane.lane_id
         if isinstance(verdict, Removal):
             is_reported = outcome not in OF_HOST and CLASSES[outcome].removes is not None
@@ -76,7 +78,7 @@ class NewsBook:
             self._until_s[lane_id] = verdict.until_s
 
     def take(self, now_s: float) -> list[News]:
-        """The news since the last call, and removals that were not repeated for a while."""
+        """Return the news since the last call, and removals that are due to be repeated."""
         found = []
         for one, due_s in self._removals.items():
             if due_s <= now_s:

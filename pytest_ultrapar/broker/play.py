@@ -1,6 +1,6 @@
-"""The broker in virtual time: hours of a run in seconds, with the same result each time.
+"""Simulates the broker in virtual time: hours of a run take seconds, with reproducible results.
 
-This is the production broker. A play defines the results of requests and the events to come. The
+It uses the production broker. A play defines the results of requests and the future events, and the
 clock jumps from one event to the next.
 """
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class BrokerPlay(ABC):
-    """A broker, its clock and the events to come; `book` handles its actions.
+    """A broker, its clock and its future events. `book` handles the broker's actions.
 
     Attributes:
         broker: The broker. Pass all actions that its methods return to `book`.
-        now_s: The time. You may set it forward, as if the process had slept.
+        now_s: The time. You may set it forward, as if the process had been suspended.
     """
 
     def __init__(self, broker: LaneBroker, *, now_s: float = 0.0) -> None:
-        """Begin at `now_s`, without workers and events."""
+        """Start at `now_s`, without workers or events."""
         self.broker = broker
         self.now_s = now_s
         self._coming: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
@@ -40,12 +40,12 @@ class BrokerPlay(ABC):
 
     @abstractmethod
     def book(self, actions: list[Action]) -> None:
-        """Handle the grants and refusals of the broker, now."""
+        """Handle the grants and refusals of the broker at the current time."""
 
     # -- messages of clients ---------------------------------------------------------------------
 
     def say(self, who: str, message: ClientMessage) -> Answer | None:
-        """Send a message of a worker, or of the controller (empty name); return the answer."""
+        """Send a message from a worker or from the controller (empty name). Return the answer."""
         answer, actions = self.broker.handle(who, message, self.now_s)
         self.book(actions)
         return answer
@@ -60,7 +60,7 @@ class BrokerPlay(ABC):
             self.book(self.broker.connect(worker, self.now_s))
 
     def disconnect(self, worker: str) -> None:
-        """Disconnect a worker, with all that it holds."""
+        """Disconnect a worker, so that it loses its requests and leases."""
         self.book(self.broker.disconnect(worker, self.now_s))
 
     def request(self, worker: str, request: LeaseRequest) -> None:
@@ -115,7 +115,7 @@ class BrokerPlay(ABC):
         self.book(self.broker.tick(self.now_s))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and handle all events in it."""
+        """Let time pass, and handle all events that happen in it."""
         until_s = self.now_s + seconds
         while self.next_s() <= until_s:
             self.step()

@@ -1,6 +1,6 @@
-"""The interface of the broker for engines: each method sends a message of `wire`.
+"""The broker's interface for engines. Each method sends a message that `wire` defines.
 
-To add a method, add the message there, a line in `LaneBroker.handle`, and the method here.
+To add a method, add the message to `wire`, a branch to `LaneBroker.handle`, and the method here.
 """
 
 from __future__ import annotations
@@ -26,32 +26,36 @@ if TYPE_CHECKING:
 
 
 class BrokerPort(ABC):
-    """Sends messages to the broker. Call every method on the engine's loop."""
+    """Sends messages to the broker. Call each method on the engine's event loop."""
 
     def __init__(self) -> None:
-        # Requests without a lease yet, by id.
+        # Requests that have no lease yet, by id.
         self._leases: dict[int, asyncio.Future[Lease]] = {}
 
     @abstractmethod
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
-        """A future of the lease; cancel it to withdraw the request.
+        """Request a lease and return a future for it. Cancel the future to withdraw the request.
 
-        It fails with `NoLaneError` if every lane of the model is removed, and with
-        `ConnectionError` if the broker is gone. A task that is cancelled between the grant and its
-        own next step loses the result of the future: `acquire_lease` gives such a lease back.
+        The future fails with `NoLaneError` if the broker refuses the request, for example because
+        every lane of the model is removed, and with `ConnectionError` if the broker is gone. If a
+        task is cancelled between the grant and its own next step, it never gets the lease.
+        `acquire_lease` gives such a lease back.
         """
 
     @abstractmethod
     def tell(self, message: wire.ClientMessage) -> None:
-        """Send a message that needs no answer. Never waits; does nothing if the broker is gone."""
+        """Send a message that needs no answer. Never waits. Does nothing if the broker is gone."""
 
     @abstractmethod
     def ask(self, message: wire.ClientMessage) -> asyncio.Future[Any]:
-        """A future of the answer; it fails with `ConnectionError` if the broker is gone."""
+        """Send a message and return a future for the answer.
+
+        The future fails with `ConnectionError` if the broker is gone.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """End the connection. The broker takes back all leases, and waiting futures fail."""
+        """Close the connection. The broker takes back all leases, and waiting futures fail."""
 
     def release(
         self, lease: Lease, outcome: LeaseOutcome, feedback: Feedback = NO_FEEDBACK
@@ -62,10 +66,11 @@ class BrokerPort(ABC):
         self.tell(wire.Release(lease.lease_id, outcome, feedback))
 
     async def pay(self, lease: Lease, most: Most) -> bool:
-        """Reserve the money for a request on a lease that lacks it; return whether it is reserved.
+        """Reserve the money for a request whose lease was granted without a reservation.
 
-        If not, there is not enough money. Give the lease back as `unsent`, and request a new one
-        with `LeaseRequest.most`, which waits until money is free.
+        Returns:
+            Whether the money is reserved. If not, there is not enough money: give the lease back as
+            `unsent`, and request a new one with `LeaseRequest.most`, which waits for money.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -74,7 +79,7 @@ class BrokerPort(ABC):
         return bool(paid.is_paid)
 
     def episode_ended(self, *case_ids: str) -> None:
-        """Report that cases need no further lease; groups that wait for them may then start."""
+        """Report that cases need no more leases. Groups that wait for them may then start."""
         self.tell(wire.EpisodesOver(case_ids))
 
     async def assign(self, assignment: Assignment) -> None:
@@ -89,7 +94,7 @@ class BrokerPort(ABC):
             raise ConfigError(error)
 
     async def status(self) -> BrokerStatus:
-        """A snapshot for progress and summary.
+        """Return a snapshot of the run, for the progress line and the summary.
 
         Raises:
             ConnectionError: The broker is gone.
@@ -99,7 +104,7 @@ class BrokerPort(ABC):
     # -- for subclasses ----------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
-        """Give a request its grant or refusal; return a lease that it no longer wants."""
+        """Pass a grant or refusal to its request. Give a lease back that is no longer wanted."""
         future = self._leases.pop(action.request_id, None)
         if future is not None and future.cancelled():
             future = None
@@ -113,31 +118,32 @@ class BrokerPort(ABC):
             self.release(action.lease, "unsent")
 
     def _withdraw(self, request_id: int, future: asyncio.Future[Lease]) -> None:
-        """Withdraw a request if its future was cancelled. A callback of that future."""
+        """Withdraw a request if its future was cancelled. The future calls this when it is done."""
         if future.cancelled() and self._leases.get(request_id) is future:
             del self._leases[request_id]
             self.tell(wire.Withdraw(request_id))
 
     def _fail_all(self, reason: str) -> None:
-        """Fail all futures that wait for a lease, since the broker is gone."""
+        """Fail all futures that wait for a lease, because the broker is gone."""
         waiting, self._leases = self._leases, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(reason))
 
 
-# -- wait for a lease without ever losing one, and use it in time ----------------------------------
+# -- wait for a lease without ever losing it, and use it in time -----------------------------------
 
 
 async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
-    """Wait for a lease. If the caller is cancelled, no request and no lease is left behind.
+    """Wait for a lease. If the caller is cancelled, neither a request nor a lease is left behind.
 
-    A task that is cancelled after its future got the lease and before it ran again never sees the
-    lease. This function gives it back as `unsent`; else its seats would stay taken until the run
-    ends.
+    If a task is cancelled after its future got the lease but before the task ran again, it never
+    gets the lease. This function then gives the lease back as `unsent`. Otherwise the seats would
+    stay taken until the lease's term ends.
 
     Raises:
-        InfraError: Every lane of the model is removed, or no retry is left.
+        InfraError: The broker refuses the request, for example because every lane of the model is
+            removed.
         ConnectionError: The broker is gone.
     """
     future = port.acquire(request)
@@ -150,10 +156,10 @@ async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
 
 
 def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
-    """Whether a request may be sent on a lease now; call this right before the send.
+    """Whether a request may be sent on a lease now. Call this right before you send the request.
 
-    A lease that is too old is given back as `unsent`. A send that is later than promised is
-    reported to the broker.
+    If the lease is too old, this gives it back as `unsent`. If the send is later than promised,
+    this reports the delay to the broker.
     """
     if now_s > lease.send_by_s:
         port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
@@ -163,6 +169,6 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
 
 
 def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
-    """Report a send that happens now to the broker, if it is later than promised."""
+    """Report to the broker that a request is sent now, if that is later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

@@ -1,4 +1,4 @@
-"""Start and end the broker's process; used by the controller."""
+"""Starts and stops the broker's process. The controller uses this."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 MAX_PATH_BYTES = 100
-"""A Unix socket's path may have 108 bytes on Linux and 104 on BSD, including the closing zero."""
+"""A Unix socket's path may have 108 bytes on Linux and 104 on BSD, including the final zero."""
 SOCKET_NAME = "s"
 _LOCK_NAME = "lock"
 _IN_RUN = "broker-"
 _ELSEWHERE = "ultrapar-broker-"
-"""The name shows the owner, since these directories also contain files of other programs."""
+"""The prefix names the owner, because other programs also have files in these directories."""
 
 
 class BrokerDirectory:
@@ -36,8 +36,8 @@ class BrokerDirectory:
 
     Attributes:
         path: The directory.
-        fd: The lock. A process that inherits it also uses the directory.
-        token: The secret of the broker's clients; never shown.
+        fd: The file descriptor of the lock. A process that inherits it also uses the directory.
+        token: The secret of the broker's clients. It is never shown.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -47,7 +47,7 @@ class BrokerDirectory:
 
     @classmethod
     def make(cls, run: Path) -> Self:
-        """Make one in the run's directory, or in the system's temporary one if that fails.
+        """Create one in the run's directory or, if that fails, in the system's temporary one.
 
         Args:
             run: The run's directory.
@@ -68,16 +68,16 @@ class BrokerDirectory:
                 why = f"{parent}: {error.strerror}"
         raise UltraparError(
             f"cannot make a directory for the broker's socket: {why}; set the environment variable "
-            f"TMPDIR to a writable directory (the socket's path has at most {MAX_PATH_BYTES} bytes)"
+            f"TMPDIR to a writable directory (a socket's path may have {MAX_PATH_BYTES} bytes)"
         )
 
     @property
     def socket(self) -> Path:
-        """The path at which the broker listens."""
+        """The path of the socket on which the broker listens."""
         return self.path / SOCKET_NAME
 
     def remove(self) -> None:
-        """Remove it with its content. Idempotent."""
+        """Remove the directory with its contents. Idempotent."""
         if self.fd >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self.fd)
@@ -85,7 +85,7 @@ class BrokerDirectory:
 
 
 def sweep(runs: Iterable[Path]) -> None:
-    """Remove the directories of brokers whose processes are all gone.
+    """Remove the broker directories that no process uses any more.
 
     Args:
         runs: Directories of runs to search. The system's temporary directory is also searched.
@@ -104,7 +104,7 @@ def _shared() -> list[Path]:
 
 def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:
-        # Only this user can enter a directory that mkdtemp makes, regardless of its parent.
+        # mkdtemp makes a directory that only this user can enter, regardless of its parent.
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             fd = _open_lock(path)
@@ -115,7 +115,7 @@ def _locked(parent: Path, prefix: str) -> tuple[Path, int]:
                 return path, fd
         except FileNotFoundError:
             pass
-        # Another run removed it before it was locked, as the directory of a dead run.
+        # Another run removed the directory before it was locked, as if it belonged to a dead run.
         os.close(fd)
 
 
@@ -151,13 +151,15 @@ READY_LINE = b"ready\n"
 
 
 class ServerConfig(msgspec.Struct, frozen=True):
-    """One line of JSON on the standard input, which stays open while the controller lives.
+    """The server's configuration: one line of JSON on its standard input.
+
+    The standard input stays open as long as the controller lives.
 
     Attributes:
         settings: The settings of the broker.
-        socket_path: The path to listen at, in a directory that no other user can enter. The server
-            removes it.
-        token: The secret of clients.
+        socket_path: The path of the socket to listen on, in a directory that no other user can
+            enter. The server removes this directory.
+        token: The secret of the clients.
     """
 
     settings: BrokerSettings
@@ -175,11 +177,11 @@ _KEPT_PREFIXES = ("PYTHON", "LC_", "COVERAGE_")
 class BrokerProcess:
     """The broker's process during a run.
 
-    It ends with `stop`, and by itself when the process that started it is gone.
+    It ends when `stop` is called or when the process that started it is gone.
 
     Attributes:
-        path: Its socket.
-        token: The secret of its clients; never shown.
+        path: The path of its socket.
+        token: The secret of its clients. It is never shown.
         pid: Its process id.
     """
 
@@ -201,13 +203,13 @@ class BrokerProcess:
 
         Args:
             settings: The settings of the broker.
-            directory: The directory of its socket; the process removes it when it ends.
-            inherited: File descriptors that stay open while the process lives: the locks of the
+            directory: The directory of its socket. The process removes it when it ends.
+            inherited: File descriptors to keep open as long as the process lives: the locks of the
                 keys for which it grants leases.
 
         Raises:
             ConfigError: A file of daily limits cannot be read or trusted.
-            UltraparError: The process does not start; the message contains its output.
+            UltraparError: The process does not start. The message contains its output.
         """
         config = ServerConfig(settings, str(directory.socket), directory.token)
         child = Child.start(
@@ -248,7 +250,7 @@ def _read_variables(settings: BrokerSettings) -> set[str]:
 
 
 def _environment(also: Collection[str]) -> dict[str, str]:
-    """The variables that an interpreter needs, and those in `also`. The broker needs no API key."""
+    """The variables that Python needs and those in `also`. API keys are left out as unnecessary."""
     return {
         name: value
         for name, value in os.environ.items()

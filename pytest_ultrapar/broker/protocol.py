@@ -1,4 +1,4 @@
-"""Leases, requests for leases, and snapshots of the broker; `wire` has the messages."""
+"""Leases, requests for leases, and snapshots of the broker. `wire` defines the messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ultrapar.pool.model import LaneId
 
 LeaseOutcome = Literal[
     "ok",  # an answer of the provider, with any content
-    "unsent",  # nothing was sent
+    "unsent",  # no request was sent
     FailedOutcome,
     "cancelled",  # given up by the client
 ]
@@ -25,9 +25,10 @@ class KnownLane(msgspec.Struct, frozen=True):
     Attributes:
         lane_id: The lane.
         at_s: The time of the check, monotonic seconds of the host.
-        removed: The reason why the run cannot use the lane. Empty: the check exceeded a limit, and
+        removed: Why the run cannot use the lane; empty if the check only exceeded a limit, so that
             the lane pauses.
-        retry_after_s: Seconds that the provider asked to wait from then on; None: it named no time.
+        retry_after_s: How many seconds from `at_s` the provider asked to wait; None if it did not
+            say.
     """
 
     lane_id: LaneId
@@ -37,23 +38,24 @@ class KnownLane(msgspec.Struct, frozen=True):
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True):
-    """The part of an answer besides its outcome; None stands for unknown.
+    """Information about an answer besides its outcome. None means unknown.
 
     Attributes:
-        retry_after_s: Seconds to wait, finite and > 0.
-        exceeded: Which limit was exceeded, with outcome `rate`.
-        tokens: Tokens in and out that the request used, if the answer reports both.
-        tokens_out: The tokens of the answer among them.
+        retry_after_s: How many seconds to wait, finite and > 0.
+        exceeded: Which limit was exceeded, if the outcome is `rate`.
+        tokens: How many tokens the request used, in and out, if the answer reports both.
+        tokens_out: How many of these are in the answer.
         allowance: The provider's own limits.
-        is_wordless: Whether it is a 503 or a refused connection, without a time to retry.
-        late_s: Seconds after its grant when the request was sent, or could no longer be sent.
+        is_wordless: Whether it is a 503 or a refused connection without `Retry-After`.
+        late_s: How many seconds after its grant the request was sent, or could no longer be sent.
         is_too_many: Whether it is a 429.
         maybe_billed: Whether the provider may have charged for the request although no answer came.
-        cache_write_tokens: The tokens of the prompt that were written to a cache.
-        is_own: Whether the request itself is the reason for the refusal: its lane serves others.
+        cache_write_tokens: How many tokens of the prompt were written to a cache.
+        is_own: Whether the request itself caused the refusal: its lane serves other requests.
         left_out: Unknown fields of the answer, each with its value.
-        words: A number for the server's message of a `bad_request`: equal for equal messages.
-        is_cut: Whether the answer ended at its limit of tokens.
+        words: A number that identifies the server's message of a `bad_request`. Equal messages have
+            equal numbers.
+        is_cut: Whether the answer ended because it reached its token limit.
     """
 
     retry_after_s: float | None = None
@@ -76,13 +78,13 @@ NO_FEEDBACK = Feedback()
 
 
 class Most(NamedTuple):
-    """The maximum that a request may cost, in tokens of its lane's price.
+    """The maximum that a request may cost, in tokens. The lane's price turns it into money.
 
     Attributes:
-        most_in: The maximum of tokens in the prompt.
-        most_out: The maximum of tokens in its answers, without the unbounded answers.
-        n_guessed: The number of unbounded answers. Each is estimated from the model's answers so
-            far, at any time while the request waits.
+        most_in: The maximum number of tokens in the prompt.
+        most_out: The maximum number of tokens in its answers, excluding unbounded answers.
+        n_guessed: The number of unbounded answers. The length of each is estimated from the model's
+            answers so far, and the estimate may change while the request waits.
     """
 
     most_in: int
@@ -94,24 +96,26 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request for one lease.
 
     Attributes:
-        request_id: Unique per connection, chosen by the client.
-        model: The lease is for a lane of this model only.
-        group: Name of the assignment's group that the case belongs to; empty: no group.
-        opens: Whether this is an opening request: the first lease of an episode that is not open
-            yet. Follow-ups, requests of open episodes, are served first.
-        lane: The lane of the episode so far: kept while it is up; else another lane of the
-            same model.
+        request_id: Unique per connection. The client chooses it.
+        model: The model. Only one of its lanes may serve the request.
+        group: The name of the case's group in the assignment; empty if it has no group.
+        opens: Whether this is an opening request: a request for the first lease of an episode that
+            is not open yet. Follow-ups (requests of open episodes) are served first.
+        lane: The lane that the episode has used so far. It is kept as long as it is up; otherwise
+            another lane of the same model is used.
         case_id: The case of the episode. The broker counts open episodes by this id: if the first
-            lease came back `unsent` and is requested again, one episode is open and not two.
-            Empty: it is not counted.
-        tokens: How many tokens, in and out, the request may take; an estimate, >= 0.
-        after: The lane on which the last attempt failed through no fault of the request. A retry
+            lease is given back as `unsent` and requested again, this is still one open episode.
+            If empty, the episode is not counted.
+        tokens: How many tokens, in and out, the request may use; an estimate, >= 0.
+        after: The lane on which the last attempt failed, if the request was not the cause. A retry
             goes to another lane of the model if one is up.
-        is_bound: Whether the request needs `lane`: only that lane has an object that it names.
-        most: The maximum cost, if a budget counts money. It is unknown for the first request of an
-            episode, which is paid when the cost is known (`port.BrokerPort.pay`).
+        is_bound: Whether the request requires `lane`, because it refers to an object that exists
+            only there.
+        most: The maximum cost, if there is a budget. It is unknown for the first request of an
+            episode: its money is reserved when the cost is known (`port.BrokerPort.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
-        stays: Whether it goes to no other lane, but waits until those are checked.
+        stays: Whether the request does not move to another lane, but waits until the lanes in
+            `refused_by` are checked.
     """
 
     request_id: int
@@ -134,24 +138,25 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         lease_id: Unique per broker.
         granted_s: When it was granted, monotonic seconds of the host.
-        send_by_s: The latest time to send. After it, return the lease as `unsent` and request
-            another: a late send would compress the spacing that the rate limits guarantee.
-        late_after_s: A send after this time must be reported (`port.say_late`).
-        seat_wait_s: Seconds that this request waited while a limit on requests in flight was full.
-        rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
-            free.
-        in_flight: Leases in use on this lane, including this one.
-        tokens: Tokens reserved on the limits that count tokens; 0 if no limit does. A request that
-            may take more must not be sent on it.
-        is_answering: Whether the lane's instance answered something recently: a 503 without
+        send_by_s: The latest time to send the request. After that, give the lease back as `unsent`
+            and request another one: a late send would reduce the spacing that rate limits require.
+        late_after_s: If you send the request after this time, report the delay (`port.say_late`).
+        seat_wait_s: How many seconds this request waited while all seats of a limit were taken.
+        rate_wait_s: How many seconds it waited for a rate limit or a pause of the lane while seats
+            were free.
+        in_flight: How many leases are in use on this lane, including this one.
+        tokens: How many tokens are reserved on the limits that count tokens; 0 if no limit does. A
+            request that may use more tokens must not be sent on this lease.
+        is_answering: Whether the lane's instance has answered a request recently. A 503 without
             `Retry-After` or a refused connection is then `congestion`.
-        ends_s: If hosts share limits or cases: when this host's part of them ends, not before
-            `send_by_s`. No request is sent later, for any reason.
-        is_check: Whether the lane is suspected: the client sends a check, not the request.
-        is_first: Whether the lane's instance has never answered: a proxy's 502 or 503 then means
+        ends_s: If hosts share limits or cases: when this host's shares or claims end; never before
+            `send_by_s`. No request may be sent later, for any reason.
+        is_check: Whether the lane is suspected, so that the client sends a check and not the
+            request.
+        is_first: Whether the lane's instance has never answered. A proxy's 502 or 503 then means
             that the server behind it has not started yet.
-        n_served: Requests that the lane has answered so far; `n_refused`: requests that it refused
-            because of a limit.
+        n_served: How many requests the lane has answered so far. `n_refused`: how many it has
+            refused because of a limit.
     """
 
     lease_id: int
@@ -174,17 +179,17 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 class EstimatedLimit(msgspec.Struct, frozen=True):
     """A limit that the run estimates, as far as it is known. Lanes may share a limit.
 
-    Adaptive mode estimates from the start, fixed mode from the first refusal on.
+    Adaptive mode estimates limits from the start, fixed mode only after the first refusal.
 
     Attributes:
-        limit: Its name.
-        workers: Requests in flight that the provider is known to allow; None while no limit has
-            shown.
-        qps: Sends per second, in the same sense.
-        n_cuts: How often a refusal lowered it.
-        peak: The maximum of requests in flight so far.
-        declared: Whether the pool declares it (fixed mode). The provider then seems to allow less,
-            unless the estimate is back at the declared limit.
+        limit: The name of the limit.
+        workers: How many requests in flight the provider is known to allow; None if no limit was
+            observed yet.
+        qps: How many sends per second the provider is known to allow; None as for `workers`.
+        n_cuts: How often a refusal lowered the estimate.
+        peak: The maximum number of requests in flight so far.
+        declared: Whether the pool declares the limit (fixed mode). The provider then seems to allow
+            less than declared, unless the estimate is back at the declared limit.
         is_back: Whether the estimate has recovered from all cuts.
     """
 
@@ -198,34 +203,38 @@ class EstimatedLimit(msgspec.Struct, frozen=True):
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
-    """The state and counts of one lane, for progress, summary and `explain`.
+    """The state and counts of one lane, for the progress line, the summary and `explain`.
 
     Attributes:
-        state: `up`, `paused` (until a time) or `out`: removed, until the end of the run.
-        reason: One sentence for people when `paused` or removed, else empty.
-        waited_s: Seconds that requests waited, by the cause: a limit and its kind, as in
+        state: `up`, `paused` (until a certain time) or `out` (removed until the end of the run).
+        reason: One sentence for users if the lane is `paused` or removed, otherwise empty.
+        waited_s: How many seconds requests waited, by cause: a limit and its kind, as in
             `lab/key0 (qps)`, or `pause`, `group`, `home`, `budget`.
-        outcomes: Leases given back, by outcome; a lease lost with its holder is `lost`.
-        orphans: Seats still taken because their holder died and its request may still be running.
-        pauses: How often it was paused, by `rate` (refused for its rate) and `breaker` (failures).
-        paused_s: Seconds for which it was paused, by the same words.
+        outcomes: How many leases were given back, by outcome. If the holder of a lease died, its
+            outcome is `lost`.
+        orphans: Seats that are still taken because their holders died and their requests may still
+            be running.
+        pauses: How often it was paused, by cause: `rate` (a rate limit refused a request) or
+            `breaker` (requests failed).
+        paused_s: How many seconds it was paused, by the same causes.
         n_opened: How often its breaker opened.
-        n_moved: Requests that failed here and were tried again on another lane.
-        removed_after_s: Seconds from the run's start until it was removed.
+        n_moved: How many requests failed here and were sent again on another lane.
+        removed_after_s: When it was removed, in seconds after the run's start.
         estimated: The limit on its path that the run estimates: in adaptive mode always, in fixed
-            mode once the provider has refused a request because of a limit.
-        busy_s: Seconds that its leases were in use, summed over all of them.
-        widened: Limits on its path whose sends are spaced wider than at first: the provider refused
-            some that kept to the declared rate (`headroom`).
-        awaits: The problem of the server that the lane waits for; empty: it does not wait.
+            mode after the provider has refused a request because of a limit.
+        busy_s: How many seconds its leases were in use, summed over all leases.
+        widened: Limits on its path whose sends are now spaced wider, because the provider refused
+            some that were within the declared rate (`headroom`).
+        awaits: The problem of the server that the lane waits for; empty if it does not wait.
         left_out: Unknown fields of its answers, each with its value.
-        cut: How many answers ended at their limit of tokens, and the most tokens of one of them.
-        is_whole: Whether a real server gets requests without streaming: it may not notice that a
-            request is cancelled.
-        is_unheard: Whether its server has a `metrics_url` that has returned no known figure.
+        cut: How many answers ended because they reached their token limit, and the number of tokens
+            in the longest of these.
+        is_whole: Whether a real server gets requests without streaming, so that it may not notice
+            when a request is cancelled.
+        is_unheard: Whether its server has a `metrics_url` that has not returned any known metric.
     """
 
-    # Manifests of earlier runs have `out`, and the older names of fields given below.
+    # Manifests of earlier runs contain `out`, and the older names of the fields given below.
     lane: LaneId
     state: Literal["up", "paused", "out"]
     reason: str
@@ -259,20 +268,23 @@ class LaneStatus(msgspec.Struct, frozen=True):
 
 
 BIN = 1.1
-"""The ratio of neighbouring bins in which seconds are counted."""
+"""The ratio between adjacent bins in which durations are counted."""
 
 
 class ModelProgress(msgspec.Struct, frozen=True):
     """The counts of one model's episodes and requests so far.
 
     Attributes:
-        ended: Ended episodes, by their number of requests; episodes without a request are missing.
-        open: Open episodes, by their requests so far, the one in flight included.
-        seconds: Ended requests, by the time that their lease was in use: n stands for about
+        ended: How many episodes ended, by their number of requests. Episodes without requests are
+            left out.
+        open: How many episodes are open, by their number of requests so far, including the request
+            in flight.
+        seconds: How many requests ended, by how long their lease was in use: the key n means about
             `BIN ** n` seconds.
-        under_way: Requests in flight, by the time that their lease has been in use, in the same
-            bins.
-        ended_beside: Requests of its ended episodes to other models, in roles, by model.
+        under_way: How many requests are in flight, by how long their lease has been in use, in the
+            same bins.
+        ended_beside: How many requests its ended episodes sent to other models with roles, by
+            model.
         open_beside: The same for its open episodes.
     """
 
@@ -292,9 +304,9 @@ class GroupProgress(msgspec.Struct, frozen=True):
     """The progress of one group's cases on this host.
 
     Attributes:
-        begun: Episodes that have had a first lease, or ended without one.
-        ended: The episodes among them that are reported ended.
-        room: As `BrokerStatus.room`, over the lanes of the group.
+        begun: How many episodes got their first lease or ended without one.
+        ended: How many of these episodes were reported as ended.
+        room: Like `BrokerStatus.room`, for the lanes of the group.
     """
 
     name: str
@@ -307,12 +319,13 @@ class ShareStatus(msgspec.Struct, frozen=True, array_like=True):
     """This host's share of a limit that hosts share, for display.
 
     Attributes:
-        limit: Its name.
-        word: Its kind, the same as the pool's field.
-        share: The amount this host may use now, in the pool's unit: 2.0 of `qps` is two per second.
-        whole: The amount all hosts together may use.
-        coming: This host's share once other hosts have released part of their shares.
-        closed: Whether no host gets a share, since the amount spent is unknown.
+        limit: The name of the limit.
+        word: The kind of the limit, named as the pool's field.
+        share: The amount that this host may use now, in the pool's unit. For example, 2.0 for `qps`
+            means two per second.
+        whole: The amount that all hosts together may use.
+        coming: This host's share when other hosts have released part of their shares.
+        closed: Whether no host gets a share because the spent amount is unknown.
     """
 
     limit: str
@@ -327,19 +340,19 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     """A snapshot of the whole broker.
 
     Attributes:
-        in_flight: Leases in use now.
-        open_episodes: Episodes that have had a first lease and are not reported ended.
-        ended_episodes: Distinct cases reported ended.
-        waiting: Requests without a lease yet, including requests of groups that may not start.
-        trying: Episodes with a request that waits before a retry, after a refusal or a failure.
-        models: The counts of each model that was sent requests.
-        room: If hosts share limits, by model: how many more requests could be in flight on lanes of
-            which this host has a part; `NO_PART` if it has no part.
-        groups: If hosts share limits: the groups of the assignment.
-        trouble: One sentence if this host's part of the limits cannot be renewed; else empty.
-        shares: If hosts share limits, the last known share of each limit; empty before the first.
-        notes: Notes on shared limits for the user, a sentence each: a limit that is lower than the
-            pool declares, since other hosts declare less; a limit that is closed.
+        in_flight: How many leases are in use now.
+        open_episodes: How many episodes got their first lease and were not reported as ended.
+        ended_episodes: How many distinct cases were reported as ended.
+        waiting: How many requests have no lease yet. Requests of groups that may not start count.
+        trying: How many episodes wait before they retry a request that was refused or failed.
+        models: The counts for each model that got requests.
+        room: If hosts share limits, how many more requests could be in flight, by model, on lanes
+            of which this host has a share; `NO_PART` if it has no share.
+        groups: If hosts share limits, the groups of the assignment.
+        trouble: One sentence if this host's share of the limits cannot be renewed, otherwise empty.
+        shares: If hosts share limits, the last known share of each limit; empty until it is known.
+        notes: Notes on shared limits for the user, one sentence each. They report a limit that is
+            lower than the pool declares because other hosts declare less, or that is closed.
     """
 
     now_s: float
@@ -368,13 +381,14 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 NO_LANE, DAILY_QUOTA, BUDGET, TAKEN = "no_lane", "daily_quota", "budget", "taken"
 OF_REQUEST, GONE = "refusal_of_request", "broker"
-"""Reasons why a request cannot be served. No lane is left. The daily limits of all lanes are used
-up. The budget is spent. Another host has the case now. The provider refuses this one request and
-serves others. The broker is gone."""
+"""Kinds of reasons why a request cannot be served. `NO_LANE`: all lanes are removed. `DAILY_QUOTA`:
+the daily limits of all lanes are used up. `BUDGET`: the budget is spent. `TAKEN`: another host has
+taken over the case. `OF_REQUEST`: the provider refuses only this request. `GONE`: the broker is
+gone."""
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request cannot be served; `reason` is one sentence for people, `kind` one word."""
+    """The request cannot be served. `reason` is one sentence for users, `kind` is one word."""
 
     worker: str
     request_id: int

@@ -1,4 +1,4 @@
-"""A high quantile of recent values: the estimate for answers without a bound."""
+"""A high quantile of recent values. It is the estimate for answers without an upper bound."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections import deque
 
 QUANTILE = 0.95
 REMEMBERED = 64
-"""If a model's answers become longer, the estimate follows within this many answers."""
+"""How many values are remembered. If answers grow longer, the estimate follows after that many."""
 FEW = 8
-"""With fewer answers than this the initial estimate still counts."""
+"""As long as there are fewer answers than this, the initial estimate is taken into account."""
 ANSWER_TOKENS = 1000
-"""The initial estimate for an answer whose request sets no bound."""
+"""The initial estimate for an answer whose request sets no upper bound."""
 
 
 class High:
-    """A high quantile of the last values; pure.
+    """A high quantile of the last values. Pure.
 
-    It is the `quantile` of the last `REMEMBERED` values: by default the largest of up to 20 values.
-    With fewer than `FEW` values it is at least `supposed`, the initial estimate.
+    It is the `quantile` of the last `REMEMBERED` values. With the default, this is the largest
+    value if there are up to 20. With fewer than `FEW` values it is never below `supposed`, the
+    initial estimate.
     """
 
     def __init__(self, supposed: float, quantile: float = QUANTILE) -> None:
@@ -28,7 +29,7 @@ class High:
         self._sorted: list[float] = []
 
     def add(self, value: float) -> None:
-        """Add a value; it replaces the oldest of `REMEMBERED`."""
+        """Add a value. If `REMEMBERED` values are already there, it replaces the oldest one."""
         if len(self._last) == REMEMBERED:
             self._sorted.remove(self._last.popleft())
         self._last.append(value)
@@ -36,7 +37,7 @@ class High:
 
     @property
     def is_known(self) -> bool:
-        """Whether it rests on enough values."""
+        """Whether it is based on enough values."""
         return len(self._last) >= FEW
 
     @property
@@ -48,10 +49,10 @@ class High:
 
     @property
     def early(self) -> float:
-        """Like `value`, but from the first values on: the largest, widened while they are few.
+        """Like `value`, but uses even the first few values: the largest one times a factor.
 
-        One value is multiplied by nine, and the factor falls with each further one. The result
-        never exceeds `value`: too much is reserved money that other requests wait for.
+        The factor is 9 with a single value, and it falls with each additional one. The result never
+        exceeds `value`: if it were too high, other requests would wait for the reserved money.
         """
         n = len(self._last)
         if self.is_known or not n:

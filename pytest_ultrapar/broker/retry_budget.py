@@ -1,4 +1,4 @@
-"""The number of retries that an instance is sent, and the probes while it answers nothing."""
+"""Limits how many retries are sent to an instance, and sends probes while it does not answer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import WorkerState
 
 SHARE, FIXED = 0.2, 10
-"""Retries may be this share of an instance's requests, plus this number.
+"""The number of retries may not exceed this share of an instance's requests plus this number.
 
-A failing provider then gets at most 1.2 times its load. Without a budget, three tries of every
-request would be three times the load. Source: Finagle's retry budgets (20 %, and a minimum).
+So retries add at most 20 % (plus ten requests) to the load of a failing provider. Without a budget,
+trying every request three times would triple the load. Source: Finagle's retry budgets (20 %, and a
+minimum).
 """
 FIRST_PROBE_S, LONGEST_PROBE_S = 1.0, 30.0
-"""After a failed probe, the next one follows after 1, 2, 4, ... 30 s."""
+"""After failed probes, the next one follows after 1, 2, 4, ... 30 s."""
 
 
 class ParkedRetry(NamedTuple):
-    """A retry that waits until the budget of its instance grows; it came at `came_s`."""
+    """A retry that waits until the budget of its instance grows. It was requested at `came_s`."""
 
     worker: WorkerState
     request: LeaseRequest
@@ -31,21 +32,22 @@ class ParkedRetry(NamedTuple):
 
 
 class RetryBudget(Wake):
-    """The retries of one instance, over all processes of a run. Wakes when the next probe may go.
+    """The retries of one instance in all processes of a run. Wakes when the next probe may be sent.
 
-    A retry draws on the budget when it is requested, so retries that wait for seats cannot overdraw
-    it. A retry that is withdrawn later stays drawn. A retry beyond the budget is parked, not
-    refused: an unattended run should wait rather than lose a case. Parked retries go in order of
-    arrival, as the budget grows:
+    A retry draws on the budget when it is requested, so that retries that wait for seats cannot
+    overdraw it. If it is withdrawn later, it still counts. A retry beyond the budget is parked, not
+    refused, because an unattended run should wait rather than lose a case. Parked retries are sent
+    in order of arrival, in two ways:
 
-    - by `SHARE` with every request that is not a retry.
-    - by probes. One parked retry at a time may exceed the budget: immediately after the instance
-      answered something, or after a growing pause if the last probe failed. So an instance that
-      answers nothing gets two requests a minute, and one that has recovered gets all of them.
+    - The budget grows by `SHARE` with every request that is not a retry.
+    - One parked retry at a time may exceed the budget, as a probe. It is sent immediately after the
+      instance has answered a request, or after a growing pause if the last probe failed. So an
+      instance that does not answer gets two requests a minute, and an instance that has recovered
+      gets all of them.
 
     Attributes:
-        n_drawn: Retries drawn so far, without probes.
-        parked: Retries that wait, by worker and request id, in order of arrival.
+        n_drawn: How many retries were drawn so far, excluding probes.
+        parked: The parked retries, by worker and request id, in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -62,13 +64,13 @@ class RetryBudget(Wake):
         return self._probe_s if self.parked and not self._is_probing else None
 
     def draw(self, n_requests: int) -> bool:
-        """Draw one retry for a request that just came, if the budget allows it.
+        """Draw one retry for a new request, if the budget allows it and no retries are parked.
 
         Args:
-            n_requests: Requests that the instance was sent so far, without retries.
+            n_requests: How many requests were sent to the instance so far, excluding retries.
 
         Returns:
-            Whether it was drawn. Parked retries come first.
+            Whether the retry was drawn. If not, park it.
         """
         return not self.parked and self._draw(n_requests)
 
@@ -82,12 +84,15 @@ class RetryBudget(Wake):
     def take(
         self, n_requests: int, now_s: float, *, is_removed: bool = False
     ) -> tuple[ParkedRetry, bool] | None:
-        """The parked retry that may go now, and whether it is a probe; or None.
+        """Remove and return a parked retry that may be sent now, if there is one.
 
         Args:
-            n_requests: Requests that the instance was sent so far, without retries.
+            n_requests: How many requests were sent to the instance so far, excluding retries.
             now_s: Now.
-            is_removed: Whether the instance is removed: all retries then go to other instances.
+            is_removed: Whether the instance is removed, so that all retries go to other instances.
+
+        Returns:
+            The retry, and whether it is a probe; None if no retry may be sent now.
         """
         if not self.parked:
             return None
@@ -100,21 +105,21 @@ class RetryBudget(Wake):
         return retry, is_probe
 
     def answered(self, now_s: float) -> None:
-        """Allow the next probe now, since the instance answered something."""
+        """Allow the next probe now, because the instance has answered a request."""
         self._delay_s = FIRST_PROBE_S
         self._probe_s = now_s
 
     def probe_over(self) -> None:
-        """Allow the next probe: the last one was answered, or never sent."""
+        """Allow the next probe, because the last one was answered or never sent."""
         self._is_probing = False
 
     def probe_lost(self, now_s: float) -> None:
-        """Allow the next probe later: the last one was sent, and its result is unknown."""
+        """Allow the next probe later, because the last one was sent and its result is unknown."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
 
     def probe_failed(self, now_s: float) -> None:
-        """Allow the next probe later, after a longer pause each time: the last one failed."""
+        """Allow the next probe later, because the last one failed. The pause grows each time."""
         self._is_probing = False
         self._probe_s = now_s + self._delay_s
         self._delay_s = min(LONGEST_PROBE_S, 2.0 * self._delay_s)

@@ -1,11 +1,12 @@
 """Grants free lanes to waiting requests.
 
-A request either opens an episode (an *opening request*) or continues one (a *follow-up*). The order
-is: follow-ups of the cases that began first, as many as there are seats (`places`); then new cases,
-while few are open; then the follow-ups of the other cases. Opening requests are served worker by
-worker in rotation; workers with more leases than the mean come last. A worker's *home* is the set
-of lanes that it prefers (affinity). Seats there that its home workers do not need go to others
-(work stealing). `waiting.py` contains the requests and their lines, `lanes.py` the lanes.
+A request either opens an episode (an *opening request*) or continues one (a *follow-up*). The
+follow-ups of the cases that began first are served first, for as many cases as there are seats
+(`places`). New cases are next, as long as few cases are open, and then the follow-ups of the other
+cases. Opening requests are served worker by worker in rotation; workers with more leases than the
+mean come last. A worker's *home* is the set of lanes that it prefers (affinity). Other workers may
+use the seats on a lane that its home workers do not need (work stealing). `waiting.py` contains the
+requests and their lines, `lanes.py` the lanes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Scheduler:
     """Grants and refuses waiting requests, and collects the messages for workers.
 
     Attributes:
-        actions: The decisions since the broker last took them.
+        actions: The decisions that the broker has not taken yet.
     """
 
     def __init__(
@@ -47,13 +48,13 @@ class Scheduler:
         self.actions: list[Action] = []
 
     def serve_at_once(self, waiting: Waiting, now_s: float) -> bool:
-        """Grant a request that has just come, if a lane is free for it.
+        """Grant a new request at once, if a lane is free for it.
 
-        Call it only if nothing has changed since the last `serve`: then no waiting request can use
-        a free lane, so the new one overtakes no other.
+        Call this only if nothing has changed since the last `serve`: no waiting request can then
+        use a free lane, so the new request does not overtake any other.
         """
-        # Most requests of a run with free seats go this way and never join a line: 13 us from
-        # request to return, against 19 us with 300 waiting.
+        # While seats are free, most requests are served here and never join a line. From request to
+        # return this takes 13 us, compared with 19 us if 300 requests wait.
         if waiting.waits_for.n_seated == 0:
             return False
         free = [lane for lane in waiting.lane_set.lanes if lane.is_free(now_s)]
@@ -73,18 +74,18 @@ class Scheduler:
         return False
 
     def enqueue(self, waiting: Waiting) -> None:
-        """Let a request wait in its line."""
+        """Add a request to its line."""
         lane_set, worker, model = waiting.lane_set, waiting.worker, waiting.model
         line: Line | None
         if waiting.opens:
-            # An empty line is kept: a worker uses the same few lines again.
+            # Empty lines are kept, because a worker uses the same few lines again.
             key = (lane_set, waiting.group)
             line = worker.opening_lines.get(key)
             if line is None:
                 line = Line(model, lane_set, worker=worker, group=waiting.group)
                 worker.opening_lines[key] = line
         else:
-            # `join` enters a line of follow-ups in this dict, `leave` removes it.
+            # `join` adds a line of follow-ups to this dict, and `leave` removes it.
             prefers = waiting.prefers
             line = lane_set.follow_up_lines.get((prefers, waiting.is_extra))
             if line is None:
@@ -92,7 +93,7 @@ class Scheduler:
         line.join(waiting)
 
     def watch(self, waiting: Waiting, now_s: float) -> None:
-        """Wake up when a rate that blocks the request is ready."""
+        """Set wakes for when the rates that block the request allow a send."""
         if waiting.waits_for.n_seated:
             for lane in waiting.lane_set.lanes:
                 self._table.watch(lane, now_s)
@@ -101,13 +102,13 @@ class Scheduler:
         """Serve all requests that changed lanes can serve, cases with a place first."""
         decide_again(self._table.changed)
         looked_at = [lane for lane in self._table.changed if lane.model.n_waiting]
-        # Cleared first: a reservation that ends below puts its lanes into `changed` again;
-        # `LaneBroker._finish` loops until that is empty.
+        # Clear this first: if a reservation ends below, its lanes are added to `changed` again.
+        # `LaneBroker._finish` loops until it is empty.
         self._table.changed.clear()
         free = looked_at
         passed: set[Line] = set()
-        # One grant per round. Lanes share limits, so each grant may take the last seat of others,
-        # and it changes which worker is next.
+        # One grant per round. Lanes share limits, so each grant may take the last seat of other
+        # lanes, and it changes which worker is next.
         while free := [lane for lane in free if lane.model.n_waiting and lane.is_free(now_s)]:
             by_model: dict[ModelState, list[LaneState]] = {}
             for lane in free:
@@ -149,14 +150,14 @@ class Scheduler:
         if waiting.line is not None:
             waiting.line.leave(waiting)
         if waiting.probes is not None:
-            # It never comes back, and the budget would wait for it forever.
+            # The probe never comes back. Without this, the budget would wait for it forever.
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
     def futile(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
-        """The reason why no lane of a set can serve a request in an episode's time, and its kind.
+        """Why no lane of a set can serve a request within an episode's time, and the reason's kind.
 
         None if a lane may serve it.
         """
@@ -175,8 +176,8 @@ class Scheduler:
                     return None
                 found[poor[0]] = poor[1]
         if broken := next((one for one in found if one.day_trouble), None):
-            why = f"cannot count units per day of {broken.name}: {broken.day_trouble}"
-            # Not a daily quota: a resume needs a repaired file, tomorrow as well.
+            why = f"cannot count the daily limit of {broken.name}: {broken.day_trouble}"
+            # This is not `DAILY_QUOTA`: without a repaired file, a resume fails tomorrow, too.
             return why, NO_LANE
         for limit, units in found.items():
             if units is not None:
@@ -185,10 +186,10 @@ class Scheduler:
         return day_spent(found, request.tokens, timeout_s, now_s), DAILY_QUOTA
 
     def refuse_spent(self, now_s: float) -> None:
-        """Refuse requests for which the daily limits of all lanes are used up."""
+        """Refuse requests for which the daily limits or budgets of all lanes are used up."""
         limits, self._table.idle = self._table.idle, []
         lanes = [lane for limit in limits for lane in limit.lanes]
-        # A case also waits for the money of limits on which only its roles draw.
+        # A case also waits for the money of limits that only its requests to roles use.
         self._refuse_futile(self._table.lanes.values() if self._table.short else lanes, now_s)
 
     def refuse_without_lane(self, now_s: float) -> None:
@@ -200,10 +201,10 @@ class Scheduler:
         for lane_set in {lane_set: None for lane in lanes for lane_set in lane.sets}:
             for line in [*lane_set.follow_up_lines.values(), *lane_set.opening_lines]:
                 if lane_set.n_alive == 0:
-                    # The reason names every lane: build it once, not for each request.
+                    # The reason lists every lane: build it only once, not for each request.
                     self.refuse(line, all_removed(line.model.name, lane_set.lanes))
                     continue
-                # Try the first request: the requests of a line are usually similar.
+                # Check only the first request: the requests of a line are usually similar.
                 while len(line) and (
                     why := self.futile(line.model.name, lane_set, line.first.request, now_s)
                 ):
@@ -214,14 +215,14 @@ class Scheduler:
     def who_pays(
         self, prefers: LaneState | None, lane_set: LaneSet, request: LeaseRequest
     ) -> LaneState | None:
-        """The preferred lane; None (any lane) if only other lanes have the money for it."""
+        """The preferred lane; None (any lane) if only other lanes have enough money for it."""
         if self._table.budgets is None or prefers is None or prefers.pays(request):
             return prefers
         is_paid = any(not lane.is_removed and lane.pays(request) for lane in lane_set.lanes)
         return None if is_paid else prefers
 
     def _leave_poor_lane(self, line: Line) -> None:
-        """Let any lane serve follow-ups whose own lane has no money for them and will get none."""
+        """Let any lane serve follow-ups whose own lane has too little money and gets none back."""
         lane = line.prefers
         assert lane is not None
         while len(line) and not lane.pays(line.first.request):
@@ -243,8 +244,8 @@ class Scheduler:
             held.case = table.budgets.cases.of(request.case_id)
             most = request.most
             if most is not None and not table.pay(self._n_leases + 1, held, most):
-                # The money is there, so the reservation could not be written. All other requests
-                # that wait for money are also refused once nothing is in flight.
+                # There is enough money, so the reservation could not be recorded. All other
+                # requests that wait for money are also refused, when no requests are in flight.
                 self._refuse(waiting, table.budgets.trouble)
                 return
         seat_wait_s = rate_wait_s = 0.0
@@ -255,14 +256,15 @@ class Scheduler:
         if not held.is_check:
             table.progress.sent(lane.model.name, request.case_id)
         self._n_leases += 1
-        # The provider's count, over all lanes that share the limit: a refusal concerns this count.
+        # The number that the provider counts, over all lanes that share the limit: if it refuses
+        # the request, this number was too high.
         held.at_grant = lane.in_flight if lane.counted is None else lane.counted.seats.in_flight
         worker.leases[self._n_leases] = held
         tokens = 0
         if lane.metered:
             tokens = request.tokens
             held.reserved = reserve(lane.metered, tokens, now_s)
-        # After a sleep, other hosts may hold the units that this host's old leases use.
+        # If this host is suspended, other hosts may later use the units of its old leases.
         ends_s = table.part_ends_s(lane)
         send_by_s = min(lane.send_by_s(now_s - held.behind_s), ends_s)
         table.begin_term(lane, self._n_leases, worker, send_by_s)
@@ -304,12 +306,12 @@ def next_follow_up(
 ) -> Waiting | None:
     """The follow-up that has waited longest among those that one of the `free` lanes can serve.
 
-    Its case has a place, or no place if `is_extra`. A follow-up stays on its lane while the lane is
-    up. If its lane is paused or removed, any other lane of its set serves it. Lines in `passed`
-    wait for lanes that are not free.
+    Its case has a place (if `is_extra`, no place). A follow-up stays on its lane as long as the
+    lane is up. If its lane is paused or removed, any other lane of its set may serve it. Lines in
+    `passed` are skipped, because they wait for lanes that are not free.
     """
-    # Only heads of lines are compared: checking each of some thousand waiting requests would cost
-    # many times the grant.
+    # Compare only the first requests of the lines: to check each of several thousand waiting
+    # requests would take much longer than the grant.
     best: Waiting | None = None
     for model, lanes in free.items():
         if not model.n_follow_ups:
@@ -331,21 +333,21 @@ def next_follow_up(
 def next_opening(
     rotation: Collection[WorkerState], free: dict[ModelState, list[LaneState]]
 ) -> Waiting | None:
-    """The opening request to serve next on a `free` lane: home first, then stolen.
+    """The opening request to serve next on a `free` lane: first on home lanes, then on others.
 
     Workers with more leases than the mean of the waiting workers come last.
 
     Args:
-        rotation: All workers, the one longest without a grant first.
-        free: Lanes that could take a request now, by model.
+        rotation: All workers. The worker that has been without a grant for longest comes first.
+        free: Lanes that could serve a request now, by model.
     """
     workers = [worker for worker in rotation if worker.linked]
-    # With rotation alone, some workers had twice as many leases as others at times, and then
-    # twice as many connections.
+    # With rotation alone, some workers at times had twice as many leases as others, and so twice as
+    # many connections.
     mean = sum(len(worker.leases) for worker in workers) / max(1, len(workers))
     workers.sort(key=lambda worker: len(worker.leases) > mean)
-    # Two passes: in a single one, the first worker would steal from the home of a later worker that
-    # has requests for it.
+    # Two passes are necessary: in a single pass, the first worker would steal from the home of a
+    # later worker that has requests for it.
     for stolen in (False, True):
         for worker in workers:
             if (best := _first_of(worker, free, stolen=stolen)) is not None:
@@ -376,23 +378,25 @@ def _first_of(
 
 
 def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
-    """The lane to serve a request: its own, else a home, the least loaded, the longest unused.
+    """The best lane to serve a request: if it prefers a lane that is up, only that lane.
+
+    Otherwise a home lane comes first, then the least loaded lane, then the one unused for longest.
 
     Args:
         waiting: The request.
-        free: Lanes of its model that could take a request now.
+        free: Lanes of its model that could serve a request now.
 
     Returns:
         None if no `free` lane may serve it.
     """
     prefers = waiting.prefers
     if waiting.lane_set.is_priced:
-        # Do not reserve a lane that cannot pay for it: a shared budget would block all requests.
+        # Do not reserve a lane without the money for it: a shared budget would block all requests.
         payers = [one for one in waiting.lane_set.lanes if one.is_up and one.pays(waiting.request)]
         free = [lane for lane in free if lane in payers] if payers else free
     if prefers is not None and prefers.is_up:
-        # Only its own lane, even if another is free: only this key and server have the conversation
-        # so far in their prefix cache.
+        # Use only its own lane, even if another one is free: only this key and server have the
+        # conversation so far in their prefix cache.
         return next((lane for lane in free if lane is prefers), None)
     members = waiting.lane_set.members
     home = waiting.worker.home
@@ -404,8 +408,9 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
         is_stolen = home is not None and lane not in home
         if is_stolen and waiting.opens and not lane.is_stealable:
             continue
-        # By share of seats: a lane with 50 seats is idle at five. Among equals the longest unused:
-        # else a run with few requests in flight would use only the first key of the pool.
+        # Compare the fraction of taken seats: a lane with 50 seats is nearly idle with five. If
+        # equal, use the one unused for longest. Otherwise a run with few requests in flight would
+        # use only the first key of the pool.
         key = (is_stolen, lane.load, lane.used_order)
         if best is None or key < best_key:
             best, best_key = lane, key
@@ -415,8 +420,8 @@ def best_lane(waiting: Waiting, free: Iterable[LaneState]) -> LaneState | None:
 def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> LaneState | None:
     """The best lane to retry a request that failed or was refused on another lane.
 
-    Among lanes that are up, one with another key and instance is preferred, since either may be at
-    fault; then one that is free now.
+    Among lanes that are up, lanes with another key and another instance come first, because either
+    may be the cause of the failure. Among these, lanes that are free now come first.
 
     Returns:
         None if no other lane is up.
@@ -431,11 +436,15 @@ def other_lane(failed: LaneState, lanes: Iterable[LaneState], now_s: float) -> L
 
 
 def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float, float]:
-    """Split the seconds of a wait into seats and rates or pauses; add them to the lane's waits.
+    """Split a wait into its causes, and add these to the lane's waits.
 
-    First subtract the time in which the group's gate was shut, the lane was held for its home
-    workers, or all seats were taken. The rest must be a rate, a pause, or a seat kept for an open
-    case: the broker never leaves a free lane next to a request for it.
+    First subtract the time in which the retry was parked, the group's gate was shut, all seats were
+    taken, or the lane was reserved for its home workers. The broker never leaves a lane free while
+    a request waits for it. So the cause of the rest must be a rate, a pause, or a seat that was
+    kept for an open case.
+
+    Returns:
+        The seconds of waiting for seats, and for rates or pauses.
     """
     waited_s = now_s - waiting.since_s
     parked_s = waiting.parked_s
@@ -463,15 +472,15 @@ def _split_wait(waiting: Waiting, lane: LaneState, now_s: float) -> tuple[float,
 
 
 HOME_WAIT_S = 2.0
-"""Seconds after the first request for which a lane is kept for its home workers. Worker processes
-start within a second or two of each other, and the assignment in the header should be true from the
-first request on."""
+"""How long after the first request a lane is reserved for its home workers, in seconds. Worker
+processes start within a second or two of each other, and the assignment that pytest's header shows
+should be true from the first request."""
 
 
 class Homes(Wake):
-    """The homes of an assignment. Wakes when lanes stop being held for absent workers.
+    """The homes of an assignment. Wakes when lanes are no longer reserved for absent workers.
 
-    Lanes from which other workers may then steal are checked again.
+    Lanes that other workers may use from then on are checked again.
     """
 
     def __init__(
@@ -501,12 +510,12 @@ class Homes(Wake):
                 for lane_id in lanes:
                     self._lanes[lane_id].absent[worker] = None
         for lane in self._lanes.values():
-            # Only cleared here: `_open_to_all` also notes the time when it sets this.
+            # This is only cleared here: `_open_to_all` sets it and records the time.
             lane.is_stealable = lane.is_stealable and not lane.absent
         self._open_to_all(now_s)
 
     def home_of(self, worker: str) -> frozenset[LaneState] | None:
-        """The home lanes of a worker; None: all lanes."""
+        """The home lanes of a worker; None if all lanes are its home."""
         return self._homes.get(worker)
 
     def arrived(self, worker: str, now_s: float) -> None:
@@ -547,7 +556,7 @@ def no_such_model(model: str, models: Iterable[str]) -> str:
 
 
 def no_such_group(group: str) -> str:
-    """The message that a request names a group that the assignment lacks."""
+    """The message that the assignment does not have a group that a request names."""
     return f"the assignment has no group {group!r}"
 
 
@@ -555,12 +564,12 @@ def all_removed(model: str, lanes: Iterable[LaneState]) -> str:
     """The message that all lanes for a request are removed, or that its group allows none."""
     reasons = list(dict.fromkeys(lane.reason for lane in lanes))
     if not reasons:
-        return f"the group of the case allows no lane of the model {model!r}"
+        return f"the case's group allows no lane of the model {model!r}"
     return f"no lane of the model {model!r} is left: {_shown(reasons, '; ')}"
 
 
 def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
-    """The message that a request may take more tokens than any lane allows in its window."""
+    """The message that a request may use more tokens than any lane allows in one window."""
     smallest = {
         min(
             (amount, one.name, kind.word, kind.per)
@@ -572,7 +581,7 @@ def too_large(tokens: int, lanes: Iterable[LaneState]) -> str:
     }
     most, name, word, per = max(smallest)
     return (
-        f"a request may take {tokens:,} tokens by estimate, but the limit {name} allows "
+        f"a request may use an estimated {tokens:,} tokens, but the limit {name} allows "
         f"{most:,.0f} per {per} ({word}); lower max_tokens or raise {word}"
     )
 
@@ -585,16 +594,16 @@ def day_spent(limits: Iterable[LimitState], tokens: int, timeout_s: float, now_s
             units = units_of(kind.counts, tokens)
             wait_s = limit.day_ready_at_s(kind, ledger, units, now_s) - now_s
             if wait_s > timeout_s and (soonest is None or wait_s < soonest[0]):
-                # A time of day, not a time from now: it stays true in the results, and is the same
-                # for all cases.
+                # Show a point in time, not a duration: it remains true in the results, and is the
+                # same for all cases.
                 more_at = ledger.free_at(units, now_s) if ledger.is_kept else _FULL_DAY
-                used_up = f"daily limit of {limit.name} ({kind.word} = {ledger.amount:,}) used up"
-                soonest = wait_s, f"{used_up}; {more_at}"
+                row = f"{limit.name} ({kind.word} = {ledger.amount:,})"
+                soonest = wait_s, f"daily limit of {row} is used up; {more_at}"
     assert soonest is not None
     return soonest[1]
 
 
-_FULL_DAY = "the simulated provider of the next session starts with a full day"
+_FULL_DAY = "the simulated provider starts the next session with a full daily quota"
 
 
 def _shown(words: Iterable[str], separator: str = ", ") -> str:

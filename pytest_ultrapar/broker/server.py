@@ -1,8 +1,9 @@
 """The broker in a separate process: `python -m pytest_ultrapar.broker.server`.
 
-Under xdist, a thread in the controller would compete with xdist's loop for the interpreter lock.
-The process reads its `ServerConfig` from the first line of its standard input, and ends when that
-input ends. The controller holds the other end, so this process ends even if it is killed.
+It is a process because a thread in the controller would compete with xdist's loop for the
+interpreter lock. The process reads its `ServerConfig` from the first line of its standard input,
+and ends when this input ends. The controller holds the other end of the pipe, so the broker ends
+even if the controller is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """Delivers the decisions of one `LaneBroker` to its connections; one loop, no threads."""
+    """Delivers the decisions of one `LaneBroker` to its connections. One loop, no threads."""
 
     def __init__(
         self,
@@ -46,8 +47,8 @@ class BrokerServer:
         Args:
             config: The configuration that the controller sent.
             clock: Source of all times.
-            loop: The loop on which it runs.
-            on_broken: Called when the broker fails and can serve no more requests.
+            loop: The event loop on which it runs.
+            on_broken: Called if the broker fails and cannot serve any more requests.
 
         Raises:
             ConfigError: A file of daily limits cannot be read or trusted.
@@ -61,18 +62,18 @@ class BrokerServer:
         self._unflushed: dict[Connection, None] = {}
 
     def connection(self) -> Connection:
-        """The protocol object of one new connection."""
+        """Create the protocol object for one new connection."""
         return Connection(self)
 
     def knows(self, token: str) -> bool:
-        """Whether a token is correct. The check takes the same time for every wrong token."""
+        """Whether a token is correct. The check takes the same time for all wrong tokens."""
         return hmac.compare_digest(token.encode(), self._token)
 
     def welcome(self, connection: Connection, hello: wire.Hello) -> None:
         """Accept a client.
 
         Raises:
-            ValueError: It has no name, or a worker of that name is connected already.
+            ValueError: It has no name, or a worker with that name is already connected.
         """
         if not hello.worker:
             raise ValueError("a client must have a name")
@@ -83,10 +84,10 @@ class BrokerServer:
         self.answer(connection, wire.Welcome())
 
     def handle(self, connection: Connection, message: wire.ClientMessage, now_s: float) -> None:
-        """Carry out a message of a welcomed client.
+        """Carry out a message from a client that was accepted.
 
         Raises:
-            ValueError: Its role or the state of its requests does not allow the message.
+            ValueError: The client's role or the state of its requests does not allow the message.
         """
         if not isinstance(message, wire.MAY_SAY[connection.role]):
             raise ValueError(f"a {connection.role} may not send {type(message).__name__} now")  # noqa: TRY004 - of the right type, at the wrong time
@@ -95,7 +96,7 @@ class BrokerServer:
             answer = wire.Signs({name: one.heard_s for name, one in self._connections.items()})
             actions: list[Action] = []
         else:
-            # A controller is not a worker: it ends a case, but closes no worker's episode.
+            # A controller is not a worker: it ends a case, but does not close a worker's episode.
             who = connection.worker if connection.role == "worker" else ""
             answer, actions = self._broker.handle(who, message, now_s)
         if answer is not None:
@@ -103,11 +104,11 @@ class BrokerServer:
         self._carry_out(actions)
 
     def now_s(self) -> float:
-        """The server's time, the same clock as in its clients."""
+        """The current time, on the same clock as in the clients."""
         return self._host.now_s()
 
     def gone(self, connection: Connection) -> None:
-        """Take back all that a connection's worker held, since the connection ended."""
+        """Remove the worker of a connection that has ended, and take its leases back."""
         self._unflushed.pop(connection, None)
         if self._connections.get(connection.worker) is connection:
             del self._connections[connection.worker]
@@ -115,12 +116,12 @@ class BrokerServer:
             self.flush()
 
     def answer(self, connection: Connection, message: wire.ServerMessage) -> None:
-        """Queue a message; the next `flush` sends it."""
+        """Queue a message. The next `flush` sends it."""
         wire.append_frame(connection.outgoing, message)
         self._unflushed[connection] = None
 
     def flush(self) -> None:
-        """Write queued messages, one write per connection, and set the timer."""
+        """Send the queued messages, with one write per connection, and set the timer."""
         while self._unflushed:
             unflushed, self._unflushed = self._unflushed, {}
             for connection in unflushed:
@@ -141,13 +142,13 @@ class BrokerServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client. A message that is not allowed ends this connection and no other.
+    """One client. If it sends a message that is not allowed, only this connection is closed.
 
     Attributes:
         worker: Its name; empty before the handshake.
         role: Its role, which decides what it may send.
-        heard_s: When it last sent data, by the server's clock.
-        outgoing: Frames not written yet.
+        heard_s: When it last sent data, on the server's clock.
+        outgoing: Frames that were not written yet.
     """
 
     def __init__(self, server: BrokerServer) -> None:
@@ -162,11 +163,11 @@ class Connection(asyncio.Protocol):
         self.outgoing = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport. Called by the loop. Only this user can connect."""
+        """Store the transport. The event loop calls this. Only this user can connect."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle all frames of a read as of one time, and send their answers in one write."""
+        """Handle all frames of one read with the same time, and send the answers in one write."""
         self._reader.feed(data)
         now_s = self.heard_s = self._server.now_s()
         try:
@@ -181,12 +182,15 @@ class Connection(asyncio.Protocol):
         self._server.flush()
 
     def eof_received(self) -> bool:
-        """Handle the client's end now, before the transport reports it. Called by the loop."""
+        """Handle the end of the client's input at once. The event loop calls this.
+
+        The transport reports the end of the connection later.
+        """
         self._server.gone(self)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the end of the connection. Called by the loop."""
+        """Handle the end of the connection. The event loop calls this."""
         self._transport = None
         self._server.gone(self)
 
@@ -239,7 +243,7 @@ def main() -> None:
         try:
             runner.run(_serve(config))
         except ConfigError as error:
-            # In place of the ready line: a sentence for the user, not a traceback of this process.
+            # Send a sentence for the user in place of the ready line, and no traceback.
             tell_parent(f"{error}\n".encode())
     shutil.rmtree(Path(config.socket_path).parent, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""The settings of a broker, which runs inside a process or as a separate process."""
+"""The settings of a broker. It runs inside the pytest process or as a separate process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class SharesSettings(msgspec.Struct, frozen=True):
     """The source of a broker's shares. Only the broker's process imports it.
 
     Attributes:
-        factory: `package.module:name` of a function that takes the `BrokerHost` and `config` and
-            returns a `host.Shares`.
-        config: The function's configuration, without secrets.
-        variables: The environment variables that it reads in the broker's process.
+        factory: The `package.module:name` of a function that takes the `BrokerHost` and `config`,
+            and returns a `host.Shares`.
+        config: The function's configuration. It contains no secrets.
+        variables: The environment variables that the function reads in the broker's process.
     """
 
     factory: str
@@ -26,20 +26,20 @@ class SharesSettings(msgspec.Struct, frozen=True):
 
 
 class BrokerSettings(msgspec.Struct, frozen=True):
-    """The settings that start a broker. They reach its process as JSON and hold no secret.
+    """The settings that a broker starts with. Sent to its process as JSON, without secrets.
 
     Attributes:
         pool: The lanes and limits.
         episode_timeout_s: How long an episode may last, > 0 seconds. A lane that has answered
-            nothing for that long is removed.
+            no request for that long is removed.
         wait_for_servers_s: How long to wait for an absent server, >= 0 seconds.
-        history: The directory for the history of limits and lanes; None: no history is written.
-        known: Lanes that are removed or paused when the first worker connects.
+        history: The directory for the history of limits and lanes; None to write no history.
+        known: Lanes to remove or pause when the first worker connects.
         days: The daily limits.
-        spending_path: The run's spending file; None: no budget applies.
-        shared: Rows that hosts share, by limit and word (`shares.rows_of`). They are closed until
-            the broker receives its shares.
-        shares: The source of its shares; None if hosts share no row.
+        spending_path: The run's spending file; None if there is no budget.
+        shared: The rows that hosts share, by limit and word (`shares.rows_of`). They are closed
+            until the broker receives its shares.
+        shares: The source of the broker's shares; None if hosts share no rows.
     """
 
     pool: Pool

@@ -1,12 +1,12 @@
-"""Shares of several hosts: the units of a limit that this host may use, which change as it runs.
+"""Shares: the units of a limit that this host may use. They change during the run.
 
 A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
-module enforces a share as `throttles` enforces a limit, and counts the units of earlier shares that
-are still in use. The ledger that divides a row follows one rule: the sum of the hosts' holdings
-(`Holding.units`) and of new grants never exceeds the row. Then no row is ever exceeded, regardless
-of when shares move.
+module enforces a share in the same way as `throttles` enforces a limit, and counts the units of
+earlier shares that are still in use. The ledger that divides a row follows one rule: the sum of the
+hosts' holdings (`Holding.units`) plus new grants never exceeds the row. So no row is ever exceeded,
+regardless of when shares move.
 
-A shared row begins closed: nothing is granted on it before the first share.
+A shared row is closed at first: no lease is granted on it before the host gets its first share.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ if TYPE_CHECKING:
 
 BUDGET_ROW, SEATS_ROW = "budget", "workers"
 DRIFT = 1.02
-"""A share of a window W is spaced over this many W, plus the spare time for late sends. Each host
-spaces by its own clock, and clocks may drift this much before a host loses its share. More drift
-costs time: phase 5.3 on three hosts took 1.052 of one host's time with 5 %, 1.036 with 2 %."""
+"""The sends of a share are spaced over the window times this factor, plus the spare time for late
+sends. Each host spaces its sends by its own clock, and clocks may drift this far apart before a
+host loses its share. A higher factor costs time: with 1.05, phase 5.3 on three hosts took 1.052
+times as long as on one host, and with 1.02, 1.036 times as long."""
 COUNTS = 1.05
-"""A send counts for this many W, which is longer than its window by any clock."""
+"""A send counts for the window times this factor, which is longer than the window on any clock."""
 MOST_WINDOWS = 10
-"""A fraction becomes whole over at most this many windows: with more, shares move too slowly."""
+"""Fractions are made whole over at most this many windows: with more, shares move too slowly."""
 
 
 class Row(NamedTuple):
-    """One row of a limit, by the limit's name and the kind's word (or `budget`)."""
+    """One row of a limit, identified by the limit's name and the kind's word (or `budget`)."""
 
     limit: str
     word: str
 
 
 class WholeRow(NamedTuple):
-    """A row in whole units: the maximum in any window of that length (0: at every moment)."""
+    """A row in whole units: the maximum in any window of `window_s` (0: at any moment)."""
 
     units: int
     window_s: float
@@ -57,12 +58,13 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
     """The units that a host still holds of a row.
 
     Attributes:
-        units: Seats: its share, or its requests in flight if there are more. Paced: its largest
-            share with a send that still counts, at least its present share. Tokens: its share, or
-            its tokens that still count if there are more. Counted: the units it may still spend.
-        spent: For counted rows: the units spent since it began, including reservations for requests
-            without an answer.
-        reserved: The part of `spent` that is only reserved.
+        units: For seats: its share, or its requests in flight if there are more. For paced rows:
+            its share, or the sends of a larger share that still count if there are more. For
+            tokens: its share, or its tokens that still count if there are more. For counted rows:
+            the units that it may still spend.
+        spent: For counted rows: the units spent since the host started, including reservations for
+            unanswered requests.
+        reserved: How much of `spent` is only reserved.
     """
 
     units: int
@@ -71,15 +73,16 @@ class Holding(msgspec.Struct, frozen=True, array_like=True):
 
 
 def whole_row(amount: float, window_s: float) -> WholeRow:
-    """A row in whole units, never more than was declared.
+    """Convert a row to whole units. The result never allows more than was declared.
 
-    A fraction is made whole over several windows: 1.5 per second is 3 per 2 s, 0.2 is 1 per 5 s.
-    If up to `MOST_WINDOWS` windows do not make it whole, it is rounded down over the number of
-    windows that loses least. If it is less than one, it is one unit over a longer time.
+    A fraction is made whole over several windows: 1.5 per second becomes 3 per 2 s, and 0.2 becomes
+    1 per 5 s. If this would take more than `MOST_WINDOWS` windows, the amount is rounded down, over
+    the number of windows that loses the least. If the amount is less than one, it becomes one unit
+    over a longer time.
 
     Args:
-        amount: As declared, > 0.
-        window_s: The window of its kind; 0: at every moment.
+        amount: The declared amount, > 0.
+        window_s: The window of the row's kind; 0 if the limit applies at any moment.
     """
     if not window_s or amount == int(amount):
         return WholeRow(int(amount), window_s)
@@ -95,11 +98,11 @@ def whole_row(amount: float, window_s: float) -> WholeRow:
 
 
 def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
-    """All rows of limits that can be shared, including days and budgets.
+    """All rows of limits that can be shared, including daily limits and budgets.
 
     Args:
-        pool: For its limits.
-        names: Names of the limits; None: all.
+        pool: The pool with the limits.
+        names: The names of the limits; None for all limits.
     """
     found: list[Row] = []
     for name in pool.limits if names is None else names:
@@ -111,7 +114,7 @@ def rows_of(pool: Pool, names: Iterable[str] | None = None) -> tuple[Row, ...]:
 
 
 def declared_row(pool: Pool, row: Row) -> WholeRow:
-    """A row of a pool in whole units; money is in the units of `pool.money`.
+    """A row of a pool in whole units. Money is in the units of `pool.money`.
 
     Raises:
         ValueError: The pool has no such row.
@@ -130,11 +133,11 @@ def declared_row(pool: Pool, row: Row) -> WholeRow:
 
 
 class _Divided:
-    """A divided row; units of this host's share come back when they are no longer used.
+    """A divided row. Units of this host's share become free again when they are no longer used.
 
     Attributes:
         row: The whole row.
-        share: The units that may be used now; 0: none.
+        share: How many units may be used now.
     """
 
     def __init__(self, row: WholeRow) -> None:
@@ -148,11 +151,11 @@ class _Divided:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be used until the next share."""
+        """Whether no units may be used until the next share."""
         return not self.share
 
     def set_share(self, units: int) -> bool:
-        """Use this many units from now on, at most the whole row.
+        """Allow this many units from now on, but no more than the whole row.
 
         Returns:
             Whether the share changed.
@@ -161,12 +164,12 @@ class _Divided:
         return self.share != before
 
     def close(self) -> None:
-        """Use no units from now on."""
+        """Allow no units from now on."""
         self.set_share(0)
 
 
 class SharedSeats(_Divided):
-    """Seats of which this host may use a share."""
+    """Seats that hosts share. This host may use its share of them."""
 
     def __init__(self, row: WholeRow, seats: Seats) -> None:
         super().__init__(row)
@@ -178,12 +181,13 @@ class SharedSeats(_Divided):
 
 
 class SharedPacer(_Divided, Pacer):
-    """Spaces sends by a share that changes.
+    """Spaces sends according to a share that changes.
 
-    Guarantee: each send keeps the distance from the one before it that its own share requires. With
-    it, the window before it holds at most as many sends as that share, regardless of the shares
-    in between. A send counts, in `held`, while a window can contain it and the next send. So a
-    lowered share becomes free for others as its sends leave the window, one by one.
+    Guarantee: the interval between a send and the one before it is never shorter than the current
+    share requires. So the window that ends with a send never contains more sends than the share
+    allows at that time, regardless of earlier shares. In `held`, a send counts as long as the same
+    window can contain it and the next send. So if a share is lowered, the units become free for
+    other hosts one by one, as the sends leave the window.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
@@ -191,7 +195,7 @@ class SharedPacer(_Divided, Pacer):
 
         Args:
             row: The whole row.
-            spare_s: As in `Headroom`.
+            spare_s: The spare time, as in `Headroom`.
         """
         _Divided.__init__(self, row)
         self._sent: deque[float] = deque()
@@ -201,7 +205,7 @@ class SharedPacer(_Divided, Pacer):
         self.ready_s = math.inf
 
     def stretch(self, window_s: float) -> None:
-        """Space the sends after the next one over another window, widened for several hosts."""
+        """Space the sends after the next one over this window, widened for several hosts."""
         self._spare_s = window_s - self.row.window_s
         share = self.share
         self.interval_s = math.nextafter(self._width_s / share, math.inf) if share else math.inf
@@ -212,11 +216,11 @@ class SharedPacer(_Divided, Pacer):
 
     @property
     def per_s(self) -> float:
-        """Sends per second of the whole row."""
+        """How many sends per second the whole row allows."""
         return self.row.units / self.row.window_s
 
     def take(self, now_s: float, wake_s: float = 0.0) -> float:
-        """As `Pacer.take`."""
+        """Take a send, as in `Pacer.take`."""
         behind_s = super().take(now_s, wake_s)
         self._forget(now_s)
         self._sent.append(now_s - behind_s)
@@ -225,13 +229,13 @@ class SharedPacer(_Divided, Pacer):
         return behind_s
 
     def postpone(self, by_s: float) -> None:
-        """Allow the next send, and all after it, that much later."""
+        """Delay the next send, and therefore all later sends."""
         if self._sent:
             self._sent[-1] += by_s
         super().postpone(by_s)
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`."""
+        """Set the share, as in `_Divided.set_share`."""
         before = self.share
         if not super().set_share(units):
             return False
@@ -247,20 +251,20 @@ class SharedPacer(_Divided, Pacer):
         return True
 
     def held(self, now_s: float) -> Holding:
-        """The share, or the sends under a larger one that still count if there are more."""
+        """The share, or the sends of a larger share that still count if there are more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
         return Holding(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
-        """The time from which the window before a send holds fewer sends than the share."""
+        """When the window before a send contains fewer sends than the share."""
         if len(self._sent) < self.share:
             return -math.inf
         return math.nextafter(self._sent[-self.share] + self._width_s, math.inf)
 
     def _forget(self, now_s: float) -> float:
-        """Stop counting sends that no window shares with a send from now on."""
+        """Forget the sends that no window can contain together with a later send."""
         over_s = now_s - counts_s(self.row, self._spare_s)
         while self._sent and self._sent[0] <= over_s:
             self._sent.popleft()
@@ -270,18 +274,16 @@ class SharedPacer(_Divided, Pacer):
 class SharedTokens(_Divided, TokenPacer):
     """Counts tokens against a share that changes.
 
-    Guarantee: at each send, the tokens reserved in the window before it and for itself are at most
-    the share in force. Tokens that still count are `held`, even above the share, until their window
-    has passed.
-
-    Without a share even a send of no tokens is refused.
+    Guarantee: at each send, the tokens reserved for it and in the window before it do not exceed
+    the current share. Tokens that still count are `held` until their window has passed, even if
+    they exceed the share. Without a share, even a send with no tokens is refused.
 
     Attributes:
-        last_units: The last reservation; 0 before the first.
+        last_units: The units of the last reservation; 0 before the first.
     """
 
     def __init__(self, row: WholeRow, spare_s: float) -> None:
-        """Start closed; the arguments are the same as for `SharedPacer`."""
+        """Start closed. The arguments are the same as for `SharedPacer`."""
         _Divided.__init__(self, row)
         self.last_units = 0
         self._open = row.units
@@ -290,35 +292,35 @@ class SharedTokens(_Divided, TokenPacer):
         self.limit = 0
 
     def stretch(self, window_s: float) -> None:
-        """Count sends from now on over another window, widened for several hosts."""
+        """Count later sends over this window, widened for several hosts."""
         self.window_s = spaced_over_s(self.row.window_s, window_s - self.row.window_s)
         self._token_s = self.window_s / self._open
 
     def ready_at_s(self, tokens: int, now_s: float) -> float:
-        """As `TokenPacer.ready_at_s`; infinity, too, if `tokens` is larger than the share."""
+        """Like `TokenPacer.ready_at_s`. Infinity if the share is 0 or smaller than `tokens`."""
         return super().ready_at_s(tokens, now_s) if self.share else math.inf
 
     def reserve(self, tokens: int, now_s: float) -> Reservation:
-        """As `TokenPacer.reserve`."""
+        """Reserve tokens, as in `TokenPacer.reserve`."""
         reservation = super().reserve(tokens, now_s)
         self._from_s = now_s
         self.last_units = tokens
         return reservation
 
     def settle(self, reservation: Reservation, tokens: int, now_s: float) -> None:
-        """As `TokenPacer.settle`."""
+        """Settle a reservation, as in `TokenPacer.settle`."""
         is_debt = tokens > reservation.units
         super().settle(reservation, tokens, now_s)
         if is_debt:
             self._from_s = now_s
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`."""
+        """Set the share, as in `_Divided.set_share`."""
         is_other = super().set_share(units)
         self.limit = self.share
         if not self.share or self.share == self._open:
             return is_other
-        # Debt and credit are in tokens, and each token now takes a different time.
+        # Debt and credit are measured in tokens, and a token now takes a different time.
         slower = self._open / self.share
         self._open = self.share
         self._token_s = self.window_s / self.share
@@ -334,29 +336,30 @@ class SharedTokens(_Divided, TokenPacer):
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
-    """The time over which a share is spaced, with room for clock drift and late sends."""
+    """The time over which the sends of a share are spaced, allowing for clock drift and delays."""
     return DRIFT * window_s + spare_s
 
 
 def counts_s(row: WholeRow, spare_s: float) -> float:
-    """The time for which a send counts: its window by any clock, from the latest time of the send.
+    """How long a send counts: for its window on any clock, from the latest time of the send.
 
-    No send is later than the spare time plus the distance of two sends (`Headroom.send_by_s`).
+    No send is later than the spare time plus the interval between sends (`Headroom.send_by_s`).
     """
     late_s = spare_s + row.window_s / row.units if spare_s else 0.0
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
 
 
 class Tranche:
-    """Units of a counted row: those that may still be spent, and those that were.
+    """The part of a counted row that this host may spend, and what it has spent.
 
     Attributes:
-        left: Units that may still be reserved; below 0 if requests took more than was reserved.
-        spent: Units used or reserved.
-        reserved: The part of `spent` that is only reserved.
-        is_open: Whether anything may be reserved now.
-        last_units: The last reservation; 0 before the first.
-        most: The units that no host has spent, so this host can get no more; infinity: unknown.
+        left: How many units may still be reserved; below 0 if requests used more than was reserved.
+        spent: How many units were used or are reserved.
+        reserved: How much of `spent` is only reserved.
+        is_open: Whether units may be reserved now.
+        last_units: The units of the last reservation; 0 before the first.
+        most: How many units no host has spent. This host cannot get more than these. Infinity if
+            unknown.
     """
 
     def __init__(self) -> None:
@@ -366,35 +369,35 @@ class Tranche:
 
     @property
     def usable(self) -> int:
-        """The units that may be reserved now; 0 at least."""
+        """How many units may be reserved now; never below 0."""
         return max(0, self.left) if self.is_open else 0
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no host has enough left for one more request like the last."""
+        """Whether the units that no host has spent are too few for a request like the last one."""
         return self.most < max(1, self.last_units)
 
     @property
     def is_cut(self) -> bool:
-        """Whether this host lacks units for one more request like the last."""
+        """Whether this host's units are too few for a request like the last one."""
         return self.usable < max(1, self.last_units)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be reserved until the next share."""
+        """Whether no units may be reserved until the next share."""
         return not self.usable and not self.is_used_up
 
     def set_share(self, units: int) -> bool:
-        """As `_Divided.set_share`, for any number of units."""
+        """Set the share, as in `_Divided.set_share`, but to any number of units."""
         before, self.left, self.is_open = self.usable, units, True
         return self.usable != before
 
     def close(self) -> None:
-        """Allow nothing from now on; the units left are still held."""
+        """Allow no reservations from now on. The host still holds the units left."""
         self.is_open, self.most = False, math.inf
 
     def held(self, _: float) -> Holding:
-        """The units left, and the units spent."""
+        """The units left and the units spent."""
         return Holding(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
@@ -405,7 +408,7 @@ class Tranche:
         self.reserved += units
 
     def settle(self, reserved: int, used: int) -> None:
-        """Replace a reservation by the units used; once for each reservation."""
+        """Replace a reservation with the units used. Call this once for each reservation."""
         self.left -= used - reserved
         self.spent += used - reserved
         self.reserved -= reserved
@@ -415,10 +418,10 @@ SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
 
 
 class SharedDays:
-    """A day's ledger of which this host may spend a tranche, with the interface of `DayLedger`.
+    """A daily ledger from which this host may spend a tranche, with `DayLedger`'s interface.
 
-    If the tranche is short, requests wait, since the next tranche may come at any time. The ledger
-    knows whether the day itself is used up.
+    If the tranche is too small, requests wait, because the next tranche may arrive at any time. The
+    ledger knows whether the daily quota itself is used up.
     """
 
     def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
@@ -426,67 +429,67 @@ class SharedDays:
         self.tranche = tranche
 
     def left(self, now_s: float) -> int:
-        """Units that may be sent now."""
+        """How many units may be sent now."""
         return min(self.tranche.usable, self.ledger.left(now_s))
 
     def ready_at_s(self, units: int, now_s: float) -> float:
-        """As `DayLedger.ready_at_s`; infinity, too, while the tranche is too small."""
+        """Like `DayLedger.ready_at_s`. Infinity also if the tranche is too small."""
         if units > self.tranche.usable:
             return math.inf
         return self.ledger.ready_at_s(units, now_s)
 
     def reserve(self, units: int, now_s: float) -> DayReservation:
-        """As `DayLedger.reserve`."""
+        """Reserve units, as in `DayLedger.reserve`."""
         reservation = self.ledger.reserve(units, now_s)
         self.tranche.reserve(units)
         return reservation
 
     def settle(self, reservation: DayReservation, units: int, now_s: float) -> None:
-        """As `DayLedger.settle`."""
+        """Settle a reservation, as in `DayLedger.settle`."""
         self.tranche.settle(reservation.units, units)
         self.ledger.settle(reservation, units, now_s)
 
 
 class LimitShares:
-    """The shared rows of one limit; without any it blocks nothing.
+    """The shared rows of one limit. Without shared rows it blocks no requests.
 
     Attributes:
-        label: The reason for waiting if the share is too small.
-        rows: By their word.
+        label: The label of waits that a share causes because it is too small.
+        rows: The shared rows, by word.
     """
 
     def __init__(self, name: str) -> None:
-        """Start without shared rows, for the limit of that name."""
+        """Start without shared rows, for the limit with this name."""
         self.label = f"share of {name}"
         self.rows: dict[str, SharedRow] = {}
 
     @property
     def seats(self) -> float:
-        """The number of seats that this host may use; infinity if they are not shared."""
+        """How many seats this host may use; infinity if seats are not shared."""
         row = self.rows.get(SEATS_ROW)
         return row.share if isinstance(row, SharedSeats) else math.inf
 
     @property
     def are_seats_cut(self) -> bool:
-        """Whether this host may use fewer seats than there are."""
+        """Whether this host may use only part of the seats."""
         return SEATS_ROW in self.rows and self.rows[SEATS_ROW].is_cut
 
     @property
     def are_rates_cut(self) -> bool:
-        """Whether this host may send less than the limit allows."""
+        """Whether this host may use only part of a rate, a daily limit or a budget."""
         return any(one.is_cut for word, one in self.rows.items() if word != SEATS_ROW)
 
     @property
     def is_spent(self) -> bool:
-        """Whether a day or a budget is used up over all hosts."""
+        """Whether all hosts together have used up a daily quota or a budget."""
         return any(isinstance(one, Tranche) and one.is_used_up for one in self.rows.values())
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing may be sent until the next share. A used-up day does not count."""
+        """Whether no request may be sent until the next share. False for a used-up daily quota."""
         return any(one.is_closed for one in self.rows.values())
 
     def is_used_up(self, word: str, units: int) -> bool:
-        """Whether no host has this many units of a counted row left."""
+        """Whether fewer than this many units of a counted row are left to all hosts together."""
         row = self.rows.get(word)
         return isinstance(row, Tranche) and units > row.most

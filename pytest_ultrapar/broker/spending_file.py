@@ -1,9 +1,9 @@
 """The spending and reservations of a run's budgets, in a file of the run's directory.
 
-A reservation is in the file before its lease is granted, and its correction follows. After a kill
-the file therefore shows at least the true spending: reservations without a correction were in
-flight. A write is one call without a sync. It survives the end of every process, but a crash of the
-machine may lose the writes of its last seconds.
+A reservation is written before its lease is granted, and corrected later. So after a kill, the
+spending in the file is never less than the true spending: reservations without a correction were in
+flight. A write is one call without a sync. It survives if a process is killed, but a crash of the
+machine may lose the writes of the last seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALL_LANES = "*"
-"""Stands for a lane: units whose lane is lost, so they count for every lane."""
+"""Used in place of a lane if the lane of units is unknown, so that they count for every lane."""
 _UNKNOWN_RUN = "-"
 
 
@@ -30,9 +30,9 @@ class Spending(NamedTuple):
 
     Attributes:
         spent: Units by lane. Reservations that were never settled count in full. If lines are lost,
-            all units are under `ALL_LANES`.
+            all units are listed under `ALL_LANES`.
         run_id: The run that the file belongs to; empty if the file does not name it.
-        trouble: The damage of the file, a sentence; empty if it is intact.
+        trouble: One sentence that describes the file's damage; empty if it is intact.
     """
 
     spent: dict[str, int]
@@ -41,15 +41,16 @@ class Spending(NamedTuple):
 
 
 class SpendingFile:
-    """Appends a line for each reservation of a run and for each settlement.
+    """Appends one line for each reservation of a run and one for each settlement.
 
-    `earlier UNITS LANE` is the spending of earlier sessions. Each lease of this session then has
-    `reserve ID UNITS LANE` and `settle ID UNITS`. Each line ends with its CRC-32 and a semicolon,
-    and begins with the newline. A line that a crash or a full disk cut off therefore lacks its end,
-    and the next line does not continue it.
+    Lines `earlier UNITS LANE` record the spending of earlier sessions. For each lease of this
+    session there follow `reserve ID UNITS LANE` and `settle ID UNITS`. Each line starts with the
+    newline and ends with its CRC-32 and a semicolon. So if a crash or a full disk cuts off a line,
+    its end is missing, and the next line does not continue it.
 
-    The first line, `spending RUN UNITS`, holds the units spent and reserved now. Each new line
-    overwrites it. If the lines add up to less, some are lost, and the first line's sum counts.
+    The first line, `spending RUN UNITS`, contains the units that are spent or reserved now. It is
+    overwritten with each new line. If the lines add up to less, some are lost, and the sum in the
+    first line counts.
 
     Attributes:
         spent: The units by lane when the file was opened.
@@ -62,8 +63,9 @@ class SpendingFile:
 
         Args:
             path: The file.
-            earlier: The units that earlier sessions spent, by lane; None: read them from the file.
-            run_id: The id of the run, used if the file does not name it.
+            earlier: The units that earlier sessions spent, by lane; None to read them from the
+                file.
+            run_id: The id of the run. It is used if the file does not name the run.
 
         Raises:
             ResultsError: The file cannot be read or written.
@@ -76,10 +78,10 @@ class SpendingFile:
         self._open: dict[int, int] = {}
         lines = [_line(f"earlier {units} {lane}") for lane, units in self.spent.items()]
         try:
-            # Written whole or not at all: readers trust a file that exists.
+            # The file is written completely or not at all, because readers trust it if it exists.
             content = b"".join((self._sum(self._total), *lines))
             replace_content(path, content, temporary_for(path))
-            # Not O_APPEND: Linux would then append the sum, too.
+            # Do not use O_APPEND: Linux would then append the sum, too.
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
@@ -89,7 +91,7 @@ class SpendingFile:
         """Append a reservation.
 
         Raises:
-            ResultsError: It cannot be written; the lease must not be used.
+            ResultsError: The reservation cannot be written. The lease must not be used.
         """
         self._write(f"reserve {lease_id} {units} {lane_id}", units)
         self._open[lease_id] = units
@@ -98,7 +100,8 @@ class SpendingFile:
         """Append the settlement of a reservation.
 
         Raises:
-            ResultsError: It cannot be written; the reservation, which is at least the cost, stays.
+            ResultsError: The settlement cannot be written. The reservation stays in the file; the
+                cost cannot be higher.
         """
         self._write(f"settle {lease_id} {units}", units - self._open.get(lease_id, units))
         self._open.pop(lease_id, None)
@@ -110,15 +113,15 @@ class SpendingFile:
     def _write(self, words: str, more: int) -> None:
         """Append a line that changes the sum by `more`, and write the sum.
 
-        After a kill between the two writes the lines add up to more than the sum. If they added up
-        to less, lines would seem to be lost.
+        If the process is killed between the two writes, the lines add up to more than the sum. If
+        they added up to less, it would seem that lines are lost.
         """
         rest, n_written = _line(words), 1
         total = self._total + more
         try:
             if more < 0:
                 os.pwrite(self._fd, self._sum(total), 0)
-            # Retry the rest of a short write: the retry raises the error that says why.
+            # Retry the rest of a partial write: the retry raises an error that gives the reason.
             while rest and n_written:
                 n_written = os.write(self._fd, rest)
                 rest = rest[n_written:]
@@ -142,7 +145,7 @@ def _line(words: str) -> bytes:
 
 
 def read_spending(path: Path) -> dict[str, int]:
-    """The units that a run has spent, by lane; empty without a file.
+    """The units that a run has spent, by lane; empty if there is no file.
 
     Raises:
         ResultsError: The file cannot be read, or is too damaged to show the spending.
@@ -152,7 +155,7 @@ def read_spending(path: Path) -> dict[str, int]:
 
 
 def look_at_spending(path: Path) -> Spending | None:
-    """The content of a spending file and its damage; None without a file.
+    """The content of a spending file and its damage; None if there is no file.
 
     Raises:
         ResultsError: The file cannot be read, or is too damaged to show the spending.
@@ -170,7 +173,8 @@ def look_at_spending(path: Path) -> Spending | None:
         case _:
             # Files of earlier versions begin with an empty line and have no checksums.
             run_id, total, is_current = _UNKNOWN_RUN, 0, False
-    # A line that was cut off was never granted, or leaves its reservation as it is.
+    # If a reservation was cut off, its lease was never granted. If a settlement was cut off, its
+    # reservation counts.
     whole = [line for line in lines if line.endswith(";")]
     said = [_summed(line) if is_current else line[:-1] for line in whole]
     spent, n_not_understood = _added_up([one for one in said if one is not None])
@@ -196,7 +200,7 @@ def _summed(line: str) -> str | None:
 
 
 def _added_up(lines: Iterable[str]) -> tuple[dict[str, int], int]:
-    """The units by lane, and the number of lines that are not understood."""
+    """Return the units by lane, and the number of lines that could not be understood."""
     spent: dict[str, int] = {}
     open_leases: dict[str, tuple[str, int]] = {}
     n_not_understood = 0
@@ -210,7 +214,7 @@ def _added_up(lines: Iterable[str]) -> tuple[dict[str, int], int]:
                 spent[lane_id] = spent.get(lane_id, 0) + int(units)
                 open_leases[lease_id] = lane_id, int(units)
             case ["settle", lease_id, units] if units.isdecimal():
-                # Without its reservation there is nothing to settle.
+                # If its reservation is missing, there is nothing to settle.
                 if lease_id in open_leases:
                     lane_id, reserved = open_leases.pop(lease_id)
                     spent[lane_id] += int(units) - reserved

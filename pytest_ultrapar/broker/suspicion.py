@@ -1,15 +1,16 @@
-"""Decides whether a refusal is the fault of the request, or of a key, model or instance.
+"""Decides whether a refusal is caused by the request, or by a key, model or instance.
 
-A 401, 403 or 404 may concern one request only: it may come from a firewall, or from a provider
-behind the provider. So a refused request goes to another lane once. A lane that comes under
-suspicion is *checked*: its next lease carries a request of the run itself, as `ultrapar check`
-sends it. Until that is back, the lane gets no other lease. If the check is answered, the lane is
-cleared. If it is refused, the part of the lane that the refusal names is removed. A run without
-refusals sends no extra request.
+A 401, 403 or 404 may affect only one request: it may come from a firewall, or from a provider
+behind the provider. So a refused request is sent to another lane once. A lane under suspicion is
+*checked*: its next lease is used for a short request such as `ultrapar check` sends. Until this
+check is answered, the lane gets no other lease. If the check succeeds, the lane is cleared. If the
+check is refused, the refused part of the lane (key, model or instance) is removed. A run without
+refusals sends no extra requests.
 
 A `bad_request` is handled in the same way only if it is the first reply of a lane. The instance may
-then give this reply to every request; a check that is refused with the same message shows that. The
-request goes to no other lane. Its refusal stands if the check is not refused with that message.
+then give this reply to every request. This is so if it refuses a check with the same message. The
+request is not sent to another lane. If the check is not refused with that message, the refusal of
+the request is final.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 TELLING = 2
-"""The number of different requests that a lane refuses in a row before it is suspected, if it has
-answered before. With the check, a dead key refuses three requests."""
+"""If a lane has answered before, it is suspected after it has refused this many different requests
+in a row. With the check, a dead key refuses three requests in total."""
 
 
 class Suspicion:
-    """The requests that a lane refused since its last answer, and the state of its check. Pure.
+    """The requests that a lane has refused since its last answer, and the state of its check. Pure.
 
     Attributes:
         is_new: Whether the lane has never answered.
@@ -41,7 +42,7 @@ class Suspicion:
     """
 
     def __init__(self) -> None:
-        # By case: the outcome of the refusal, and the number of its message.
+        # By case: the outcome of the refusal, and the number that identifies its message.
         self._refused: dict[str, tuple[str, int]] = {}
         self.is_new = True
         self._is_doubted = self.is_being_checked = self.is_deaf = False
@@ -50,15 +51,15 @@ class Suspicion:
     def is_suspect(self) -> bool:
         """Whether the lane needs a check, or is being checked.
 
-        Two refusals in a row suffice. One suffices if the lane has never answered, or if another
-        lane refused the request, too.
+        Two refusals in a row are enough. One is enough if the lane has never answered, or if
+        another lane also refused the request.
         """
         is_enough = self.is_new or self._is_doubted or len(self._refused) >= TELLING
         return bool(self._refused) and is_enough
 
     @property
     def scope(self) -> Scope | None:
-        """The part of the lane that its first refusal would remove; None: only the lane."""
+        """The part of the lane that its first refusal would remove; None for only the lane."""
         return next((CLASSES[one].removes for one, _ in self._refused.values()), None)
 
     def refused(self, case_id: str, outcome: str, words: int) -> None:
@@ -66,11 +67,11 @@ class Suspicion:
         self._refused[case_id] = outcome, words
 
     def doubt(self, case_id: str) -> None:
-        """Record that another lane refused the request of that case, too."""
+        """Record that another lane also refused the request of this case."""
         self._is_doubted |= case_id in self._refused
 
     def answered(self) -> bool:
-        """Record an answer of the lane: its refusals were not its fault.
+        """Record an answer of the lane, which shows that it did not cause the refusals.
 
         Returns:
             Whether the lane was suspected.
@@ -80,7 +81,7 @@ class Suspicion:
         return was_suspect
 
     def cleared(self) -> None:
-        """Forget all refusals; a check in flight decides nothing any more."""
+        """Forget all refusals. A check in flight is then ignored."""
         self._refused.clear()
         self._is_doubted = self.is_being_checked = False
 
@@ -89,7 +90,7 @@ class Suspicion:
 
         Returns:
             The verdict on the lane. A refusal becomes `cancelled` if the lane has answered in the
-            meantime, or if only the check named something that does not exist.
+            meantime, or if the check was refused for another reason than the requests.
         """
         is_told = self.is_being_checked and (
             outcome not in {"not_found", "bad_request"}
@@ -102,7 +103,7 @@ class Suspicion:
             self.cleared()
             return "cancelled"
         if outcome in CLASSES and outcome not in ANSWERED:
-            # Another failure is not a verdict: the next requests decide.
+            # Any other failure is not a verdict: the next requests decide.
             self.cleared()
         return outcome
 
@@ -110,16 +111,16 @@ class Suspicion:
 def next_lanes(
     request: LeaseRequest, allowed: Sequence[LaneState], known: Mapping[LaneId, LaneState]
 ) -> Sequence[LaneState] | None:
-    """The lanes for a request that was refused.
+    """The lanes that may serve a request that was refused.
 
     Args:
-        request: The request; its `refused_by` names the lanes that refused it.
+        request: The request. Its `refused_by` lists the lanes that refused it.
         allowed: The lanes that may serve it.
         known: All lanes.
 
     Returns:
-        Other lanes, once; then the lanes that refused it, while they are suspected. None: the
-        refusal stands.
+        After the first refusal, other lanes. After that, the lanes that refused it, as long as they
+        are suspected. None if the refusal is final.
     """
     refused = [known[one] for one in request.refused_by if one in known]
     refused = [lane for lane in refused if not lane.is_removed]

@@ -1,4 +1,4 @@
-"""The times at which the broker checks something again, in order."""
+"""The times at which the broker must check something again, in order."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 
 def _nothing(_: float) -> None:
-    """Do nothing: after every event, the broker checks the retries that wait."""
+    """Do nothing: after every event, the broker checks the parked retries anyway."""
 
 
 @dataclass(eq=False, slots=True)
 class Wake:
-    """Something to check once, at a certain time: a limit whose rate is ready, a pause's end.
+    """Something to check once at a certain time, such as the end of a pause.
 
     Attributes:
         wake_s: The requested time; infinity if no time is requested.
-        due: Called with the time when it is due.
+        due: Called with the current time when the requested time has come.
     """
 
     wake_s: float = field(default=math.inf, init=False)
@@ -26,27 +26,27 @@ class Wake:
 
 
 class WakeQueue:
-    """Wakes in order of time; each comes up once, at the earliest requested time."""
+    """Wakes in order of time. Each is due once, at the earliest requested time."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Wake]] = []
         self._order = 0
 
     def ensure(self, wake: Wake, at_s: float) -> None:
-        """Let `wake` come up at `at_s` or earlier."""
+        """Make sure that `wake` is due at `at_s` or earlier."""
         if at_s < wake.wake_s:
             self.move(wake, at_s)
 
     def move(self, wake: Wake, at_s: float) -> None:
-        """Let `wake` come up at `at_s` and at no other time."""
+        """Make `wake` due at `at_s` and at no other time."""
         wake.wake_s = at_s
         self._order += 1
-        # Wakes with equal times come in the order of their requests. An entry is void if its wake
-        # has another time by now.
+        # Wakes with equal times come in the order of the calls. An entry is void if its wake has
+        # been given another time since.
         heapq.heappush(self._heap, (at_s, self._order, wake))
 
     def pop_due(self, now_s: float) -> Wake | None:
-        """The earliest wake that is due at `now_s`, or None."""
+        """Remove and return the earliest wake that is due at `now_s`, or None."""
         next_s = self.next_s()
         if next_s is None or next_s > now_s:
             return None

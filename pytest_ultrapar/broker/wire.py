@@ -1,7 +1,7 @@
-"""The messages of the broker on a socket: length-prefixed msgpack frames.
+"""The messages between the broker and its clients on a socket: length-prefixed msgpack frames.
 
-A frame is four bytes, the body's length in network order, and the body. The first frame of a client
-is its `Hello`. All other frames follow the server's `Welcome`.
+A frame consists of four bytes with the body's length (in network byte order) and the body. The
+first frame of a client is its `Hello`. All other frames follow the server's `Welcome`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pytest_ultrapar.broker.assignment import Assignment
 Role = Literal["worker", "controller"]
 
 FRAME_BYTES = 16 * 1024 * 1024
-"""An assignment names every case: some 800,000 fit. A longer frame is invalid."""
+"""The maximum length of a body. An assignment lists every case, and about 800,000 cases fit."""
 PREFIX_BYTES = 4
 SIGN_S = 1.0
-"""A worker sends something at least this often while its loop runs."""
+"""While its event loop runs, a worker sends a message at least once in this many seconds."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """A client introduces itself. Each connection has a different `worker`."""
+    """A client introduces itself. Each connection uses a different `worker`."""
 
     token: str
     worker: str
@@ -40,7 +40,7 @@ class Acquire(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request is withdrawn. A grant may be on its way: the client gives that lease back."""
+    """The request is withdrawn. If its grant is already on the way, the client gives it back."""
 
     request_id: int
 
@@ -54,27 +54,27 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class EpisodesOver(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Cases need no further lease."""
+    """Cases need no more leases."""
 
     case_ids: tuple[str, ...]
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """An assignment to carry out; for controllers only."""
+    """An assignment to carry out. Only controllers may send it."""
 
     assignment: Assignment
 
 
 class AskStatus(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """A request for a snapshot."""
+    """A request for a snapshot of the broker."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """A sign that the client's loop runs."""
+    """A heartbeat: the client's event loop runs."""
 
 
 class AskSigns(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A request for the time of each worker's last sign; for controllers only."""
+    """Asks when each worker last sent data. Only controllers may send it."""
 
 
 class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -85,14 +85,14 @@ class SentLate(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A request to reserve the money for the request of a lease."""
+    """Asks the broker to reserve the money for the request of a lease."""
 
     lease_id: int
     most: protocol.Most
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """The end of this host's claims (`LaneBroker.hold_claims`); for controllers only."""
+    """When this host's claims end (`LaneBroker.hold_claims`). Only controllers may send it."""
 
     until_s: float
     taken: list[str] = []
@@ -100,11 +100,11 @@ class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """The handshake is done."""
+    """The handshake was successful."""
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The assignment is in force, or the reason why it is not."""
+    """Whether the assignment is in force: `error` is None, or says why it is not."""
 
     error: str | None
 
@@ -116,7 +116,7 @@ class StatusNow(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Signs(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """When each connected worker last sent data, monotonic seconds of the host."""
+    """When each connected worker last sent data, in monotonic seconds of the host."""
 
     heard_s: dict[str, float]
 
@@ -160,7 +160,7 @@ class FrameError(ValueError):
 
 
 def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> None:
-    """Add one frame to a buffer."""
+    """Append a message to a buffer, as one frame."""
     start = len(buffer)
     buffer += bytes(PREFIX_BYTES)
     _encoder.encode_into(message, buffer, -1)
@@ -169,7 +169,7 @@ def append_frame(buffer: bytearray, message: ClientMessage | ServerMessage) -> N
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; refuses a frame that is too long before it arrives."""
+    """Splits a stream of bytes into frames. Rejects a frame that is too long before it arrives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -179,7 +179,7 @@ class FrameReader:
         self._buffer += chunk
 
     def next_frame(self) -> bytes | None:
-        """The next whole body, or None if it has not arrived yet.
+        """Remove and return the next complete body; None if it has not arrived yet.
 
         Raises:
             FrameError: The next frame is longer than allowed.
@@ -189,11 +189,11 @@ class FrameReader:
             return None
         n_body = int.from_bytes(buffer[:PREFIX_BYTES], "big")
         if n_body > FRAME_BYTES:
-            raise FrameError(f"a frame of {n_body} bytes; at most {FRAME_BYTES} are allowed")
+            raise FrameError(f"a frame has {n_body} bytes, but the maximum is {FRAME_BYTES}")
         end = PREFIX_BYTES + n_body
         if len(buffer) < end:
             return None
         body = bytes(buffer[PREFIX_BYTES:end])
-        # CPython moves the start of a bytearray, not its bytes: this copies nothing.
+        # CPython moves only the start of the bytearray, so this does not copy the rest.
         del buffer[:end]
         return body

@@ -61,7 +61,7 @@ def is_closed_by_the_server(client: socket.socket) -> bool:
 def test_name_in_use_and_empty_name_are_refused(broker, name):
     async def story() -> None:
         first = await connect_broker(broker.path, broker.token, "gw0")
-        with pytest.raises(ConnectionError, match="wrong token, or a name in use"):
+        with pytest.raises(ConnectionError, match="the token is wrong or the name is in use"):
             await connect_broker(broker.path, broker.token, name)
         assert await first.acquire(LeaseRequest(1, "m"))
         await first.close()

@@ -107,7 +107,7 @@ def test_refused_connections_end_the_run(project):
     assert project.run("-n0", "--ultrapar-wait-for-servers=0").ret == 1
     assert project.kinds() == {("infra", "no_lane"): 40}
     assert project.reasons()["p/m/key0"].startswith(
-        "lane p/m/key0 could not be connected to 5 times in a row over "
+        "lane p/m/key0 could not be reached 5 times in a row over "
     )
     # Four seats, each tried five times or a little more.
     assert len(project.rows("attempts")) <= 4 * 7

@@ -68,7 +68,7 @@ def test_server_that_always_fails_ends_the_run_within_the_retry_budget(project, 
     assert (lane.state, lane.n_opened) == ("out", 1)
     project.report.fnmatch_lines(
         [
-            "lane p/m/key0 failed and answered nothing * times in a row over *; "
+            "lane p/m/key0 failed without an answer * times in a row over *; "
             "circuit breaker opened once*"
         ]
     )

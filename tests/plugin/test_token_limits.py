@@ -62,5 +62,5 @@ def test_request_above_every_limit_is_infra_with_a_reason(project):
     assert project.run("-n0", "-rA").ret == 1
     assert set(project.outcomes().values()) == {"infra"}
     (error,) = {row["error"] for row in project.rows()}
-    assert "tokens by estimate, but the limit p/key0 allows 500 per minute (tpm)" in error
+    assert "tokens, but the limit p/key0 allows 500 per minute (tpm)" in error
     assert project.server.prompts == []

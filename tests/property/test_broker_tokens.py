@@ -161,6 +161,6 @@ def test_unused_lease_does_not_count():
 def test_refusal_names_limit_and_sizes():
     play, _ = played(on_one_key(1000, [400, 600]), [wish(601)])
     assert list(play.refused.values()) == [
-        "a request may take 601 tokens by estimate, but the limit i1 allows 600 per minute (tpm); "
+        "a request may use an estimated 601 tokens, but the limit i1 allows 600 per minute (tpm); "
         "lower max_tokens or raise tpm"
     ]

@@ -96,7 +96,7 @@ def test_case_that_cannot_finish_does_not_begin_and_a_cheaper_one_does():
     costly, cheap = play.begin("e"), play.begin("f", "c")
     assert play.kinds == {BUDGET}
     assert play.refused[costly].startswith(
-        "the budget of pool (0.000210 USD) has no room for a case of s: it may take 0.0000900 USD"
+        "the budget of pool (0.000210 USD) has no room for a case of s: it may cost 0.0000900 USD"
     )
     assert play.lane(cheap) == "c/i/k"
 

@@ -56,7 +56,9 @@ def test_directory_that_others_may_write_to_is_refused(tmp_path):
     others.mkdir(mode=0o755)
     link.symlink_to(tmp_path)
     for place in (others, link, "/dev/null"):
-        with pytest.raises(ConfigError, match=r"cannot count limits in .* 0700, and not a link"):
+        with pytest.raises(
+            ConfigError, match=r"cannot store daily limits in .* 0700, and not a link"
+        ):
             state_directory({"ULTRAPAR_STATE_DIR": str(place)})
 
 

@@ -299,7 +299,7 @@ def test_retry_that_waits_for_its_instance_is_refused_if_another_host_has_its_ca
 def test_worker_name_is_accepted_once():
     play = one_lane()
     play.connect("gw0")
-    with pytest.raises(ValueError, match="'gw0' is connected already"):
+    with pytest.raises(ValueError, match="'gw0' is already connected"):
         play.broker.connect("gw0", play.now_s)
 
 
@@ -307,7 +307,7 @@ def test_request_id_is_accepted_once_while_it_waits():
     play = one_lane(workers=1)
     play.ask()
     waiting = play.ask()
-    with pytest.raises(ValueError, match="is waiting already"):
+    with pytest.raises(ValueError, match="is already waiting"):
         play.broker.request("gw0", LeaseRequest(waiting, "m"), play.now_s)
 
 

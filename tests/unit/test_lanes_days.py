@@ -39,7 +39,7 @@ def test_requests_above_a_daily_limit_are_refused_as_daily_quota():
     assert not of.refused, "a request in flight may return its unit"
     of.back(3)
     assert set(of.refused) == set(asked[3:])
-    assert "daily limit of k0 (rpd = 3) used up" in of.refused[4]
+    assert "daily limit of k0 (rpd = 3) is used up" in of.refused[4]
     assert of.kinds == {"daily_quota"}
     late = of.ask()
     assert late in of.refused

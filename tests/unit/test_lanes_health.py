@@ -151,7 +151,7 @@ def test_quota_removes_the_key_and_says_when_it_returns():
     assert "no quota left" in out.reason
     day = health().decide("daily_quota", 3600.0, 0.0, 0.0)
     assert day.scope == "key_model"
-    assert "has used up its quota of the day for m (it asks to come back in 3,600 s)" in day.reason
+    assert "has used up its quota of the day for m (it asks for a retry in 3,600 s)" in day.reason
 
 
 def test_connect_pauses_double_up_to_1_5_s_and_then_the_lane_is_removed():
@@ -263,7 +263,7 @@ def test_lane_without_an_answer_for_an_episode_timeout_is_removed():
             verdict = one.decide("timeout", None, now_s, now_s + 2.0)
             now_s += 2.0
     assert verdict.scope == "lane"
-    assert "failed and answered nothing" in verdict.reason
+    assert "failed without an answer" in verdict.reason
     # Counted from the first request that got no answer.
     assert now_s == pytest.approx(160.0)
 

@@ -81,7 +81,7 @@ def test_huge_frame_is_refused_at_its_prefix(monkeypatch):
     monkeypatch.setattr(wire, "FRAME_BYTES", 1000)
     reader = wire.FrameReader()
     reader.feed((1001).to_bytes(4, "big"))
-    with pytest.raises(wire.FrameError, match="1001 bytes; at most 1000"):
+    with pytest.raises(wire.FrameError, match="1001 bytes, but the maximum is 1000"):
         reader.next_frame()
 
 

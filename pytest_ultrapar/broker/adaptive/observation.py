@@ -1,4 +1,4 @@
-"""The observations of a controller, and its changes of a limit."""
+"""The observations that a controller receives, and the changes of limits that it makes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseOutcome
 from pytest_ultrapar.records import Microseconds
 
 SATURATED = 0.8
-"""Share of a limit that must be in use if a success is to show that more may be possible."""
+"""The share of a limit that must be in use for a success to show that more may be possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One lease that came back.
+    """One lease that was given back.
 
     Attributes:
         outcome: The outcome of its request.
-        granted_s: When it was granted, monotonic seconds. A request sent before a cut shows nothing
-            about the limit after the cut.
-        now_s: When it came back.
-        in_flight: Seats taken when it came back, including its own.
-        at_grant: Seats taken when it was granted, including its own.
-        feedback: The feedback of the answer.
+        granted_s: When it was granted, monotonic seconds. A request sent before a cut does not show
+            anything about the limit after the cut.
+        now_s: When it was given back.
+        in_flight: How many seats were taken when it was given back, including its own.
+        at_grant: How many seats were taken when it was granted, including its own.
+        feedback: The feedback about the answer.
         timeout_s: The longest time that the request may take.
     """
 
@@ -45,17 +45,17 @@ class Observation:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the provider refused the request as too much."""
+        """Whether the provider refused the request because of a limit or congestion."""
         return self._says("cut")
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it failed, perhaps by other overload: a reason neither to cut nor to grow."""
+        """Whether it failed, perhaps through overload: a reason neither to cut nor to grow."""
         return self._says("pause_growth")
 
     @property
     def is_alone(self) -> bool:
-        """Whether it was the only request in flight: no limit has fewer seats."""
+        """Whether it was the only request in flight, the minimum that any limit on seats allows."""
         return self.at_grant == 1
 
     def _says(self, word: str) -> bool:
@@ -64,7 +64,7 @@ class Observation:
 
 
 LIMITS_FILE = "limit-history.jsonl"
-"""The file of the changes, in the run's directory."""
+"""The file in the run's directory that records the changes."""
 
 
 class LimitChange(msgspec.Struct, frozen=True):
@@ -72,10 +72,10 @@ class LimitChange(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
-        t_s: When, on the monotonic clock of the host, as in `attempts`.
-        workers: Requests in flight allowed from then on.
-        qps: Sends per second allowed from then on; no value: any number.
-        in_flight: Requests in flight at that time.
+        t_s: The time of the change, on the monotonic clock of the host, as in `attempts`.
+        workers: How many requests in flight are allowed from then on.
+        qps: How many sends per second are allowed from then on; no value if any number is allowed.
+        in_flight: How many requests were in flight at that time.
         reason: The reason for the change, in a few words.
     """
 
@@ -88,11 +88,11 @@ class LimitChange(msgspec.Struct, frozen=True):
 
 
 class LimitRecord(msgspec.Struct, frozen=True):
-    """A change as the file has it, with wall-clock time.
+    """A change as it is recorded in the file, with its wall-clock time.
 
     Attributes:
         at_us: The time of the change, UTC.
-        host: In a merged run: the limit's host, if that host has a name.
+        host: In a merged run, the name of the host, if it has one.
     """
 
     at_us: Microseconds

@@ -1,4 +1,4 @@
-"""The search for a provider's limit on a rate: how many requests per second it accepts."""
+"""The search for a provider's rate limit: how many requests per second it accepts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 SHORT_S, LONG_S, MINUTE_S, LONGEST_S = 2.0, 10.0, 60.0, 180.0
 LEAST_S = 1.0
-"""Sends that were accepted within less than this time may have been a burst."""
+"""If all accepted sends were within less than this time, they may have been a burst."""
 ENOUGH, LEAST_FLOW = 10, 2.0
-"""The fewest sends in the long span that show a rate, and the lowest rate per second at which a
-complete stop shows a storm."""
+"""`ENOUGH` sends in the long span are enough to show a rate. If the rate was at least `LEAST_FLOW`
+per second, a sudden stop shows a storm."""
 
 
 class AcceptedRate:
     """Counts the sends of each second that were not refused. Pure.
 
     Attributes:
-        was_any_served: Whether the provider has served anything yet. Before that, no send is known
-            to be accepted.
+        was_any_served: Whether the provider has served a request yet. Before that, it is unknown
+            whether any send was accepted.
     """
 
     def __init__(self) -> None:
@@ -50,9 +50,10 @@ class AcceptedRate:
         """Count the sends before the search, as if they had been spread evenly.
 
         Args:
-            n: The number of sends, including those that are going to be refused.
+            n: The number of sends, including sends that may still be refused.
             since_s: When the first of them was sent.
-            n_now: The number in this second. After a quiet time these are most of the evidence.
+            n_now: How many of them were in this second. After a quiet time these are most of the
+                evidence.
             now_s: Now.
         """
         self._first_s = since_s
@@ -71,25 +72,26 @@ class AcceptedRate:
                 return
 
     def is_known(self, now_s: float) -> bool:
-        """Whether sends were counted for long enough to show a rate, and some were accepted."""
+        """Whether sends were counted for long enough to show a rate and some were accepted."""
         if self._first_s is None or not self.was_any_served:
             return False
         return now_s - self._first_s >= LEAST_S and self._within(now_s, LONGEST_S) >= 1.0
 
     def is_quiet(self, now_s: float) -> bool:
-        """Whether almost no send was accepted recently."""
+        """Whether almost no sends were accepted recently."""
         return self._within(now_s, LONG_S) < ENOUGH
 
     def is_flow(self, now_s: float) -> bool:
-        """Whether so many sends were accepted recently that a complete stop means something."""
+        """Whether enough sends were accepted recently for a sudden stop to mean something."""
         return self.is_known(now_s) and self._mean(now_s, SHORT_S) >= LEAST_FLOW
 
     def per_s(self, now_s: float) -> float:
-        """Accepted sends per second: the larger rate of the last two and the last ten seconds.
+        """Accepted sends per second: the higher rate of the last two and the last ten seconds.
 
-        The short span follows growth, and a pause does not lower the long one. If even the long
-        span has few sends, the rate of the last minutes is used. A provider that counts by the
-        minute accepts all sends at the start of a minute, and then none.
+        The rate of the short span follows growth, and the rate of the long span does not fall in a
+        pause. If even the long span contains few sends, the rate of the last minutes is used. The
+        reason is that a provider that counts per minute accepts all sends at the start of a minute,
+        and then no more.
         """
         if self._first_s is None:
             return 0.0
@@ -108,7 +110,7 @@ class AcceptedRate:
 
 
 def _begin_s(now_s: float, span_s: float) -> int:
-    """The first whole second within a span: sends are counted by whole seconds."""
+    """The first whole second in a span, because sends are counted by whole seconds."""
     return int(now_s - span_s) + 1
 
 
@@ -116,12 +118,13 @@ CUT = 0.95
 LOWEST = 1 / 60.0
 FIRST_STEP = 0.02
 SETTLES_S = 1.0
-"""Providers count a rate over a second or more: a refusal sooner after a cut shows nothing new."""
+"""Providers count a rate over a second or more, so an earlier refusal after a cut shows nothing
+new."""
 STEP_S = 1.0
-"""A second without refusals (or the time of five sends, if that is longer) doubles the step."""
+"""The step doubles after a second without refusals (or the time of five sends, if longer)."""
 FIRST_TARGET, FIRST_SPAN_S = 1.1, 2.0
-"""The first cut goes to the accepted rate, which pauses have lowered. It is a guess, so growth
-passes it soon if there are no refusals."""
+"""The first cut sets the rate to the accepted rate, which is too low if there were pauses. Because
+it is a guess, growth soon exceeds it if there are no refusals."""
 
 
 LEAST_IN_STORM = 0.5
@@ -129,12 +132,12 @@ LEAST_IN_STORM = 0.5
 
 
 class PaceSearch:
-    """AIMD on the rate of sends, in epochs as in `SeatSearch`. Pure.
+    """Controls the rate of sends with AIMD, in epochs as in `SeatSearch`. Pure.
 
-    The rate is unbounded until the first cut, which goes to the recently accepted rate.
+    The rate is unbounded until the first cut, which sets it to the recently accepted rate.
 
     Attributes:
-        rate: Sends per second; infinity while unbounded.
+        rate: Sends per second; infinity while it is unbounded.
     """
 
     def __init__(self) -> None:
@@ -153,24 +156,24 @@ class PaceSearch:
 
     @property
     def held(self) -> float | None:
-        """Sends per second that were accepted, except tries beyond them; None if unbounded."""
+        """The accepted sends per second, excluding tries above this rate; None if unbounded."""
         if self._curve is not None:
             return min(self._curve.target, self._ceiling)
         return None if math.isinf(self.rate) else self.rate
 
     @property
     def settles_s(self) -> float:
-        """The time from which requests show something about the rate since the last cut."""
+        """From when requests give information about the rate after the last cut."""
         return self._cut_s + SETTLES_S
 
     def state(self, rate: float) -> None:
-        """Adopt the rate that the provider states, as a ceiling."""
+        """Use the rate that the provider states as a ceiling."""
         self._ceiling = max(LOWEST, rate)
-        # Without any refusal the provider's statement is the only evidence.
+        # If there are no refusals, the provider's statement is the only evidence.
         self.rate = self._ceiling if self._curve is None else min(self.rate, self._ceiling)
 
     def served(self, seen: Observation) -> bool:
-        """Raise the rate if sends are about as fast as it allows.
+        """Raise the rate if sends are nearly as fast as it allows.
 
         Returns:
             Whether the rate has changed.
@@ -178,7 +181,7 @@ class PaceSearch:
         if self._curve is None or seen.granted_s < self._cut_s:
             return False
         if self.accepted.per_s(seen.now_s) < SATURATED * self.rate:
-            # A rate that is not used is not shown to be accepted.
+            # If a rate is not used, this does not show that it is accepted.
             return False
         before = self.rate
         if not self._curve.is_over(seen.now_s):
@@ -191,13 +194,13 @@ class PaceSearch:
         return self.rate != before
 
     def refused(self, seen: Observation, *, is_serving: bool, is_brief: bool = False) -> bool:
-        """Cut, once per epoch.
+        """Lower the rate, but only once per epoch.
 
         Args:
             seen: The refusal.
-            is_serving: Whether anything was served since the last cut. If not, it is a storm, which
-                does not show how far to cut.
-            is_brief: Whether it may belong to a storm that ends soon.
+            is_serving: Whether any request was served since the last cut. If not, this is a storm,
+                which does not show how far to lower the rate.
+            is_brief: Whether the refusal may belong to a storm that ends soon.
 
         Returns:
             Whether this refusal began a new epoch.
@@ -211,19 +214,19 @@ class PaceSearch:
             low = min(self.rate, accepted)
             target = min(self.rate, FIRST_TARGET * accepted)
         elif self._curve.is_over(seen.now_s):
-            # The try beyond the target was too much; the target itself may still hold.
+            # The try above the target was too high, but the target itself may still be right.
             target = min(self.rate, max(CUT * self.rate, self._curve.target))
             low = CUT * target
         else:
-            # Refused on the way back up: a higher target is useless.
+            # The request was refused while the rate was returning to the target: do not go higher.
             target = self.rate
             low = CUT * target
         if is_serving and not is_first:
-            # A rate above the actual one has no effect, and cutting step by step is slow.
+            # A limit above the actual rate has no effect, and lowering it step by step is slow.
             target = min(target, accepted / SATURATED)
             low = min(low, target)
         if seen.is_alone and accepted > 0 and self.accepted.is_quiet(seen.now_s):
-            # Even a single request is refused, for a while: expect no more than in the last
+            # Even single requests were refused for a while: do not expect more than in the last
             # minutes.
             low, target = min(low, accepted), min(target, FIRST_TARGET * accepted)
         if is_brief:

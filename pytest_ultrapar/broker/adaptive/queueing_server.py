@@ -1,6 +1,7 @@
-"""The search for the capacity of a server that queues requests and does not refuse them.
+"""The search for the capacity of a server that queues requests instead of refusing them.
 
-It is the number of requests in flight above which more requests bring no more answers per second.
+The capacity is the number of requests in flight above which more requests do not bring more answers
+per second.
 """
 
 from __future__ import annotations
@@ -16,33 +17,35 @@ if TYPE_CHECKING:
 
 
 ENOUGH, FOR_DOUBLING, FOR_TRY, GIVE_UP = 6, 12, 30, 50
-"""Answers needed to judge a level, which is a number of requests in flight. The first is for the
-lower level of a doubling, which gets no more; the second for its upper level; the third for the
-level of a later try. Doubling ends after `GIVE_UP` answers at the upper level if the lower one has
-too few."""
+"""How many answers it takes to judge a level, which is a number of requests in flight. `ENOUGH` is
+for the lower level of a doubling, which gets no more answers later. `FOR_DOUBLING` is for its upper
+level, and `FOR_TRY` for the level of a later try. If the lower level has too few answers, doubling
+ends after `GIVE_UP` answers at the upper level."""
 COME_BACK = 0.75
-"""The share of a doubling's requests that must be answered: short answers come back first."""
+"""The share of a doubling's requests that must be answered before the doubling is judged. This is
+necessary because short answers come back first."""
 PAYS = 0.5
-"""Twice the seats must bring 2 ** 0.5 times the answers per second; otherwise doubling ends."""
+"""Twice the seats must bring 2 ** 0.5 times the answers per second. Otherwise doubling ends."""
 UNPROVEN, AHEAD = 20.0, 1.25
-"""Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it goes up to `AHEAD` times
-the seats that are known to pay: the answers for those are still on their way."""
+"""Without evidence, doubling stops at `UNPROVEN` seats. With evidence, it may go up to `AHEAD`
+times the seats that are known to pay, because the answers for those are still to come."""
 MOST_GROWTH = 1.5
-"""Beyond `UNPROVEN` seats, an answer counts only if the seats have grown by less than this factor
-since its request: evidence is as old as an answer takes."""
+"""An answer is evidence about the time when its request was sent. So above `UNPROVEN` seats, it
+counts only if the seats have grown by less than this factor since then."""
 UP, DOWN = 2.0, 0.8
-"""The factor of a try upwards, where twice the answers show the effect soon, and of a try
-downwards, which costs some answers."""
+"""The factors of a try with more seats and of a try with fewer. With twice the seats, the effect
+shows soon. A try with fewer seats costs some answers."""
 SPARE, LONGER = 1.1, 1.25
 """The sufficient number of seats is exceeded by a tenth, so that the server always has work. If
-answers take `LONGER` times as long as with fewer requests in flight, fewer are tried."""
+answers take `LONGER` times as long as with fewer requests in flight, fewer seats are tried."""
 HOLD, OLD = 10.0, 30.0
-"""How long the seats stay after a try that did not pay, and how old a level may be for a
-comparison, in multiples of the time of an answer. Tasks change, and long tasks look like a
-queue."""
+"""How long the seats stay the same after a try that did not pay, and how old a level may be for a
+comparison. Both are multiples of the time of an answer. There is a maximum age because tasks
+change, and long tasks look like a queue."""
 LATE, FEW_LOST = 0.5, 3
-"""Answers are late if they take this share of their time-out, or if at least this many requests,
-and a tenth of the answers, time out. Then fewer requests in flight are tried."""
+"""Answers are late if they take this share of their time-out. They are also late if at least this
+many requests time out and these are at least a tenth of the answers. Fewer requests in flight are
+then tried."""
 QUICKER = 0.9
 _FULL = 0.95
 _ANSWERS = 3.0
@@ -50,7 +53,7 @@ _ANSWERS = 3.0
 
 @dataclass(slots=True)
 class _Level:
-    """The answers with about this many requests in flight, as far as known."""
+    """The answers so far with about this many requests in flight."""
 
     seats: float
     since_s: float
@@ -70,7 +73,7 @@ class _Level:
             return
         self.n += 1
         self.took_s += took_s
-        # Per token if the answer states their number: a long answer does not show a queue.
+        # Measure time per token if the number of tokens is known: a long answer is not a queue.
         self.log_cost += math.log(took_s / (seen.feedback.tokens_out or 1))
 
     @property
@@ -83,12 +86,12 @@ class _Level:
 
     @property
     def mean_s(self) -> float:
-        """The mean time of a request, answered or not; 0 if unknown."""
+        """The mean duration of a request, answered or not; 0 if unknown."""
         return (self.took_s + self.lost_s) / max(1, self.n_all)
 
     @property
     def per_s(self) -> float:
-        """Answers (or tokens) per second by Little's law; comparable between levels."""
+        """Answers (or tokens) per second by Little's law. Comparable between levels."""
         if not self.n:
             return 0.0
         answered = self.took_s / (self.took_s + self.lost_s)
@@ -100,62 +103,63 @@ class _Level:
         return math.exp(self.log_cost / self.n) if self.n else math.inf
 
     def is_known(self, now_s: float, least_s: float = 0.0) -> bool:
-        # Short answers come back first, so an early result is too good.
+        # Short answers come back first, so an early result would be too good.
         enough = max(FOR_TRY, self.seats)
         mean_s = max(least_s, self.mean_s)
         return self.n_all >= enough and now_s - self.since_s >= _ANSWERS * mean_s
 
     def is_late(self, timeout_s: float) -> bool:
-        """Whether its requests use too much of their time-out."""
+        """Whether its requests come too close to their time-out or exceed it."""
         is_slow = self.n_all >= FOR_DOUBLING and self.mean_s > LATE * timeout_s
         return is_slow or self.n_lost >= max(FEW_LOST, 0.1 * self.n)
 
 
 def _enough(low: _Level, high: _Level) -> float:
-    """The least number of requests in flight that brings as much as the larger of two levels."""
+    """The fewest requests in flight that bring as many answers as the higher of two levels."""
     gain = high.per_s / low.per_s if low.per_s else math.inf
     return min(high.mean_at_once, low.mean_at_once * max(1.0, gain))
 
 
 class PlateauSearch:
-    """Finds the least number of requests in flight that brings the most answers per second. Pure.
+    """Finds the fewest requests in flight that bring the most answers per second. Pure.
 
-    By Little's law this number is the answers per second times the time of an answer that does not
-    wait. Two levels show both: the higher level shows the answers per second, and the lower one the
-    time of an answer. While the seats double, the answers at each level are compared with those at
-    a lower one. Once a doubling does not pay, this search sets the seats. After a while it tries
-    twice as many, or fewer if answers take longer than necessary. From both levels it computes the
-    sufficient number.
+    By Little's law this number is the answers per second times the duration of an answer without
+    waiting. Two levels show both: the higher level shows the answers per second, and the lower one
+    the duration of an answer. While the seats double, the answers at each level are compared with
+    those at a lower level. When a doubling does not pay, this search takes over the seats. After a
+    while it tries twice as many seats, or fewer if answers take longer than necessary. It computes
+    the sufficient number from both levels.
 
-    A time-out takes its time and brings nothing. All durations are multiples of the observed time
-    of an answer. Longer answers are only a reason to try, because longer tasks take longer, too.
+    A time-out takes up a seat but does not count as an answer. All durations are multiples of the
+    observed duration of an answer. Longer answers are only a reason to try fewer seats, not a
+    proof, because longer tasks also take longer.
 
     Attributes:
-        seats: The seats that it sets; None while the seats still double.
-        most: The seats up to which doubling is justified by evidence.
+        seats: The number of seats that it sets; None while the seats still double.
+        most: The number of seats up to which evidence justifies doubling.
     """
 
     def __init__(self, ceiling: float = math.inf) -> None:
-        """Start the search; it never tries more seats than `ceiling`."""
+        """Start the search. It never tries more seats than `ceiling`."""
         self.seats: float | None = None
         self.most = UNPROVEN
         self._ceiling = ceiling
         self._doublings: dict[tuple[int, int], _Level] = {}
         self._base = _Level(1.0, 0.0)
         self._trial: _Level | None = None
-        # The time of an answer in the last try of fewer seats.
+        # The duration of an answer in the last try with fewer seats.
         self._quick = 0.0
         self._hold = 0.0
-        # The time that requests take at any number in flight.
+        # How long requests take regardless of how many are in flight.
         self._natural_s = 0.0
 
     @property
     def is_reached(self) -> bool:
-        """Whether the plateau is reached, so that this search sets the seats."""
+        """Whether the plateau was reached, so that this search sets the seats."""
         return self.seats is not None
 
     def step(self, seats: float, seen: Observation) -> float:
-        """The seats that an answer adds while they double; more if they lag behind the evidence."""
+        """How many seats an answer adds while they double; more if they lag behind the evidence."""
         # With twice the requests in flight, each may take twice as long.
         would_be_late = 2.0 * (seen.now_s - seen.granted_s) > LATE * seen.timeout_s
         is_old = seats >= UNPROVEN and seen.at_grant * MOST_GROWTH < seats
@@ -167,10 +171,10 @@ class PlateauSearch:
         """Learn from an answer or a time-out while the seats double.
 
         Returns:
-            Whether doubling no longer pays: this search then sets the seats.
+            Whether doubling no longer pays, so that this search sets the seats from now on.
         """
         power = ((seen.at_grant + seen.in_flight) // 2).bit_length() - 1
-        # For the two doublings above, it is an answer of the lower level.
+        # For the next two doublings, this is an answer at the lower level.
         level, *_ = [self._counted((power + above, min(above, 1)), seen) for above in range(3)]
         low = self._doublings.get((power, 1))
         if low is None or seen.now_s - low.since_s > OLD * level.mean_s:
@@ -199,10 +203,10 @@ class PlateauSearch:
         return level
 
     def served(self, seen: Observation) -> None:
-        """Learn from an answer or a time-out once the plateau is reached."""
+        """Learn from an answer or a time-out after the plateau was reached."""
         assert self.seats is not None
         level = self._trial or self._base
-        # A request granted earlier, or with fewer in flight, shows nothing about this level.
+        # A request granted earlier or with fewer in flight gives no information about this level.
         if seen.granted_s >= level.since_s and seen.at_grant >= _FULL * math.floor(level.seats):
             level.add(seen)
         is_late = self._is_late(level, seen)
@@ -233,7 +237,7 @@ class PlateauSearch:
         if is_more != self._is_up:
             self._give_up(seen, enough)
             return
-        # Repeat a try that paid immediately: after a change the way may be long.
+        # If a try paid, continue in that direction at once: the best number may be far away.
         self._base = trial
         if is_more:
             self._try_on(seen)
@@ -241,7 +245,7 @@ class PlateauSearch:
             self._try_less(seen)
 
     def _give_up(self, seen: Observation, seats: float) -> None:
-        """End a try that did not pay: hold the sufficient seats for a while."""
+        """End a try that did not pay, and keep the sufficient number of seats for a while."""
         if not self._is_up and self._is_late(self._base, seen):
             self._natural_s = self._base.mean_s
         self._begin(seats, seen.now_s, hold=HOLD)
@@ -250,7 +254,7 @@ class PlateauSearch:
         return level.is_late(seen.timeout_s) and level.mean_s > 1.2 * self._natural_s
 
     def _is_far(self, trial: _Level) -> bool:
-        """Whether to try still fewer requests in flight: fewer helped, or most timed out."""
+        """Whether to try even fewer requests in flight, because fewer helped or most timed out."""
         return trial.n_lost > trial.n or trial.mean_s < QUICKER * self._base.mean_s
 
     def _begin(self, seats: float, now_s: float, *, hold: float) -> None:
@@ -260,12 +264,12 @@ class PlateauSearch:
         self._hold = hold
 
     def _try_less(self, seen: Observation) -> None:
-        """Try as many requests in flight as would be in time, if their number makes them late."""
+        """Try so few requests in flight that answers are in time, if load made them late."""
         in_time = LATE * seen.timeout_s / self._base.mean_s
         self._try(min(DOWN, in_time) * self._base.seats, seen)
 
     def _try_on(self, seen: Observation) -> None:
-        """Try fewer seats if answers take longer than necessary, else more."""
+        """Try fewer seats if answers take longer than necessary, otherwise more."""
         share = self._quick / self._base.cost
         in_time = LATE * seen.timeout_s / self._base.mean_s
         if share >= 1.0 / LONGER or self._base.seats < 1.0 / DOWN:
@@ -285,26 +289,26 @@ class QueueSearch:
     """Keeps a server busy and its queue nearly empty. Pure.
 
     Attributes:
-        seats: The seats that it sets; None before the server's first report.
+        seats: The number of seats that it sets; None before the server's first report.
     """
 
     def __init__(self) -> None:
         self.seats: float | None = None
 
     def reported(self, running: float, waiting: float, *, seats: int, in_flight: int) -> None:
-        """Adjust the seats to a report of the server.
+        """Adjust the seats to a report from the server.
 
         Args:
-            running: Requests that the server processes, for all its clients.
-            waiting: Requests in its queue.
-            seats: The seats until now.
-            in_flight: The number of taken seats.
+            running: How many requests the server is processing, for all its clients.
+            waiting: How many requests are in its queue.
+            seats: The current number of seats.
+            in_flight: How many seats are taken.
         """
         held = float(seats)
-        # The allowed queue, by the square-root rule for staffing: the server always has work.
+        # The queue length to allow, by the square-root staffing rule: the server always has work.
         spare = max(1.0, math.sqrt(running))
         if waiting > spare:
-            # Never below half: the report may be a second old.
+            # Do not go below half, because the report may be a second old.
             held = max(held / 2.0, min(held, math.ceil(in_flight - waiting + spare)))
         elif waiting <= spare / 2.0 and in_flight >= SATURATED * seats:
             held = math.ceil(held * GROWTH)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 SPAN, SHORTEST_SPAN_S, SPAN_S = 15.0, 3.0, 15.0
-"""The least time from a cut to the next try beyond the limit is `SPAN_S` seconds. If such a try has
-just confirmed the limit, it is `SPAN` times the time of an answer, but between `SHORTEST_SPAN_S`
-and `SPAN_S`."""
+"""The minimum time from a cut to the next try above the limit is `SPAN_S` seconds. If such a try
+has just confirmed the limit, it is `SPAN` times the duration of an answer, but between
+`SHORTEST_SPAN_S` and `SPAN_S`."""
 REQUESTS_PER_TRY = 80
-"""The least number of requests from a cut to the next try. A try costs one or two refusals, so
-refusals stay below 2.5 % of all requests even if the limit is small."""
+"""The minimum number of requests from a cut to the next try. A try costs one or two refusals, so
+refusals stay below 2.5 % of all requests even if the limit is low."""
 PAUSES_PER_TRY, FIRST_PAUSES = 40, 0.3
-"""The pauses that a provider asks for stay below 2.5 % of the time as well."""
+"""With the first factor, the pauses that a provider asks for also stay below 2.5 % of the time."""
 LONGEST_SPAN_S = 300.0
 
 
@@ -28,9 +28,9 @@ class Curve:
 
     Up to `span_s` it follows the concave part of CUBIC, target - (target - low) * (1 - t/span)^3.
     After half of the span it has covered seven eighths of the way. After the span it stays at
-    `target`; the search tries larger values.
+    `target`, and the search then tries higher values.
 
-    Source: RFC 9438, section 4.2 (CUBIC), with K given and not derived.
+    Source: RFC 9438, section 4.2 (CUBIC), where K is given instead of derived.
     """
 
     def __init__(self, low: float, target: float, cut_s: float, span_s: float) -> None:
@@ -40,19 +40,19 @@ class Curve:
         self.span_s = span_s
 
     def at(self, now_s: float) -> float:
-        """The value at `now_s`: `target` after the span."""
+        """The value at `now_s`; `target` after the span."""
         left = 1.0 - (now_s - self.cut_s) / self.span_s
         if left <= 0.0:
             return self.target
         return self.target - (self.target - self.low) * min(left, 1.0) ** 3
 
     def is_over(self, now_s: float) -> bool:
-        """Whether the span has passed, and a try beyond the target is due."""
+        """Whether the span has passed, so that a try above the target is due."""
         return now_s - self.cut_s >= self.span_s
 
 
 def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S) -> float:
-    """Seconds from a cut to the next try, by the request rate and the pause that a try costs."""
+    """Seconds from a cut to the next try, based on the request rate and the pause a try costs."""
     wanted_s = REQUESTS_PER_TRY / max(requests_per_s, 1e-9) + PAUSES_PER_TRY * pause_s
     least_s = min(SPAN_S, max(SHORTEST_SPAN_S, least_s))
     return min(LONGEST_SPAN_S, max(least_s, wanted_s))
@@ -60,43 +60,44 @@ def span_s(requests_per_s: float, pause_s: float = 0.0, least_s: float = SPAN_S)
 
 START = 10
 CUT = 0.9
-"""The factor of a cut. A limit that is cut to c and grows again is used to about (1 + c) / 2, so
-halving it would waste a quarter."""
+"""The factor of a cut. If a limit is cut to the fraction c and grows again, about (1 + c) / 2 of it
+is used on average, so halving it would waste a quarter."""
 DEEPEST_CUT = 0.5
 """The factor of the first cut, if doubling found the limit: half of the seats were accepted."""
 FIRST_STEP = 0.02
-"""The size of the first try beyond a limit, as a share of it; at least one seat."""
+"""The size of the first try above a limit, as a fraction of the limit; at least one seat."""
 
 
 class SeatSearch:
-    """An epoch-CUBIC window. Pure: the same observations give the same limits.
+    """A CUBIC window with epochs. Pure: the same observations give the same limits.
 
-    The limit doubles per round trip until the first refusal. Refusals count once per epoch: only a
-    request granted after the last cut shows something about the limit since then. Without epochs, a
-    burst of twenty refusals would be twenty cuts, to an eighth. With a fixed time between cuts, a
-    limit that is far too high would cause refusals for too long. If the n-th request in flight is
-    refused, the limit may be n - 1: after a quiet time the cut goes there, otherwise by a factor.
-    After a cut the limit returns along a `Curve`, stays, and then tries larger values: one step,
-    and twice the step after each round without refusals.
+    The limit doubles with each round trip until the first refusal. Refusals count once per epoch:
+    only a request granted after the last cut gives information about the limit since then. Without
+    epochs, a burst of twenty refusals would cause twenty cuts, down to an eighth. With a fixed time
+    between cuts, a limit that is far too high would cause refusals for too long. If the n-th
+    request in flight is refused, the limit may be n - 1. After a quiet time the limit is cut to
+    that value, otherwise by a factor. After a cut the limit returns along a `Curve`, stays there,
+    and then tries higher values. The first step above is small, and the step doubles after each
+    round without refusals.
 
-    If no request was served since the last cut, refusals show nothing new about the limit (a storm
-    or an outage), and the curve returns to the old limit.
+    If no request was served since the last cut, there is a storm or an outage. Refusals then give
+    no information about the limit, and the curve returns to the old limit.
 
     Attributes:
-        limit: Seats, from 1 to the ceiling; fractions add up until they make a whole seat.
-        ceiling: Never more seats than this; infinity for no bound.
+        limit: The seats, from 1 to the ceiling. Fractions add up until they make a whole seat.
+        ceiling: The maximum number of seats; infinity if unlimited.
         cut_s: When the last epoch began.
-        service_s: The recent time of an answer, seconds; 0 before the first.
-        pause_s: The pause that the refusal of the last cut asked for, as far as it counts, seconds;
-            0 without one.
+        service_s: The average duration of recent answers in seconds; 0 before the first.
+        pause_s: The pause that the refusal of the last cut asked for (as far as it counts) in
+            seconds; 0 if it did not ask for one.
     """
 
     def __init__(self, ceiling: float, start: float = START) -> None:
         """Start the search.
 
         Args:
-            ceiling: Never more seats than this, >= 1; infinity for no bound.
-            start: Seats to begin with, >= 1; the ceiling if that is lower.
+            ceiling: The maximum number of seats, >= 1; infinity if unlimited.
+            start: The initial number of seats, >= 1. It is reduced to the ceiling if necessary.
         """
         self.ceiling = ceiling
         self.limit = float(min(start, ceiling))
@@ -113,17 +114,17 @@ class SeatSearch:
 
     @property
     def held(self) -> int | None:
-        """Accepted seats, except tries beyond them; None while no refusal has shown a limit."""
+        """The accepted seats, excluding tries above them; None if no refusal has shown a limit."""
         return None if self._curve is None else max(1, int(self._curve.target + 1e-9))
 
     @property
     def settles_s(self) -> float:
-        """The time from which requests show something about the limit since the last cut."""
+        """From when requests give information about the limit after the last cut."""
         return self.cut_s if self._served_since_cut else self.cut_s + 0.5 * self.service_s
 
     @property
     def seats(self) -> int:
-        """Whole seats, >= 1."""
+        """The limit in whole seats, >= 1."""
         return max(1, int(self.limit + 1e-9))
 
     def served(self, seen: Observation, step: float = 1.0) -> bool:
@@ -131,8 +132,8 @@ class SeatSearch:
 
         Args:
             seen: The success.
-            step: The seats that it adds before the first refusal; 1 doubles the limit per round
-                trip.
+            step: How many seats the success adds before the first refusal. 1 doubles the limit with
+                each round trip.
 
         Returns:
             Whether the limit has changed.
@@ -142,13 +143,15 @@ class SeatSearch:
         if is_new := seen.granted_s >= self.cut_s:
             self._served_since_cut = True
         elif self._curve is None and self.pause_s > self.service_s and self.limit < START:
-            # Requests sent before the first refusal are served, so it was a limit of few seats and
-            # not a storm. A try beyond it costs the pause that the provider asks for, which is
-            # longer than an answer. With more seats the refusal may concern a rate, which doubling
-            # finds sooner. While so little is known, one try is worth its pause.
+            # Requests sent before the first refusal are served, so the cause was a limit of few
+            # seats and not a storm. A try above this limit costs the pause that the provider asks
+            # for, which is longer than an answer. With more seats the cause may be a limit on the
+            # rate, which doubling finds sooner. While so little is known, one try is worth its
+            # pause.
             self.pause_s *= FIRST_PAUSES
             self._aim(self.limit, self.cut_s)
-        # Before the first refusal, the first round counts too, which began with few in flight.
+        # Before the first refusal, the first round also counts, although it began with few requests
+        # in flight.
         most = seen.at_grant if self.cut_s > -math.inf else max(seen.at_grant, seen.in_flight)
         if not is_new or most < SATURATED * self.seats:
             return False
@@ -162,7 +165,7 @@ class SeatSearch:
         return self.limit != before
 
     def refused(self, seen: Observation) -> bool:
-        """Cut, once per epoch.
+        """Lower the limit, but only once per epoch.
 
         Returns:
             Whether this refusal began a new epoch.
@@ -172,17 +175,17 @@ class SeatSearch:
         bound = float(max(1, seen.at_grant - 1))
         target = self._curve.target if self._curve is not None else self.limit
         if not self._served_since_cut and self._curve is not None:
-            # A storm: cut, and return to the old target.
+            # This is a storm: cut the limit, and return to the old target.
             low = self.limit * CUT
         elif self._curve is not None and seen.at_grant < SATURATED * self.seats:
-            # Refused while seats were free: the limit is lower than before, and this shows it.
+            # The request was refused although seats were free, so the limit is now lower.
             low = target = min(self.limit, bound)
         elif self._curve is None or self._curve.is_over(seen.now_s):
             # After a quiet time one refusal shows the limit exactly.
             floor = DEEPEST_CUT if self._curve is None else CUT
             low = target = max(floor * self.limit, min(self.limit, bound))
         else:
-            # Refused on the way back up: the target was too high.
+            # The request was refused while the limit returned to the target, which was too high.
             target = min(self.limit, max(bound, DEEPEST_CUT * self.limit))
             low = min(CUT * self.limit, target)
         self.limit = min(self.ceiling, max(1.0, low))
@@ -198,17 +201,17 @@ class SeatSearch:
         return True
 
     def follow(self, seen: Observation) -> None:
-        """Count another refusal of the burst that caused the cut: it accepted one request fewer.
+        """Count another refusal from the burst that caused the cut: one request fewer was accepted.
 
-        This applies only if many requests were sent before the first was served. Until all of them
-        are back, the accepted number is unknown.
+        This applies only if many requests were sent before the first one was served. Until all of
+        them are back, it is unknown how many the provider accepts.
         """
         if self._is_steep and self.service_s == 0.0 and seen.granted_s < self.cut_s:
             self._n_let_in -= 1
             self.limit = max(1.0, min(self.limit, float(self._n_let_in)))
 
     def widen(self, seats: float, now_s: float) -> None:
-        """Raise the limit to at least `seats`: the refusals were not about seats."""
+        """Raise the limit to at least `seats`, because the refusals were not due to seats."""
         if seats > self.limit:
             self.limit = min(self.ceiling, seats)
             self._aim(self.limit, now_s)
@@ -226,7 +229,7 @@ class SeatSearch:
             self._clean += 1
             if self._clean < self.seats:
                 return
-            # With one more seat per round, it would take a hundred rounds to find a doubled limit.
+            # Adding one seat per round, it would take a hundred rounds to find a doubled limit.
             self._step *= 2.0
         self._clean = 0
         self._raised_s = seen.now_s

@@ -1,4 +1,4 @@
-"""The load that a server reports: when it is requested, and how the answer is read."""
+"""Requests the load that a server reports, and reads the answers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SAMPLE = re.compile(rf"^({'|'.join(_NAMES)})(?:\{{.*\}})?[ \t]+(\S+)", re.MULTI
 
 
 class ServerLoad(NamedTuple):
-    """Requests at one server, summed over its engines and models.
+    """The requests at one server, summed over its engines and models.
 
     Attributes:
-        running: Requests being processed, >= 0.
-        waiting: Requests in the queue, >= 0.
+        running: How many requests are being processed, >= 0.
+        waiting: How many requests are in the queue, >= 0.
     """
 
     running: float
@@ -45,7 +45,7 @@ class ServerLoad(NamedTuple):
 
 
 def parse_load(text: str) -> ServerLoad | None:
-    """Read a server's load from Prometheus text; None unless it has both numbers. Never raises.
+    """Read a server's load from Prometheus text; None if a number is missing. Never raises.
 
     Source: Prometheus, "Text-based format"; the gauges of vLLM ("Production Metrics"), SGLang
     ("Production Metrics"), TGI ("Metrics") and llama.cpp's server (its README, `--metrics`).
@@ -66,11 +66,11 @@ _PIECE_BYTES = 64 * 1024
 
 
 def ask_load(url: str, route: Route) -> ServerLoad | None:
-    """Request the load of a server; None without an answer in two seconds.
+    """Request the load of a server; None if it gives no valid answer within two seconds.
 
-    It uses urllib because importing an HTTP client takes 90 ms, and the broker's process needs none
-    otherwise. The pool has checked scheme and host. Redirects are not followed, and only a proxy
-    that the pool names is used.
+    This uses urllib because importing an HTTP client takes 90 ms, and the broker's process does not
+    need one for anything else. The pool has already checked the scheme and the host. Redirects are
+    not followed, and no proxy is used except one that the pool names.
 
     Args:
         url: The URL of the server's `/metrics`.
@@ -91,7 +91,7 @@ def ask_load(url: str, route: Route) -> ServerLoad | None:
         if answer.status != http.HTTPStatus.OK:
             return None
         body = bytearray()
-        # In pieces: the time-out applies to each piece, and a server may send slowly forever.
+        # Read in pieces: the time-out applies to each piece, so a slow server could send forever.
         while boot_s() < until_s and len(body) < _LARGEST_BYTES:
             piece = answer.read1(_PIECE_BYTES)
             if not piece:
@@ -106,7 +106,7 @@ def _opener(url: str, route: Route, proxies: dict[str, str]) -> urllib.request.O
 
     class Unread(urllib.request.HTTPErrorProcessor):
         def http_response(self, request: object, response: Any) -> Any:  # noqa: ANN401 - as urllib's
-            """Return every answer to urllib as it is: neither a redirect nor an error."""
+            """Return every answer as it is: urllib then follows no redirect and raises no error."""
             return response
 
         https_response = http_response
@@ -126,7 +126,7 @@ Source = tuple[str, Route]
 
 
 def watched(pool: Pool, environ: Mapping[str, str]) -> dict[Place, Source]:
-    """The instances of adaptive providers that declare a `metrics_url`, with its source.
+    """The instances of adaptive providers that declare a `metrics_url`, with their sources.
 
     Raises:
         ConfigError: An environment variable does not contain the proxy that the pool expects.
@@ -163,9 +163,9 @@ def servers_asked(provider: Provider) -> list[Instance]:
 
 
 class LoadWatch:
-    """Requests the load of every server once a second until `stop`, in one thread per server.
+    """Requests the load of each server once a second until `stop`, in one thread per server.
 
-    A server without a valid answer is tried again and delays no other server.
+    If a server gives no valid answer, it is asked again. It does not delay the other servers.
     """
 
     def __init__(
@@ -179,17 +179,17 @@ class LoadWatch:
         Args:
             sources: The sources of the servers.
             loop: The event loop that calls `tell`.
-            tell: Receives each load with its instance.
+            tell: Called with each instance and its load.
         """
         self._loop = loop
         self._tell = tell
         self._stopped = threading.Event()
         for place, source in sources.items():
-            # A daemon thread: the end of the run does not wait for a slow server.
+            # Use a daemon thread, so that the end of the run does not wait for a slow server.
             threading.Thread(target=self._ask_on, args=(place, *source), daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the threads without waiting for them; answers in progress are dropped."""
+        """Stop the threads without waiting for them. Answers in progress are dropped."""
         self._stopped.set()
 
     def _ask_on(self, place: Place, url: str, route: Route) -> None:
