@@ -532,8 +532,8 @@ class LaneTable:
         """Space sends wider, if that can prevent such a refusal.
 
         A request may arrive too early only because the one before it arrived late, or because the
-        provider counts in shorter windows than it declares. Limits that are already being estimated are not changed,
-        and neither are the run's own limits.
+        provider counts in shorter windows than it declares. Limits that are already being
+        estimated are not changed, and neither are the run's own limits.
 
         Returns:
             Whether wider spacing is the solution, so that no limit has to be lowered.
