@@ -581,12 +581,13 @@ class LanePause(msgspec.Struct, frozen=True):
     """One pause of a lane.
 
     Attributes:
-        provider: As in the pool.
-        instance: As in the pool.
+        provider: The provider's name in the pool.
+        instance: The instance's name in the pool.
         key: The key's name in the pool.
-        cause: `rate`: a request was refused for its rate; `breaker`: failures opened its breaker.
-        t_s: When it began, on the monotonic clock of the host, as in `attempts`.
-        t_end_s: When it was over.
+        cause: `rate`: a request was refused because there were too many; `breaker`: failures opened
+            the lane's breaker.
+        t_s: When the pause began, on the host's monotonic clock, as in `attempts`.
+        t_end_s: When the pause ended.
     """
 
     provider: str
@@ -601,7 +602,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
     """A pause as the file has it, with wall-clock time.
 
     Attributes:
-        at_us: When it began, UTC.
+        at_us: When the pause began, UTC.
         host: In a merged run: the lane's host, if that host has a name.
     """
 

@@ -118,27 +118,29 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: Requests sent to the case's own model, including failed requests and, for a
-            resumed episode, the earlier requests whose answers it used.
-        n_turns: Calls of `llm.chat`, or requests of SDKs instead.
-        tokens_in: Tokens of all prompts; null if the provider does not report them.
-        tokens_out: Tokens of all answers; null if the provider does not report them.
-        queue_wait_s: All waiting for seats, also before `started_at`.
-        rate_wait_s: All waiting for rates and pauses, also before `started_at`.
-        backoff_s: All waiting before further attempts.
-        service_s: `duration_s` without waiting, back-off and refused requests.
-        duration_s: From the episode's first lease, or for a resumed episode from its continuation,
-            to its end.
-        started_at_us: The first lease, UTC. Without a lease, when the case was given up or
-            skipped.
-        ended_at_us: The episode's end, UTC.
-        provider: Provider of the last request to the case's own model; may be empty.
-        instance: Instance of the last request to the case's own model.
-        key: Name of the key of the last request to the case's own model.
+        n_attempts: How many requests were sent to the case's own model. Failed requests are
+            included and, for a resumed episode, the earlier requests whose answers it used.
+        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent.
+        tokens_in: The number of tokens in all prompts; null if the provider does not report them.
+        tokens_out: The number of tokens in all answers; null if the provider does not report them.
+        queue_wait_s: The total time spent waiting for seats, including the time before
+            `started_at`.
+        rate_wait_s: The total time spent waiting for rates and pauses, including the time before
+            `started_at`.
+        backoff_s: The total time spent waiting before further attempts.
+        service_s: `duration_s` minus waiting, back-off and refused requests.
+        duration_s: The time from the episode's first lease to its end; for a resumed episode, from
+            its continuation.
+        started_at_us: When the episode got its first lease, UTC. Without a lease, when the case was
+            given up or skipped.
+        ended_at_us: When the episode ended, UTC.
+        provider: The provider of the last request to the case's own model; may be empty.
+        instance: The instance of the last request to the case's own model.
+        key: The name of the key of the last request to the case's own model.
         first_send_s: Monotonic seconds of the host; like its end None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
-        value: The first 2,000 characters of the episode's returned value, as JSON; null for an
-            async test.
+        value: The first 2,000 characters of the value that the episode returned, as JSON; null for
+            an async test.
     """
 
     n_attempts: int | None = 0
@@ -166,8 +168,8 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, without requests that got no answer; in
-            `results`, without roles. Null if a price or the tokens of an answer are unknown.
+        cost: The cost in the manifest's `currency`, excluding requests that got no answer; in
+            `results`, excluding roles. Null if a price or the tokens of an answer are unknown.
         units: The same in units (`pool.money`).
     """
 
@@ -179,7 +181,7 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: Name of the host, in a run of several hosts or shards.
+        host: The name of the host, in a run on several hosts or in several shards.
     """
 
     host: str | None = None
