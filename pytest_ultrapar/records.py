@@ -24,11 +24,11 @@ NoColumn = Annotated[T, NO_COLUMN]
 """A field that is only in the journal."""
 
 Outcome = Literal["solved", "partial", "unsolved", "scored", "infra", "error", "skipped"]
-"""How a case ended as a measurement; `scored`: it is graded by scores alone."""
+"""The result of a case as a measurement; `scored`: the case is graded only by scores."""
 RATED: frozenset[Outcome] = frozenset({"solved", "partial", "unsolved"})
-"""The outcomes that count in a solved rate."""
+"""The outcomes that a solved rate includes."""
 GRADED: frozenset[Outcome] = RATED | {"scored"}
-"""The outcomes that count in scores and coverage. The others measure nothing about the model."""
+"""The outcomes that scores and coverage include. The others measure nothing about the model."""
 
 Ending = Literal["returned", "refused", "infra", "error", "skipped", "interrupted"]
 """How an episode ended; `interrupted` episodes run again on resume."""
@@ -41,7 +41,8 @@ Scalar = str | int | float | bool | None
 
 _ALWAYS = ("model", "suite", "repeat")
 CASE_NAMES = (*_ALWAYS, "file", "test_name", "param_id", "marks")
-"""Names that summaries can group by, besides parameters. A parameter overrides the last four."""
+"""Names that summaries can group by, in addition to parameters. A parameter with the same name
+overrides any of the last four."""
 LABEL, META = "label.", "meta."
 """The prefixes of columns for `grade`'s labels and the metadata of marks."""
 ASYNC_TEST = "async test"
@@ -52,26 +53,26 @@ _REPETITION = re.compile(r"-r\d+-$")
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One pytest item of the benchmark, as the first worker found it at collection.
+    """One pytest item of the benchmark, as the first worker collected it.
 
     Attributes:
         index: Position in pytest's collection, the same in every worker.
-        case_id: The case's id: 16 hex digits, the same in every run with this suite, these models
-            and this seed.
+        case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
+            models and seed.
         nodeid: pytest's id of the item.
         suite: The name of the test module's folder, such as `phase53`.
-        model: Name of the model in the pool.
+        model: The model's name in the pool.
         repeat: The number of the repetition, counted from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
         seed: The case's seed, derived from the run's seed and the case id; 0 to 2^63 - 1.
-        skipped: Why a mark keeps the episode from starting, else None.
+        skipped: Why a mark prevents the episode from starting; None if no mark does.
         cluster: The case cluster, as text: the values of the parameters that the mark's `cluster`
             names, and the repetition. None if no mark names any: then the case depends only on
             the repetitions of its cell.
         content: A digest of each parameter that has no plain value, by the parameter's name.
             Empty for runs of earlier versions.
         marks: The names of the test's marks, separated by commas.
-        stage: 0, or one more than the stage of the cases whose answers it needs.
+        stage: 0, or one more than the stage of the cases whose answers this case needs.
         said: Metadata and labels by column name: `meta.<name>` from its marks and, if the run
             is read from its tables, `label.<name>` from its grade.
     """
@@ -115,14 +116,17 @@ class Case(msgspec.Struct, frozen=True):
         return _REPETITION.sub("-", ids.replace(f"-{model}-", "-", 1))[1:-1]
 
     def value_of(self, name: str) -> str:
-        """The value for a name that summaries group by, as text; empty if the case lacks it."""
+        """The case's value for a name that summaries group by, as text; may be empty."""
         if name in CASE_NAMES and (name in _ALWAYS or name not in self.params):
             return str(getattr(self, name))
         return str(self.facts.get(name, ""))
 
     @property
     def facts(self) -> dict[str, Scalar]:
-        """The parameters, metadata and labels. Names cannot clash: a parameter has no dot."""
+        """The parameters, metadata and labels.
+
+        Names do not clash: no parameter's name has a dot.
+        """
         return self.params | self.said
 
     def labelled(self, labels: Mapping[str, str]) -> Case:
@@ -155,8 +159,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     have the order of the fields, which is part of the format: add new fields at the end.
 
     Attributes:
-        turn: The number of the request in the episode, counted from 0; requests to roles are
-            counted too.
+        turn: The number of the request in the episode, counted from 0, including requests to roles.
         attempt: The number of the attempt at that turn, counted from 0.
         provider: The provider's name in the pool.
         instance: The instance's name in the pool.
@@ -173,18 +176,20 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         tokens_in: The number of tokens in the prompt.
         tokens_out: The number of tokens in the answer.
         in_flight_at_send: How many requests were in flight on this lane when it was sent, including
-            this one.
+            itself.
         maybe_billed: Whether the provider may have charged for the request although no answer
             arrived.
-        seat_wait_s: The part of the time until the lease that it waited for a seat.
-        rate_wait_s: The part that it waited for a rate or the end of a pause.
+        seat_wait_s: How long it waited for a seat before it got the lease.
+        rate_wait_s: How long it waited for a rate or for the end of a pause before it got the
+            lease.
         cached_tokens: How many tokens of the prompt the provider had cached.
         cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
         replayed: None if the request was sent. `match`, `ambiguous`: the request got the only
-            matching answer of the replayed run, or the first of several; provider, instance, key,
-            status and tokens are from that run. `resumed`: the request got an answer of this run
-            again after a crash; the request that was sent has its own row, which contains the cost.
-        role: The role, such as `judge`; empty if the request is to the case's own model.
+            matching answer of the replayed run, or the first of several. Provider, instance, key,
+            status and tokens are from that run, but the times are from this run. `resumed`: the
+            request got an answer of this run again after a crash; the request that was sent has its
+            own row, which contains the cost.
+        role: The role, such as `judge`; empty for the case's own model.
     """
 
     turn: int
@@ -214,7 +219,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a conversation. A turn stores only messages that the last turn did not have.
+    """One message of a conversation. A turn stores only messages that are new since the last turn.
 
     Attributes:
         turn: The number of the request in the episode, counted from 0.
@@ -222,10 +227,10 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         content: The text. Other content is shown as JSON.
         tool_calls: The names and arguments of the calls in an answer, as JSON.
         name: The name of the author or of the tool, if the message contains one.
-        tool_call_id: In a message from a tool: the id of the call that it answers.
+        tool_call_id: For a message from a tool: the id of the call that it answers.
         tool_call_ids: The ids of the calls in `tool_calls`, in the same order, as JSON.
         choice: For an answer: the number of the choice, counted from 0.
-        finish_reason: For an answer: why it ended, in the API's own word.
+        finish_reason: For an answer: why it ended, in the API's wording.
         reasoning: For an answer: its reasoning, if the API sends it separately.
         refusal: For an answer: the model's refusal, if the API sends it separately.
         other: All other fields of the message, as JSON; for a streamed answer, they are only in the
@@ -234,7 +239,7 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
         answer_id: For an answer: the id that the provider gave it.
         served_model: For an answer: the model that answered, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
-        pool_role: As `role` in `attempts`; empty if the request is to the case's own model.
+        pool_role: The role, as in column `role` of `attempts`; empty for the case's own model.
     """
 
     turn: int
@@ -263,13 +268,13 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
         turn: Number of the client's call, from 0.
         api: Name of the API in the registry.
         path: The requested path as the API's `serves` lists it, without any lane's name for the
-            model. Empty for `llm.chat()`. Journals of earlier versions have the lane's own path.
+            model. Empty for `llm.chat()`. Journals of earlier versions contain the lane's own path.
         status: HTTP status; None: no answer arrived.
-        sent: The part of the request's body that `base` does not have, as text.
-        base: Number of the earlier exchange of the episode, from 0, that has the rest of the body;
-            None: there is no rest.
-        first: Number of bytes of the base's body before `sent`.
-        last: Number of bytes of it after `sent`.
+        sent: The part of the request's body that the body of `base` does not contain, as text.
+        base: Number of an earlier exchange of the episode, from 0, whose body contains the rest;
+            None if `sent` is the whole body.
+        first: How many bytes from the beginning of the base's body come before `sent`.
+        last: How many bytes from the end of the base's body come after `sent`.
         came: The answer's body as text; for a stream, compressed (zlib) and in base64.
         is_stream: Whether the answer is a stream.
         query: The query string, encoded, without the lane's key and version.
@@ -293,7 +298,8 @@ class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_VALUE = msgspec.Raw()
-"""Empty: msgspec can leave JSON unread in a `Raw`, but not in a `Raw | None`."""
+"""Empty instead of None, because msgspec can leave JSON undecoded in a `Raw`, but not in a `Raw |
+None`."""
 
 
 class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
@@ -319,13 +325,14 @@ class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
 
 
 class EpisodeWentOn(WentOnHead, frozen=True, tag="went_on", omit_defaults=True):
-    """The progress of an episode since its record before; unused once the episode has ended.
+    """The progress of an episode since its previous record; unused once the episode has ended.
 
     Attributes:
         at_us: When it was written, microseconds since the epoch (UTC).
-        n_before: Number of exchanges in the records before.
-        attempts: Further requests that were answered or failed.
-        exchanges: Further exchanges that ended. Their `base` also counts those before.
+        n_before: Number of exchanges in the episode's previous records.
+        attempts: Requests that were answered or failed since the previous record.
+        exchanges: Exchanges that ended since the previous record. Their `base` is counted from the
+            first exchange of the episode.
         began_us: As in `EpisodeEnded`.
     """
 
@@ -340,22 +347,24 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
     """An episode has ended. Grading, replay and the tables read no other record of it.
 
     Attributes:
-        case_id: The case.
+        case_id: The id of the case.
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
-        detail: Message or traceback for people.
+        detail: A message or traceback, for display.
         value: The value that the prefetched function returned, as JSON; `NO_VALUE` unless
             `returned`.
         stdout: The output that the episode printed, at most 64 KiB.
         log: Its log records as text, at most 64 KiB.
-        backoff_s: Seconds that it waited between attempts because the run chose to, not the server.
-        started_at_us: First lease, microseconds since the epoch (UTC).
-        duration_s: First lease to end.
+        backoff_s: Seconds that it waited between attempts by the run's own choice, not because the
+            server asked for a wait.
+        started_at_us: Time of the first lease, microseconds since the epoch (UTC).
+        duration_s: Seconds from the first lease to the end.
         messages: The messages, if exchanges are not recorded.
         exchanges: The requests and answers, if they are recorded.
         host: In a merged run: the host that ran it, if it has a name.
-        began_us: First lease of the interrupted try whose answers it got; 0: there was no such try.
+        began_us: Time of the first lease of the interrupted try whose answers it got; 0 if there
+            was no such try.
         n_unused: Answers of that try that it did not use, because it sent other requests.
     """
 
@@ -410,11 +419,11 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
         worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The outcome of the case as a measurement.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: One word that says more: why the case is `infra`, why the provider refused it, what
-            ended its grader, or which exception an `error` raised.
+        kind: A more exact word for the outcome: why the case is `infra`, why the provider refused
+            it, what ended its grader, or which exception an `error` raised.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
-        error: The error message, or the beginning of a traceback. In runs of earlier versions, the
-            reason is here.
+        error: The error message, or the beginning of a traceback. Journals of earlier versions
+            contain the reason here.
         host: As in `EpisodeEnded`.
         reason: The `reason` argument of `grade`.
         labels: The `labels` argument of `grade`: texts by name.
@@ -436,7 +445,7 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
 class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     """How busy an engine was while it had episodes open; written once, at its end.
 
-    The controller and the broker write one, too. Their loops have no beats.
+    The controller and the broker write one, too, but count no beats.
 
     Attributes:
         worker: Its id; `controller` or `broker`.

@@ -584,10 +584,9 @@ class LanePause(msgspec.Struct, frozen=True):
         provider: The provider's name in the pool.
         instance: The instance's name in the pool.
         key: The key's name in the pool.
-        cause: `rate`: a request was refused because there were too many; `breaker`: failures opened
-            the lane's breaker.
-        t_s: When the pause began, on the host's monotonic clock, as in `attempts`.
-        t_end_s: When the pause ended.
+        cause: `rate`: a request was refused for its rate; `breaker`: failures opened its breaker.
+        t_s: When it began, on the monotonic clock of the host, as in `attempts`.
+        t_end_s: When it was over.
     """
 
     provider: str
@@ -602,7 +601,7 @@ class PauseRecord(msgspec.Struct, frozen=True):
     """A pause as the file has it, with wall-clock time.
 
     Attributes:
-        at_us: When the pause began, UTC.
+        at_us: When it began, UTC.
         host: In a merged run: the lane's host, if that host has a name.
     """
 

@@ -132,7 +132,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """All facts needed to read, resume and compare a run.
 
     Attributes:
-        run_id: The run's id: the time at which it began, and six hex digits.
+        run_id: The run: when it began, and six hex digits.
         mode: `serial`, `rotate`, `phase` or `ultra`.
         rate_mode: `fixed` or `adaptive`.
         models: Names of the pool's models, in the order of its file.

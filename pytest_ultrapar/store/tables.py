@@ -1,10 +1,10 @@
 """The tables of a run: their columns, and the records that fill them.
 
-A column is a field of a record, with its name and type. `attempts` has the fields of `Attempt`,
-`transcripts` of `TurnMessage`, `limits` of `LimitChange`, `pauses` of `LanePause`, each with a few
-columns that name the run and case of a row. `results` joins the case, its grade and its episode. A
-new field of `Attempt` is a new column. The order of existing columns is part of the format and
-stays.
+A column is a field of a record, with its name and type. The fields come from `Attempt` for
+`attempts`, from `TurnMessage` for `transcripts`, from `LimitChange` for `limits`, and from
+`LanePause` for `pauses`. Each table also has a few columns that name the run and case of a row.
+`results` joins the case, its grade and its episode. A new field of `Attempt` is a new column. The
+order of existing columns is part of the format and does not change.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def columns_of(record: type[msgspec.Struct], *names: str) -> tuple[Column, ...]:
     """The columns for the fields of a record.
 
     Args:
-        record: Its fields are text, numbers, `Long` or `Microseconds`, or one of these or None.
+        record: A record whose fields are text, numbers, `Long` or `Microseconds`, or one of these
+            or None.
         names: The wanted fields in order; by default all fields that are not marked `NoColumn`.
     """
     hints = {field.name: field.type for field in msgspec.structs.fields(record)}
@@ -113,14 +114,15 @@ def _with(columns: Sequence[Column], *more: Column, after: str) -> tuple[Column,
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of a graded episode in `results`.
 
-    Requests and tokens are those to the case's own model; times cover the whole episode, including
-    roles. The defaults are for a case without an episode, except both timestamps. All values are
+    Requests and tokens cover only the case's own model; times cover the whole episode, including
+    roles. Except for the timestamps, the defaults are for a case without an episode. All values are
     None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: How many requests were sent to the case's own model. Failed requests are
-            included and, for a resumed episode, the earlier requests whose answers it used.
-        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent.
+        n_attempts: How many requests were sent to the case's own model, including failed requests,
+            but excluding replayed requests. For a resumed episode, the earlier requests whose
+            answers it used are included.
+        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent instead.
         tokens_in: The number of tokens in all prompts; null if the provider does not report them.
         tokens_out: The number of tokens in all answers; null if the provider does not report them.
         queue_wait_s: The total time spent waiting for seats, including the time before
@@ -128,19 +130,20 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         rate_wait_s: The total time spent waiting for rates and pauses, including the time before
             `started_at`.
         backoff_s: The total time spent waiting before further attempts.
-        service_s: `duration_s` minus waiting, back-off and refused requests.
+        service_s: `duration_s` excluding waiting, back-off and refused requests.
         duration_s: The time from the episode's first lease to its end; for a resumed episode, from
-            its continuation.
-        started_at_us: When the episode got its first lease, UTC. Without a lease, when the case was
-            given up or skipped.
+            its continuation. The latencies in the summary are these times.
+        started_at_us: When the episode got its first lease, UTC; for a resumed episode, the first
+            lease of its first try. Without a lease, when the case was given up or skipped.
         ended_at_us: When the episode ended, UTC.
         provider: The provider of the last request to the case's own model; may be empty.
         instance: The instance of the last request to the case's own model.
         key: The name of the key of the last request to the case's own model.
-        first_send_s: Monotonic seconds of the host; like its end None if it sent no request.
+        first_send_s: When it sent its first request, in monotonic seconds of the host. Like
+            `end_s`, None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
-        value: The first 2,000 characters of the value that the episode returned, as JSON; null for
-            an async test.
+        value: The first 2,000 characters of the value that the episode returned, as JSON; null if
+            there is no value, as for an async test.
     """
 
     n_attempts: int | None = 0
@@ -168,8 +171,8 @@ class Charged(msgspec.Struct, frozen=True):
     """The cost of requests in `results` and `attempts`.
 
     Attributes:
-        cost: The cost in the manifest's `currency`, excluding requests that got no answer; in
-            `results`, excluding roles. Null if a price or the tokens of an answer are unknown.
+        cost: The cost in the manifest's `currency`, excluding requests that got no answer and, in
+            `results`, requests to roles. Null if a price or the tokens of an answer are unknown.
         units: The same in units (`pool.money`).
     """
 
@@ -181,14 +184,15 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: The name of the host, in a run on several hosts or in several shards.
+        host: The name of the host, in a run on several hosts or in several shards; null in other
+            runs.
     """
 
     host: str | None = None
 
 
 def placed(manifest: Manifest, record: EpisodeEnded | Grade | LimitRecord | PauseRecord) -> Placed:
-    """The host from the record in a merged run, else from the manifest."""
+    """The host: in a merged run from the record, otherwise from the manifest."""
     return Placed(record.host or manifest.host)
 
 
@@ -262,8 +266,8 @@ def _span(episode: EpisodeEnded) -> tuple[float | None, float | None]:
         return None, None
     end_s = max([one.t_end_s for one in attempts])
     first = attempts[0]
-    # Its duration begins with its first lease and includes its work after the last answer. An
-    # episode that prepared for long gave that lease back.
+    # The duration begins with the first lease and includes the episode's work after the last
+    # answer. An episode that prepared for a long time has given that lease back.
     if first.t_lease_s <= first.t_ready_s:
         end_s = max(end_s, first.t_lease_s + episode.duration_s)
     return min([one.t_send_s for one in attempts]), end_s
@@ -286,7 +290,7 @@ KEPT_COLUMNS = (
     *columns_of(Placed),
     *columns_of(Spent, "first_send_s", "end_s", "sent_in", "sent_out", "value"),
 )
-"""The columns kept for each episode, in case that it is the graded one."""
+"""The columns kept for each episode, in case it is the graded one."""
 ATTEMPTS_COLUMNS = (
     _with(
         (
@@ -359,13 +363,14 @@ COLUMNS = {
     "limits": LIMITS_COLUMNS,
     "pauses": PAUSES_COLUMNS,
 }
-"""The columns of each table, without the columns that a suite names."""
+"""The columns of each table, excluding the columns that a suite names."""
 
 
 def parameter_columns(cases: Iterable[Case]) -> tuple[Column, ...]:
     """A column for each `meta.<name>` and `param.<name>` of the suite, sorted by name.
 
-    All its values decide its kind: `bool`, `int64`, `double` (also for mixed numbers) or `string`.
+    A column's kind depends on all its values: `bool`, `int64`, `double` (including mixed numbers)
+    or `string`.
     """
     values: dict[str, set[Kind]] = defaultdict(set)
     for case in cases:

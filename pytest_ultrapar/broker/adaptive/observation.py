@@ -72,10 +72,10 @@ class LimitChange(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: The name of a limit of the pool, such as `lab/key0`, or of a lane.
-        t_s: When it changed, on the host's monotonic clock, as in `attempts`.
-        workers: How many requests may be in flight from then on.
-        qps: How many requests may be sent per second from then on; no value: any number.
-        in_flight: How many requests were in flight at that time.
+        t_s: When, on the monotonic clock of the host, as in `attempts`.
+        workers: Requests in flight allowed from then on.
+        qps: Sends per second allowed from then on; no value: any number.
+        in_flight: Requests in flight at that time.
         reason: The reason for the change, in a few words.
     """
 
@@ -91,7 +91,7 @@ class LimitRecord(msgspec.Struct, frozen=True):
     """A change as the file has it, with wall-clock time.
 
     Attributes:
-        at_us: When the limit changed, UTC.
+        at_us: The time of the change, UTC.
         host: In a merged run: the limit's host, if that host has a name.
     """
 
