@@ -60,9 +60,9 @@ class Case(msgspec.Struct, frozen=True):
         case_id: The id of the case: 16 hex digits, the same in every run with the same suite,
             models and seed.
         nodeid: pytest's id of the item.
-        suite: Name of the test module's folder, such as `phase53`.
-        model: Name of the model in the pool.
-        repeat: Number of the repetition, from 0.
+        suite: The name of the test module's folder, such as `phase53`.
+        model: The model's name in the pool.
+        repeat: The number of the repetition, counted from 0.
         params: The suite's own parameters as plain values, without `model` and `repeat`.
         seed: The case's seed, derived from the run's seed and the case id; 0 to 2^63 - 1.
         skipped: Why a mark prevents the episode from starting; None if no mark does.
@@ -71,7 +71,7 @@ class Case(msgspec.Struct, frozen=True):
             the repetitions of its cell.
         content: A digest of each parameter that has no plain value, by the parameter's name.
             Empty for runs of earlier versions.
-        marks: Names of the test's marks, separated by commas.
+        marks: The names of the test's marks, separated by commas.
         stage: 0, or one more than the stage of the cases whose answers this case needs.
         said: Metadata and labels by column name: `meta.<name>` from its marks and, if the run
             is read from its tables, `label.<name>` from its grade.
@@ -104,7 +104,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def test_name(self) -> str:
-        """Name of the test function, with its class if it has one."""
+        """The name of the test function, with its class if there is one."""
         return self.test.partition("::")[2]
 
     @property
@@ -159,33 +159,36 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     have the order of the fields, which is part of the format: add new fields at the end.
 
     Attributes:
-        turn: Number of the request in the episode, from 0, including requests to roles.
-        attempt: Number of the attempt at that turn, from 0.
-        provider: Name of the provider in the pool.
-        instance: Name of the instance in the pool.
-        key: Name of the key in the pool.
+        turn: The number of the request in the episode, counted from 0, including requests to roles.
+        attempt: The number of the attempt at that turn, counted from 0.
+        provider: The provider's name in the pool.
+        instance: The instance's name in the pool.
+        key: The key's name in the pool.
         t_ready_s: When the episode made the request.
         t_lease_s: When the request got its lease.
-        t_send_s: When it was sent.
-        t_first_byte_s: When the headers of the answer had arrived.
+        t_send_s: When the request was sent.
+        t_first_byte_s: When the headers of the answer arrived.
         t_first_token_s: When the first content, reasoning or tool call of a stream arrived.
         t_end_s: When the answer was complete or the request failed.
-        status: HTTP status.
+        status: The HTTP status.
         outcome: `ok`, or a failure class.
         retry_after_s: The wait that the server asked for.
-        tokens_in: Tokens of the prompt.
-        tokens_out: Tokens of the answer.
-        in_flight_at_send: Requests in flight on this lane when it was sent, including itself.
-        maybe_billed: Whether the provider may have charged for it although no answer arrived.
+        tokens_in: The number of tokens in the prompt.
+        tokens_out: The number of tokens in the answer.
+        in_flight_at_send: How many requests were in flight on this lane when it was sent, including
+            itself.
+        maybe_billed: Whether the provider may have charged for the request although no answer
+            arrived.
         seat_wait_s: How long it waited for a seat before it got the lease.
         rate_wait_s: How long it waited for a rate or for the end of a pause before it got the
             lease.
-        cached_tokens: Tokens of the prompt that the provider had cached.
-        cache_write_tokens: Tokens of the prompt that the provider wrote to its cache.
-        replayed: None if the request was sent. `match`, `ambiguous`: it got the only fitting answer
-            of the replayed run, or the first of several. Provider, instance, key, status and
-            tokens are from that run, the times from this run. `resumed`: it got an answer of this
-            run again after a crash; the sent request has its own row, with the cost.
+        cached_tokens: How many tokens of the prompt the provider had cached.
+        cache_write_tokens: How many tokens of the prompt the provider wrote to its cache.
+        replayed: None if the request was sent. `match`, `ambiguous`: the request got the only
+            matching answer of the replayed run, or the first of several. Provider, instance, key,
+            status and tokens are from that run, but the times are from this run. `resumed`: the
+            request got an answer of this run again after a crash; the request that was sent has its
+            own row, which contains the cost.
         role: The role, such as `judge`; empty for the case's own model.
     """
 
@@ -219,21 +222,22 @@ class TurnMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation. A turn stores only messages that are new since the last turn.
 
     Attributes:
-        turn: Number of the request in the episode, from 0.
-        role: `system`, `user`, `assistant`, `tool`, or another word of the suite.
+        turn: The number of the request in the episode, counted from 0.
+        role: `system`, `user`, `assistant`, `tool`, or another role that the suite uses.
         content: The text. Other content is shown as JSON.
-        tool_calls: Names and arguments of the calls in an answer, as JSON.
-        name: The author, or the name of the tool, if the message has one.
-        tool_call_id: For a message from a tool: the id of its call.
-        tool_call_ids: Ids of the calls in `tool_calls`, in their order, as JSON.
-        choice: For an answer: the number of the choice, from 0.
+        tool_calls: The names and arguments of the calls in an answer, as JSON.
+        name: The name of the author or of the tool, if the message contains one.
+        tool_call_id: For a message from a tool: the id of the call that it answers.
+        tool_call_ids: The ids of the calls in `tool_calls`, in the same order, as JSON.
+        choice: For an answer: the number of the choice, counted from 0.
         finish_reason: For an answer: why it ended, in the API's wording.
         reasoning: For an answer: its reasoning, if the API sends it separately.
         refusal: For an answer: the model's refusal, if the API sends it separately.
-        other: All other fields of the message, as JSON; for a streamed answer, only in the journal.
-        parameters: For an answer: the request without its messages and its model, as JSON.
-        answer_id: For an answer: the provider's id.
-        served_model: For an answer: the model, as the provider reports it.
+        other: All other fields of the message, as JSON; for a streamed answer, they are only in the
+            journal.
+        parameters: For an answer: the request without its messages and model, as JSON.
+        answer_id: For an answer: the id that the provider gave it.
+        served_model: For an answer: the model that answered, as the provider reports it.
         usage: For an answer: the provider's token counts, as JSON.
         pool_role: The role, as in column `role` of `attempts`; empty for the case's own model.
     """
@@ -344,7 +348,7 @@ class EpisodeEnded(msgspec.Struct, frozen=True, tag="ended", omit_defaults=True)
 
     Attributes:
         case_id: The id of the case.
-        worker: The worker that ran it: `gw0`, `gw1`, ..., or `main` without `-n`.
+        worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         kind: One word for `refused`, `infra` and `error`: `timeout`, `context_length`,
             `ValueError`, ...
         detail: A message or traceback, for display.
@@ -412,11 +416,11 @@ class Grade(msgspec.Struct, frozen=True, tag="grade", omit_defaults=True):
     """The final record of a case: its outcome as a measurement, and pytest's own result.
 
     Attributes:
-        worker: The worker that ran its episode: `gw0`, `gw1`, ..., or `main` without `-n`.
+        worker: The worker that ran the episode: `gw0`, `gw1`, ..., or `main` without `-n`.
         outcome: The outcome of the case as a measurement.
         test: pytest's own result: `passed`, `failed`, `error`, `skipped`, `xfailed`, `xpassed`.
-        kind: A more exact word for the outcome: why it is `infra`, why the provider refused it,
-            what ended its grader, or the exception of an `error`.
+        kind: A more exact word for the outcome: why the case is `infra`, why the provider refused
+            it, what ended its grader, or which exception an `error` raised.
         scores: Numbers by name; bool counts as a number. Never NaN or infinite.
         error: The error message, or the beginning of a traceback. Journals of earlier versions
             contain the reason here.

@@ -20,10 +20,10 @@ from pytest_ultrapar.store.tables import (
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "results.md"
 _OF_A_SUITE = {
-    "meta.<name>": ("by its values, or null", "A column for each name that `meta` of a mark has"),
+    "meta.<name>": ("by its values, or null", "A column for each name in a mark's `meta`"),
     "param.<name>": ("by its values, or null", "A column for each parameter of the suite"),
-    "label.<name>": ("string or null", "A column for each label that `grade` was given"),
-    "score.<name>": ("double or null", "A column for each score that `grade` was given"),
+    "label.<name>": ("string or null", "A column for each label that is passed to `grade`"),
+    "score.<name>": ("double or null", "A column for each score that is passed to `grade`"),
 }
 TABLES = {
     "results": results_columns(

@@ -586,8 +586,8 @@ class LanePause(msgspec.Struct, frozen=True):
     """One pause of a lane.
 
     Attributes:
-        provider: As in the pool.
-        instance: As in the pool.
+        provider: The provider's name in the pool.
+        instance: The instance's name in the pool.
         key: The key's name in the pool.
         cause: `rate`: a rate limit refused a request; `breaker`: failures opened the breaker.
         t_s: When it began, on the monotonic clock of the host, as in `attempts`.

@@ -119,29 +119,31 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     None if the record of an episode is damaged.
 
     Attributes:
-        n_attempts: Requests sent to the case's own model, including failed requests, without
-            replayed ones. For a resumed episode also the earlier requests whose answers it used.
-        n_turns: Calls of `llm.chat`, or requests that SDKs sent instead.
-        tokens_in: Tokens of all prompts; null if the provider does not report them.
-        tokens_out: Tokens of all answers; null if the provider does not report them.
-        queue_wait_s: Total time spent waiting for seats, including time before `started_at`.
-        rate_wait_s: Total time spent waiting for rates and pauses, including time before
+        n_attempts: How many requests were sent to the case's own model, including failed requests,
+            but excluding replayed requests. For a resumed episode, the earlier requests whose
+            answers it used are included.
+        n_turns: How many times `llm.chat` was called, or how many requests SDKs sent instead.
+        tokens_in: The number of tokens in all prompts; null if the provider does not report them.
+        tokens_out: The number of tokens in all answers; null if the provider does not report them.
+        queue_wait_s: The total time spent waiting for seats, including the time before
             `started_at`.
-        backoff_s: Total time spent waiting before further attempts.
+        rate_wait_s: The total time spent waiting for rates and pauses, including the time before
+            `started_at`.
+        backoff_s: The total time spent waiting before further attempts.
         service_s: `duration_s` excluding waiting, back-off and refused requests.
-        duration_s: From the episode's first lease, or for a resumed episode from its continuation,
-            to its end. The summary's latencies are these.
-        started_at_us: Time of the first lease, UTC; for a resumed episode, the first lease of its
-            first try. Without a lease, when the case was given up or skipped.
-        ended_at_us: The episode's end, UTC.
-        provider: Provider of the last request to the case's own model; may be empty.
-        instance: Instance of the last request to the case's own model.
-        key: Name of the key of the last request to the case's own model.
+        duration_s: The time from the episode's first lease to its end; for a resumed episode, from
+            its continuation. The latencies in the summary are these times.
+        started_at_us: When the episode got its first lease, UTC; for a resumed episode, the first
+            lease of its first try. Without a lease, when the case was given up or skipped.
+        ended_at_us: When the episode ended, UTC.
+        provider: The provider of the last request to the case's own model; may be empty.
+        instance: The instance of the last request to the case's own model.
+        key: The name of the key of the last request to the case's own model.
         first_send_s: When it sent its first request, in monotonic seconds of the host. Like
             `end_s`, None if it sent no request.
         sent_in: The part of `tokens_in` in the requests of `n_attempts`.
-        value: The first 2,000 characters of the episode's returned value, as JSON; null
-            without a value, as for an async test.
+        value: The first 2,000 characters of the value that the episode returned, as JSON; null if
+            there is no value, as for an async test.
     """
 
     n_attempts: int | None = 0
@@ -182,7 +184,8 @@ class Placed(msgspec.Struct, frozen=True):
     """The host column of `results`, `attempts`, `limits` and `pauses`.
 
     Attributes:
-        host: Name of the host, in a run of several hosts or shards; null in other runs.
+        host: The name of the host, in a run on several hosts or in several shards; null in other
+            runs.
     """
 
     host: str | None = None

@@ -188,7 +188,7 @@ def test_versions_in_the_reference_match_the_package():
         versions = lowest.partition(":")[0].split(", ")
         for name, version in zip(names.split(", "), versions, strict=True):
             assert found[name] == f">={version}"
-            assert newest == TESTED[name][-1] if name in TESTED else newest == "today's"
+            assert newest == TESTED[name][-1] if name in TESTED else newest == "the current release"
     assert f"| environment | {' | '.join(environments.SHOWN)} | `-n 0` | `-n 2` |" in text
 
 

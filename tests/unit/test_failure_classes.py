@@ -14,7 +14,7 @@ LANE = {
     "key_model": "its key is removed for the model",
     "instance": "its instance is removed",
 }
-DOUBTS = {"bad_request": "stays; checked if it is the lane's first answer, then "}
+DOUBTS = {"bad_request": "stays; if it is the lane's first answer: checked, then "}
 TRIES = {
     "free": "while a lane is left",
     "attempts": "up to the maximum",
@@ -22,7 +22,7 @@ TRIES = {
     "reconnect": "on a new connection",
     "never": "never",
 }
-CONTROL = {"cut": "cut", "pause_growth": "no growth", "no": "no"}
+CONTROL = {"cut": "reduced", "pause_growth": "not raised", "no": "none"}
 
 HEADER = (
     "outcome",
@@ -33,7 +33,7 @@ HEADER = (
     "on another lane of the model",
     "costs an attempt",
     "retry budget",
-    "controller",
+    "effect on its limits",
 )
 
 
