@@ -113,9 +113,9 @@ def test_request_has_the_lanes_deployment_and_version(tmp_path, url, target):
     [
         ("https://other.example/v1/chat/completions", {}, {}, "other.example"),
         ("http://127.0.0.1:9/v1/chat/completions", {}, {}, "127.0.0.1"),
-        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "key of its own"),
-        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "key of its own"),
-        (f"{CHAT}?key=sk-own-canary", {}, {}, "key of its own"),
+        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "its own key"),
+        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "its own key"),
+        (f"{CHAT}?key=sk-own-canary", {}, {}, "its own key"),
         (f"{HOME}/v1/files", {}, {}, "/v1/files"),
         (f"{HOME}/v1/messages", {}, {}, "/chat/completions"),
         (CHAT, {}, {"model": "another"}, "'another'"),

@@ -324,7 +324,7 @@ def test_roles_end_with_their_episode():
         await llm.close()
         assert waiting.cancelled() or waiting.done()
         assert stage.ledger.given_back == ["unsent", "cancelled"]
-        with pytest.raises(RuntimeError, match="after the end of its episode"):
+        with pytest.raises(RuntimeError, match="after its episode had ended"):
             await judge.chat(MESSAGES)
 
     stage.play(story)

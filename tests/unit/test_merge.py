@@ -317,7 +317,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
         ({"seed": 6}, "the run seed is 5 in {a} and 6 in {b}"),
         ({"mode": "phase"}, "the mode is ultra in {a} and phase in {b}"),
         ({"rate_mode": "adaptive"}, "the rate mode is fixed in {a} and adaptive in {b}"),
-        ({"models": ("m1",)}, "the pool's models is m1, m2 in {a} and m1 in {b}"),
+        ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
         ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
         ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
