@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 NAME = "merge"
 SUMMARY = "make one run from its parts: shards, or the hosts of a cluster run"
 DESCRIPTION = """\
-Make one run directory from several: from the shards K/N of a suite, from the hosts of a cluster
-run, or from runs of the same suite, seed and pool with different cases. The parts may have been
+Make one run directory from several. The parts are the shards K/N of a suite, the hosts of a
+cluster run, or runs of the same suite, seed and pool with different cases. They may have been
 resumed, interrupted or damaged, and stay unchanged. The merged run gets tables, a report and an
 HTML report like any run, and works with ultrapar show, report, compare and gate. If a case has a
 result in several parts, only one counts: a measured result takes precedence over infra, and
@@ -28,9 +28,8 @@ otherwise the first result counts.
     ultrapar merge shards/* --out whole
     ultrapar merge run-a run-b run-c --out whole && ultrapar gate whole --rule 'solved_rate>=0.7'
 
-The exit code is 0, or 1 if a shard is missing, if a planned case never ran or was not graded, or if
-coverage is too low. It is 4 if the runs are not parts of one run or cannot be read, or if DIR
-cannot be used.
+Exit code 1: a shard is missing, a planned case never ran or was not graded, or coverage is too low.
+Exit code 4: the runs are not parts of one run or cannot be read, or DIR cannot be used. Otherwise 0.
 """
 _MOST_OF_A_PAGE = 100_000
 """The maximum number of cases. An HTML report of 100,000 cases took 460 MB of memory and 37 MB of
