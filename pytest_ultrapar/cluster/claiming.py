@@ -55,7 +55,7 @@ RECENT = 5
 if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
 times as long as on one host."""
 SOON_S = 0.02
-"""How soon the next look follows if a case ended here while other cases wait for cases to end."""
+"""How soon the next look follows if a case ended here while other cases wait for such an end."""
 STILL_S, STUCK_S = 5.0, 60.0
 """If for this long nothing was in flight and nothing waited, all claimed cases have ended. The
 longer time applies to cases that others wait for, since a fixture may take a while before the first
@@ -106,7 +106,7 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
 class Appetite:
     """Decides how many cases of each line to claim; pure. Each call of `wants` is a look.
 
-    If kin lines did not count together, five models that share their keys would have ten cases
+    If kin lines were not counted together, five models that share their keys would have ten cases
     waiting on each host at the end of a run. Phase 5.3 on three hosts then took 1.05 times as long
     as on one host.
 
@@ -590,7 +590,7 @@ class Claiming:
 
 
 def told_of_dead(name: str, n: int) -> str:
-    """Return a sentence about `n` hosts treated as dead; `name` is one of them, and any text."""
+    """Return a sentence about `n` hosts treated as dead. One is `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:

@@ -180,12 +180,12 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
     @property
     def is_over(self) -> bool:
-        """Whether no host has any cases left, unless a host dies."""
+        """Whether no case is left on any host. This may change if a host dies."""
         return not self.n_open and not self.waits_ms and not any(self.unclaimed)
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """The run with that name has another identity, which is here as JSON text."""
+    """The run with that name has another identity, given in `identity` as JSON text."""
 
     identity: str
 

@@ -45,7 +45,7 @@ class ClockRate:
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
             self._looks.clear()
         self._looks.append(look)
-        # Drop all older looks than the newest one that is old enough.
+        # Drop all looks before the newest one that is old enough.
         while len(self._looks) > 1 and begun_s - self._looks[1].ended_s >= STRETCH_S:
             self._looks.popleft()
         first = self._looks[0]

@@ -28,7 +28,7 @@ no caller remembers an epoch (hosts store it on disk), rows open after the expir
 hosts that are alive call before then. If a host comes that remembers an earlier epoch, rows close
 until windows and longest requests are over. One case is not covered: the server, its data and the
 disks of all hosts are lost at the same time, while requests are in flight. A new start on another
-machine may then be too early, by the time of those requests. To close all rows for minutes at each
+machine may then give out units that those requests still use. To close all rows for minutes at each
 first start would be too high a price for that case.
 """
 

@@ -58,7 +58,7 @@ class ShareView:
 
     @property
     def coming(self) -> int:
-        """The units that it is still waiting for and gets."""
+        """The units that it gets in addition to the granted ones."""
         return max(0, self.target - self.granted)
 
 

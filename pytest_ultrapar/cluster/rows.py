@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
 """The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
-"""How many trillionths of the currency a unit of the ledger is: the unit is a billionth. A token of
-the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the largest
-exact number in a script on the server."""
+"""The size of the ledger's unit in trillionths of the currency, so the unit is a billionth. A token
+of the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the
+largest exact number in a script on the server."""
 BUDGET_UNITS = 10**12 // MONEY
-"""How many units of the ledger are 1 of the currency."""
+"""How many units of the ledger equal 1 of the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
 """A day, with a margin for clocks that drift; and the longest day of a time zone, plus the delay of
 a request."""

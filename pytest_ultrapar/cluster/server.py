@@ -51,7 +51,7 @@ _TAKES_NO_CALLS = re.compile(
     rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""Errors of a server that accepts no calls at present, also when a script's command fails.
+"""The errors of a server that accepts no calls at present, including errors of scripts' commands.
 
 The texts are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (

@@ -39,7 +39,7 @@ class Answer:
         headers: The headers; lookup ignores case.
         body: The decoded body; for a stream, all of it that arrived.
         t_first_byte_s: When the headers arrived, in seconds of the monotonic clock.
-        stream: The stream that was read from the body; None if the body was one JSON text.
+        stream: The stream that was read from the body; None if the answer was not a stream.
     """
 
     status: int
@@ -103,7 +103,7 @@ class Pieces:
 
 
 class NobodyWaitsError(Exception):
-    """The client no longer waits, and its request was not sent yet: it is not sent."""
+    """The client left before its request was sent, so the request is not sent."""
 
 
 class TooLateError(Exception):
@@ -159,7 +159,7 @@ class Handed:
 
 @dataclass(eq=False, repr=False)
 class Pump:
-    """Passes a stream that the engine reads to the client, event by event.
+    """Passes a stream on to the client, event by event, while the engine reads it.
 
     `_wanted` removes the events that the client did not ask for.
     """

@@ -1,7 +1,7 @@
 """Run blocking functions, each in a new thread, and let them send requests.
 
-A thread cannot be stopped. Once its case has ended, the function's next call of a client raises an
-error. Neither the case nor the end of the run waits for the function.
+A thread cannot be stopped. Once the case has ended, a client raises an error when the function
+calls it. Neither the case nor the end of the run waits for the function.
 """
 
 from __future__ import annotations

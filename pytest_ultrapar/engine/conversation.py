@@ -26,8 +26,7 @@ class Conversation(msgspec.Struct):
         failure: The failure that ends the episode, even if the suite's code continues (`fail`).
         troubles: For each role, the last failure of the current request while it must be sent
             again. The case's own model has the role "".
-        n_unawaited: The number of `llm.chat` calls that were never awaited, so that they sent
-            nothing.
+        n_unawaited: The number of `llm.chat` calls that were never awaited, and so sent nothing.
         exchanges: Stores requests and answers; None if they are not stored.
         keeps_text: Whether messages are stored if requests and answers are not.
     """

@@ -54,7 +54,7 @@ def check_descriptors(n_workers: int) -> None:
 
 
 def _raise_soft_limit(needed: int) -> int:
-    """Raise the soft limit to `needed`, or to the hard limit if it is lower; return the number."""
+    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:

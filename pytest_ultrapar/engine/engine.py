@@ -294,8 +294,8 @@ class Engine:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
-        # A task that is cancelled before its first step never runs. So let each new task run once,
-        # in which it returns the lease that was granted meanwhile.
+        # A task that is cancelled before its first step never runs. So let each new task run once:
+        # it returns the lease that was granted meanwhile.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()

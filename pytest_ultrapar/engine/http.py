@@ -1,4 +1,4 @@
-"""One HTTP exchange: it has a deadline, and the size of its answer, or stream, is limited.
+"""Make one HTTP exchange, with a deadline and a size limit for the answer, which may be a stream.
 
 This module uses aiohttp, which takes 0.17 ms of CPU per request at 300 connections. httpx takes
 8.4 ms, because its pool searches all its connections for each request.
@@ -371,7 +371,7 @@ class _Sending:
     kept_since_s: float | None = None
 
     def closed(self, failure: Failure) -> Failure:
-        """Change the failure to `closed` if the server closed the connection before it read it.
+        """Change the failure to `closed` if the server closed without reading the request.
 
         A server may close a connection at any time, and does not read data that arrives afterwards.
         llama.cpp closes the connection after each stream.
@@ -459,7 +459,7 @@ def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-"""Errors that mean an unknown host name. All others mean that the name server failed."""
+"""Errors that mean that a host name is unknown. Other errors mean that the name server failed."""
 
 
 # -- failures --------------------------------------------------------------------------------------

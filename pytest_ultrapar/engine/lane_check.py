@@ -66,7 +66,7 @@ async def send_check(  # noqa: PLR0917
     lease: Lease,
     told: Callable[[Allowance | None], None] = lambda _: None,
 ) -> Failure | None:
-    """Send the shortest request on a lease and return the lease.
+    """Send the shortest request on a lease, and give the lease back to the broker.
 
     `told` is called with the limits from the answer's headers.
 

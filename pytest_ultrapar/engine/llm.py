@@ -71,13 +71,13 @@ class Llm:
         self._door: Door | None = None
 
     def role(self, name: str) -> Llm:
-        """Return the client for the model of a role, such as a judge; each call returns the same.
+        """Return the client for a role's model, such as a judge; each call returns the same one.
 
         The requests belong to the case, but have their own leases, lane, conversation and
         transcript, and the case's group does not apply to them. While they wait or are in flight,
         the case does not occupy a seat of its own model. A failure ends the case as usual, with two
         differences. The `kind` of an `infra` begins with the role's name. If the role's model
-        refuses a prompt, the case is `infra` too, since this is not an answer of the case's model.
+        refuses a prompt, the case is `infra` too: this says nothing about the case's own model.
 
         Args:
             name: The name in the pool's `[role.<name>]`.
@@ -184,8 +184,8 @@ class Llm:
     def base_url(self) -> str:
         """The base URL for other processes, and for clients that use their own HTTP library.
 
-        They use it together with `api_key` until the episode ends, and may use any API that the
-        lanes of the case's model have. The first access in a process starts its server.
+        They use it together with `api_key` until the episode ends, with any API that the lanes of
+        the case's model support. The first access in a process starts its server.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
@@ -265,7 +265,7 @@ class Llm:
 
 
 class SyncLlm:
-    """The form of `Llm` for functions that `llm.run` calls: each call blocks its thread.
+    """The synchronous `Llm`, for functions that `llm.run` calls: each call blocks its thread.
 
     Once the case has ended, or its `await llm.run(...)` was cancelled, every call raises
     `asyncio.CancelledError`, which `except Exception` does not catch.

@@ -95,8 +95,8 @@ def _make_task(
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, even if tasks and callbacks of episodes raise.
 
-    asyncio raises `SystemExit` and `KeyboardInterrupt` of a task out of the loop, which stops it.
-    Here they are logged like other exceptions, and the loop continues with its other tasks.
+    In asyncio, a task that raises `SystemExit` or `KeyboardInterrupt` stops the loop. Here, these
+    exceptions are logged like others, and the loop continues with its other tasks.
 
     Raises:
         BaseException: The coroutine raised it, or the loop cannot run.

@@ -27,8 +27,7 @@ def active_mock(*, surely: bool = False) -> str | None:
     Other installed packages, such as telemetry, may replace methods: they do not count as mocks.
 
     Args:
-        surely: Whether functions of the suite do not count as mocks either: such a function may
-            only count calls.
+        surely: Whether to ignore functions of the suite as well, since they may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:

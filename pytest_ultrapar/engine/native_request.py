@@ -270,7 +270,7 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
         method: The client's method.
         path: The client's path.
         served: The resources that the pool serves.
-        whom: Which model the message is about, if any; begins with a space.
+        whom: A phrase that names the model, if it matters; begins with a space.
     """
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(

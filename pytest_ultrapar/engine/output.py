@@ -62,7 +62,7 @@ class RoutedStream:
         self.wrapped = wrapped
 
     def write(self, text: str) -> int:
-        """Write `text` to the episode's record, or to the wrapped stream; call it on any thread."""
+        """Write `text` to the episode's record, or to the wrapped stream. Any thread may do so."""
         output = current_output.get()
         if output is None:
             return self.wrapped.write(text)

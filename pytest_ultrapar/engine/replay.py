@@ -377,7 +377,7 @@ class EpisodeReplay:
     def _failure(
         self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
-        """Return the error of a request that got no answer in the stored run, or was not sent."""
+        """Return the error for a request that got no answer in the stored run, or was not sent."""
         run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome

@@ -89,7 +89,7 @@ class Tries:
 
         This is so if the lane has refused the request before, and since then has served at least as
         many other requests as it has refused. With a token limit, which lets small requests pass,
-        it must have refused none. Call this once for each refusal as too much or as loading.
+        it must have refused none. Call this once per refusal.
         """
         before = self._counts.get(lease.lane)
         self.was_own = False

@@ -1,8 +1,8 @@
 """Send one request until it gets an answer or the run gives up on it.
 
 For each attempt: take a lease, send, read the answer, and decide whether to try again. Every
-request to a provider goes through this module. So every request keeps the limits, uses the only
-retry layer, and has its attempts recorded.
+request to a provider goes through this module. So the limits and the only retry layer apply to
+every request, and all its attempts are recorded.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         masked: Removes secrets from the answers that SDKs get.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
         conversation: Makes the record of an episode's conversation, as far as the run stores it.
-        replay: The stored answers to look in before a request is sent; None if all are sent.
+        replay: The stored answers to search before a request is sent; None if all are sent.
         roles: The model of each role of the pool.
         gateway: The server for other processes. It starts when an episode first needs its address.
         begun: Returns, by case id, the stored answers of an interrupted episode; None if it was not
@@ -237,9 +237,9 @@ class Sender:
     def in_role(self, role: str) -> Sender:
         """Make a sender for requests to the model of a role. Called once for each role.
 
-        The requests belong to the same case, and their turns are counted together with its own. But
-        they begin without a lease, may use all lanes of their model regardless of the case's group,
-        and have their own lane and back-offs.
+        The requests belong to the same case, and their turns are numbered together with its own.
+        But they begin without a lease, may use all lanes of their model regardless of the case's
+        group, and have their own lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -311,7 +311,8 @@ class Sender:
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # Write the answer now if other requests of the episode still run: they may take long.
+        # Write the answer now if other requests of the episode are still running: they may take
+        # long.
         if self.sends:
             self.keep(self.conversation)
         return found
@@ -456,8 +457,8 @@ class Sender:
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
         """Return the only lane that can answer the request; None if any lane can.
 
-        A request that continues a conversation which the provider stores must use the lane of that
-        conversation. Only conversations that this episode created are known.
+        If a request continues a conversation that the provider stores, only the lane of that
+        conversation can answer it. Only conversations that this episode created are known.
         """
         if not self._made:
             return None
@@ -481,9 +482,9 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """Return the next lease, unless another request of the case finally fails meanwhile.
+        """Return the next lease; raise if another request of the case failed for good meanwhile.
 
-        In that case the result is already lost, and sending this request would be a waste.
+        In that event the result is already lost, and sending this request would be a waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -688,8 +689,8 @@ class Sender:
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
         """Whether a request that the episode's deadline ended shows that its lane does not answer.
 
-        Without this rule, a hanging server stays unnoticed if the time limit of episodes is shorter
-        than the one of requests. A request sent shortly before the deadline shows nothing.
+        Without this rule, a server that hangs goes unnoticed if episodes have a shorter time limit
+        than requests. A request sent shortly before the deadline shows nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False

@@ -32,7 +32,7 @@ TOKENS_PER_MESSAGE = 8
 """Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
 tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""Tokens for an image or similar content, whose size in bytes does not show its tokens."""
+"""Tokens to assume for an image or similar content: its size in bytes does not show the number."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
 """The assumption for a request that is unknown because its episode has not begun: this many tokens,
@@ -136,7 +136,7 @@ class TokenEstimates:
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
         """Estimate the tokens of a request and its answers together.
 
-        If the request sets `max_tokens`, this is the number for each answer, as at providers.
+        If the request sets `max_tokens`, each answer counts as that many: providers do the same.
 
         Args:
             model: The model of the request.

@@ -29,7 +29,7 @@ otherwise the first result counts.
     ultrapar merge run-a run-b run-c --out whole && ultrapar gate whole --rule 'solved_rate>=0.7'
 
 Exit code 1: a shard is missing, a planned case never ran or was not graded, or coverage is too low.
-Exit code 4: the runs are not parts of one run or cannot be read, or DIR cannot be used. Otherwise 0.
+Exit code 4: the runs are not parts of one run or cannot be read, or DIR is unusable. Otherwise, 0.
 """
 _MOST_OF_A_PAGE = 100_000
 """The maximum number of cases. An HTML report of 100,000 cases took 460 MB of memory and 37 MB of
@@ -116,7 +116,7 @@ def _coverage(text: str | None) -> float:
 
 
 def _without_result(made: MergedRun) -> Iterator[str]:
-    """Lines about the cases of a cluster run without a result, and how to get one."""
+    """Yield lines about cases of a cluster run that have no result, and how to get one."""
     from pytest_ultrapar.report.text import counted, visible  # noqa: PLC0415 - as above
 
     run, n = made.manifest.cluster_run, made.summary.n_without_grade

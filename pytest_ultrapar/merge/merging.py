@@ -278,7 +278,7 @@ class _Clocks:
         self.not_compared = ""
         parts = [source.part for source in sources]
         if len(parts) > 1 and all(part.is_host for part in parts):
-            # Use the server's clock for the hosts of one run, if all hosts noted it.
+            # Use the server's clock for the hosts of one run, if all hosts recorded it.
             pairs = zip(map(_stamps, sources), self._anchors, strict=True)
             server = ServerClock([stamps if own else None for stamps, own in pairs])
             self.not_compared = server.lacks
