@@ -350,7 +350,7 @@ class ClusterServer:
             raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
             raise ConfigError(
-                f"{self.address.shown} answers as neither Redis nor Valkey does "
+                f"{self.address.shown} does not answer like Redis or Valkey "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             ) from error
 

@@ -185,7 +185,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     what = f"{one_line(row.limit)}'s {one_line(row.word)}" if row.limit else one_line(row.row)
     text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
     if row.closed_s:
-        text += f"closed for {duration(row.closed_s)} more, since the server restarted; "
+        text += f"closed for another {duration(row.closed_s)}, since the server restarted; "
     elif row.awaits:
         text += (
             "closed, since the server lost the spent amount and hosts that knew it are gone "
@@ -218,11 +218,11 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, free soon")
+        parts.append("gone, its units are free soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:
-        parts.append(f"gives {_units(row, share.held - share.granted)} back")
+        parts.append(f"returns {_units(row, share.held - share.granted)}")
     if share.coming:
         parts.append(f"{_units(row, share.coming)} on the way")
     # The host waits for the units beyond its target.
@@ -236,7 +236,7 @@ def _news_text(one: NoticeView) -> str:
     where = one_line(one.lane)[: 2 * _NAME] or "a lane that this version does not know"
     run = f", run {one_line(one.run)[:_NAME]}" if one.run else ""
     reason = f": {shorten(one_line(one.reason), _LONGEST)}" if one.reason else ""
-    left = f" for {duration(one.left_s)} more" if one.left_s else ""
+    left = f" for another {duration(one.left_s)}" if one.left_s else ""
     what = f"{one_line(one.removes)} removed" if one.removes else "paused"
     return f"{where}: {what}{left}{run}{reason}"
 

@@ -78,7 +78,7 @@ def waiting(loop: asyncio.AbstractEventLoop, has_ended: Callable[[], bool]) -> W
         if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the public one may raise
             asked.close()
             raise RuntimeError(
-                "llm.sync blocks: use it in a function that `await llm.run(function)` calls"
+                "llm.sync blocks: use it only in a function that `await llm.run(function)` calls"
             )
         call = _of_thread.get() or _Call()
 

@@ -56,7 +56,7 @@ _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "this request waits for the pool's limits; send it again with the same token to keep its place",
+    "this request waits for the pool's limits; send it again with the same key to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
 _ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})

@@ -480,7 +480,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
         case aiohttp.ClientConnectorCertificateError():
             # Before aiohttp 3.13 the error has no `os_error`.
             said = beginning(getattr(error.certificate_error, "verify_message", said))
-            return Failure("tls", f"certificate not trusted: {said}")
+            return Failure("tls", f"the certificate is not trusted: {said}")
         case aiohttp.ClientConnectorError():
             if _is_of_name(error) and error.os_error.errno in _UNKNOWN:
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
@@ -538,7 +538,7 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
         return f"nothing listens on {place}"
     if isinstance(cause, ssl.SSLError):
         if cause.reason in _SPEAKS_NO_TLS:
-            return f"{place} does not speak TLS: base_url should perhaps begin with http://"
+            return f"{place} does not use TLS: perhaps base_url should begin with http://"
         return f"the TLS handshake with {place} failed: {cause.reason or 'no reason was given'}"
     # asyncio puts a Python tuple into `strerror`.
     said = os.strerror(cause.errno) if cause.errno else type(cause).__name__

@@ -172,7 +172,7 @@ class Llm:
             TypeError: The function is async.
         """
         if iscoroutinefunction(function):
-            raise TypeError("llm.run() calls plain functions; write `await function(...)`")
+            raise TypeError("llm.run() is for plain functions; write `await function(...)`")
         return await run_blocking(function, *args, **kwargs)
 
     @property

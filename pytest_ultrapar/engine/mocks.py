@@ -41,5 +41,5 @@ def active_mock(*, surely: bool = False) -> str | None:
         is_mock = source == "unittest.mock" or root in LIBRARIES
         code = None if is_mock or surely else getattr(found, "__code__", None)
         if is_mock or (code is not None and "site-packages" not in code.co_filename):
-            return f"{module}.{owner}.{method} is one of {source}"
+            return f"{module}.{owner}.{method} is mocked by {source}"
     return None

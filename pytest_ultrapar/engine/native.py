@@ -75,8 +75,8 @@ class NativeClient:
             if path not in lane.api.serves:
                 served = ", ".join(sorted(lane.api.serves)) or "nothing"
                 error = BadRequestError(
-                    f"{whose} does not fit the lane {lane.lane}: its API does not serve {path}; "
-                    f"SDKs may use {served}"
+                    f"{whose} does not work with the lane {lane.lane}: the lane's API does not "
+                    f"serve {path}; it serves {served}"
                 )
                 self._conversation.fail(error)
                 raise error

@@ -180,7 +180,7 @@ def test_status_shows_how_long_a_new_server_keeps_rows_closed(server, capsys):
     Sharing(server, "one", (5, 2)).renew()
     text = status(capsys)
     assert re.search(
-        r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server restarted", text
+        r"key:abc:qps = 2: closed for another \d\.\d\d s, since the server restarted", text
     )
     assert "one 0 (2 on the way)" in text
 
@@ -194,7 +194,7 @@ def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
     Sharing(server, "one", (5, 2)).renew(news=(gone, notice("j")))
     text = status(capsys)
     assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
-    assert re.search(r"  lab/j/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert re.search(r"  lab/j/key0: paused for another (59\.\d|60\.0) s, run night\n", text)
     assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
 
 

@@ -254,7 +254,9 @@ def test_client_works_only_in_its_own_loop_and_episode(tmp_path):
 
 def test_client_of_another_api_is_refused(tmp_path):
     async def scene(told):
-        with pytest.raises(BadRequestError, match=r"llm.anthropic\(\) does not fit the lane p/m/"):
+        with pytest.raises(
+            BadRequestError, match=r"llm.anthropic\(\) does not work with the lane p/m/"
+        ):
             told.llm.anthropic()
 
     play(tmp_path, saying(), scene)
