@@ -55,7 +55,7 @@ RECENT = 5
 if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
 times as long as on one host."""
 SOON_S = 0.02
-"""How soon the next look follows if a case ended here while other cases wait for such an end."""
+"""How soon the next look follows after a case ended here that other cases may wait for."""
 STILL_S, STUCK_S = 5.0, 60.0
 """If for this long nothing was in flight and nothing waited, all claimed cases have ended. The
 longer time applies to cases that others wait for, since a fixture may take a while before the first

@@ -47,8 +47,8 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         lines: The first line of the group, and the line after its last one.
         after: The groups that must be over before this group starts.
-        start_after_ms: The delay after the end of these groups, or without such groups after the
-            start of the run.
+        start_after_ms: The delay after these groups are over, or after the start of the run if
+            `after` is empty.
         lock: Groups with the same number never run at the same time: the first in order begins,
             and keeps the lock until it is over. -1 means no lock.
         at_once: The maximum number of its cases that are open at the same time; 0 means no maximum.

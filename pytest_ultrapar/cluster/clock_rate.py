@@ -1,9 +1,9 @@
 """Compare the speed of this host's clock with the server's; pure.
 
-A host spaces its requests by its own clock. With a fast clock it would send more than its share of
-a rate, so it gets no such share. A clock that a time service steps or slews must not count as
-wrong. A difference of more than `STEP_S` between two calls is a step, after which the comparison
-starts again.
+A host spaces its requests by its own clock. If that clock is fast, the host would send more than
+its share of a rate, so it gets no shares of rates. A clock that a time service steps or slews must
+not count as wrong. A difference of more than `STEP_S` between two calls is a step, after which the
+comparison starts again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The shares of a gateway, which has no cases but sends the requests of its clients.
 
 A host in a run can predict its requests from the cases that no host has claimed. A gateway knows
-only the requests that wait or are in flight. Between two requests of a client there is no such
-request. If the gateway wanted no units at that time, it would lose its share and have to wait for
-it at the next request. Therefore it still wants units for a while after their last use.
+only how many requests wait or are in flight, and between two requests of a client both numbers are
+0. If the gateway wanted no units at that time, it would lose its share and have to wait for it at
+the next request. Therefore it still wants units for a while after their last use.
 """
 
 from __future__ import annotations
@@ -81,5 +81,5 @@ class Lately:
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """Return how many requests of a model were recently in use at the same time, at most."""
+        """Return the maximum of a model's requests that were recently in use at the same time."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

@@ -82,9 +82,9 @@ class HostCounts:
         """Return how many cases of each line have begun episodes.
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
-        broker does not report their line, and a worker may keep them for a long time. Therefore no
-        line may have more cases yet to begin than all lines together. Otherwise a host whose
-        workers keep all claimed cases would never claim again.
+        broker does not report their line, and a worker may keep them for a long time. Therefore the
+        cases that have yet to begin in one line are never more than those of all lines together.
+        Otherwise a host whose workers keep all claimed cases would never claim again.
 
         Args:
             n_open: The number of claimed cases whose episodes have not ended; see `n_open`.

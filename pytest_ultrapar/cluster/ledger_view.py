@@ -124,7 +124,7 @@ class LedgerView:
     Attributes:
         epoch_age_s: Seconds since the server restarted; None if nothing has been shared yet.
         n_hosts: The number of hosts that are alive, in all runs.
-        rows: The rows; closed rows, and rows of which hosts want more than the amount, come first.
+        rows: The rows. Closed rows come first, then rows whose hosts want more than the amount.
         news: The notices that apply now.
     """
 

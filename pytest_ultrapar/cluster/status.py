@@ -1,7 +1,7 @@
 """`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
 Pure. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most important lines come
-first: hosts that are silent or waiting, and limits of which hosts want more than there is.
+first: hosts that are silent or waiting, and limits whose hosts want more than the amount.
 """
 
 from __future__ import annotations
