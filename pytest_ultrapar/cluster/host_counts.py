@@ -83,7 +83,7 @@ class HostCounts:
 
         Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
         broker does not report their line, and a worker may keep them for a long time. Therefore the
-        cases that have yet to begin in one line are never more than those of all lines together.
+        cases yet to begin in one line are never more than the cases yet to begin in all lines.
         Otherwise a host whose workers keep all claimed cases would never claim again.
 
         Args:
