@@ -43,7 +43,7 @@ class ClusterAddress:
         path: Path of a Unix socket; empty with a `host`.
         prefix: The prefix of this installation's Redis keys: `{ultrapar:PREFIX}:...`.
         ca_file: PEM file of the authorities to trust instead of the system's.
-        trusted: Whether the user declares a server without a password as safe.
+        trusted: Whether the user has declared that a server without a password is safe.
     """
 
     host: str
@@ -67,25 +67,25 @@ class ClusterAddress:
 
     @property
     def key_prefix(self) -> str:
-        """The prefix of all Redis keys; its braces keep them on one node of a Redis Cluster."""
+        """The prefix of all Redis keys. Its braces keep them on one node of a Redis Cluster."""
         return f"{{ultrapar:{self.prefix}}}:"
 
     @property
     def label(self) -> str:
-        """The end of the names of files in which a host stores facts about this server."""
+        """The suffix of files in which a host stores facts about this server."""
         return f"cluster-{self.digest[:16]}"
 
     @property
     def digest(self) -> str:
-        """64 hexadecimal digits, the same for all hosts that share limits there."""
+        """A digest of 64 hexadecimal digits, the same for all hosts that share limits there."""
         return hashlib.sha256(f"{self.shown}\n{self.prefix}".encode()).hexdigest()
 
     def quoted(self, said: object, most: int = 200) -> str:
-        """A server's text for a message: on one line, short, and without the password.
+        """Prepare a server's text for a message: on one line, short, and without the password.
 
         Args:
             said: An error, or its text.
-            most: Longest result in characters.
+            most: The maximum length of the result in characters.
         """
         # A server repeats all arguments of a command that it does not know.
         text = str(said).partition(", with args beginning with")[0]
@@ -93,10 +93,10 @@ class ClusterAddress:
         return one_line(Redactor(secrets).short(text, most))
 
     def connection(self, timeout_s: float) -> dict[str, Any]:
-        """The arguments for redis-py, synchronous or not; they contain the password.
+        """Return the arguments for a client of redis-py, synchronous or not, with the password.
 
         Args:
-            timeout_s: For connecting and for an answer.
+            timeout_s: The time limit for connecting, and for an answer.
         """
         told: dict[str, Any] = {
             "db": self.database,
@@ -118,11 +118,11 @@ class ClusterAddress:
 def read_address(
     given: str | None, environ: Mapping[str, str], *, option: str = "--ultrapar-cluster"
 ) -> ClusterAddress:
-    """The server that the option or the environment names.
+    """Return the address of the server that the option or the environment names.
 
     Raises:
         ConfigError: No server is named, or the URL is invalid, has a password on the command line,
-            or names a server that other machines can write to.
+            or names a server without a password on another machine.
     """
     if given is not None:
         return _parse(given, option, is_public=True)
@@ -143,7 +143,7 @@ def check_name(name: str, option: str) -> None:
         option: The option that gave it, for messages.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters.
+        ConfigError: It is empty, too long, or contains a character that is not allowed.
     """
     if not _NAME.fullmatch(name):
         refuse(
@@ -204,8 +204,8 @@ def _parse(text: str, where: str, *, is_public: bool) -> ClusterAddress:
     if password is None and not (is_socket or is_local(address.host) or address.trusted):
         refuse(
             f"{where}: {address.shown} has no password and is not on this machine: others could "
-            "remove limits. Give the server a password and put it into the URL, or add "
-            "?trusted=yes if only hosts reach it"
+            "change limits. Give the server a password and add it to the URL, or add "
+            "?trusted=yes if only hosts can reach it"
         )
     return address
 
@@ -247,8 +247,8 @@ class ServerFacts:
     """Facts about a server from its `INFO`.
 
     Attributes:
-        name: `Valkey 8.1.3`, for people.
-        run_id: A new id for each start of the server.
+        name: Its name and version for people, such as `Valkey 8.1.3`.
+        run_id: An id that is new at each start of the server.
         forgets: Whether it loses recent writes when it is killed.
     """
 
@@ -260,7 +260,7 @@ class ServerFacts:
 def server_facts(
     server: Mapping[str, Any], persistence: Mapping[str, Any], memory: Mapping[str, Any]
 ) -> ServerFacts:
-    """The facts in three sections of `INFO`.
+    """Read the facts in three sections of `INFO`.
 
     Raises:
         ConfigError: The server is too old, is a proxy, or evicts keys when its memory is full.
@@ -272,17 +272,17 @@ def server_facts(
     name, least = ("Valkey", _LEAST_VALKEY) if is_valkey else ("Redis", _LEAST_REDIS)
     if tuple(int(part) for part in re.findall(r"[0-9]+", version)[:2]) < least:
         needed = ".".join(map(str, least))
-        refuse(f"the server is {name} {version}; version {needed} or later is needed")
+        refuse(f"the server is {name} {version}; version {needed} or later is required")
     run_id = server.get("run_id")
     if not run_id:
         refuse(
-            "the server's INFO has no run_id, which shows whether the server lost data: name the "
-            "server itself, not a proxy in front of it"
+            "the server's INFO has no run_id, and without it lost data cannot be detected: name "
+            "the server itself, not a proxy in front of it"
         )
     policy = memory.get("maxmemory_policy", "noeviction")
     if int(memory.get("maxmemory", 0)) and policy != "noeviction":
         refuse(
             f"the server has maxmemory-policy {one_line(str(policy))}: it would remove shares of "
-            "limits when its memory is full; set it to noeviction"
+            "limits when its memory is full; set the policy to noeviction"
         )
     return ServerFacts(f"{name} {version}", str(run_id), not int(persistence.get("aof_enabled", 0)))

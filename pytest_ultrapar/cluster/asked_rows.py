@@ -1,7 +1,7 @@
-"""The rows of a host's call to the ledger, and the units that the answer gives to its broker.
+"""Make the rows of a host's call to the ledger, and read the answer for the host's broker.
 
-Most rows of a pool are one row of the ledger. A row of calendar days is two rows around midnight.
-After a day the ledger is told once that the host holds nothing of it any more.
+Most rows of a pool are one row of the ledger. A row with calendar days is two rows around midnight.
+When a day is over, the host tells the ledger once that it no longer holds any units of that day.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class AskedRow(NamedTuple):
     """A row of the ledger in the next call.
 
     Attributes:
-        at: Position of the pool's row.
-        day: The calendar day; empty for all other rows.
-        is_over: Whether its day is over: the host wants nothing of it.
+        at: The position of the pool's row.
+        day: The calendar day; empty for a row without calendar days.
+        is_over: Whether the day is over, so that the host wants no more units of it.
         spec: The row for the ledger.
         use: The units that the host holds and wants.
     """
@@ -43,7 +43,7 @@ class AskedRow(NamedTuple):
 
 
 class AskedRows:
-    """The rows of the last call, to read its answer.
+    """Makes the rows of each call, and keeps them to read the answer.
 
     Attributes:
         last: The rows in the order of the answer's shares.
@@ -54,7 +54,8 @@ class AskedRows:
 
         Args:
             rows: The pool's rows, without days in their names.
-            spent_before: Units that the row at a position had spent on a day before it joined.
+            spent_before: Returns how many units of a row, given by position, the host had spent on
+                a day before it joined.
         """
         self._limits, self._specs = rows.limits, rows.specs
         self._lanes, self._counted = rows.lanes, rows.counted
@@ -70,16 +71,16 @@ class AskedRows:
         *,
         leaving: bool,
     ) -> tuple[tuple[int, ...], ...]:
-        """Begin a call and set `last` to its rows.
+        """Prepare a call, and set `last` to its rows.
 
         Args:
-            held: The broker's holding of each row of the pool.
-            wants: The units that it could use.
+            held: The units that the broker holds of each row of the pool.
+            wants: The units that the broker could use of each row.
             wall_s: The time of the server's clock, in seconds since 1970.
-            leaving: Whether the host wants nothing more.
+            leaving: Whether the host wants no more units.
 
         Returns:
-            For each path of limits, the positions of its rows in `last`.
+            For each different set of limits on a lane, the positions of its rows in `last`.
         """
         before = {(row.at, row.day) for row in self.last}
         rows: list[AskedRow] = []
@@ -108,15 +109,15 @@ class AskedRows:
     def granted(
         self, shares: Iterable[RowShare], held: Mapping[Row, Holding], *, forfeits: bool
     ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
-        """The units that the broker may use after the answer to the last call.
+        """Return the units that the broker may use after the answer to the last call.
 
         Args:
             shares: The shares in the answer.
-            held: The broker's holding now.
+            held: The units that the broker holds now.
             forfeits: Whether other hosts may have the units that were granted before.
 
         Returns:
-            Units by row, and for counted rows the units that are left on all hosts.
+            The units of each row, and for counted rows the units that are left on all hosts.
         """
         units: dict[tuple[str, str], int] = {}
         left: dict[tuple[str, str], float] = {}

@@ -1,8 +1,9 @@
-"""A host's side of the claims: a thread that claims cases a little before they are needed.
+"""Claim cases for a host, in a separate thread, shortly before they are needed.
 
-Claims stay few: near the end of a run, other hosts wait for cases that a host has claimed but not
-begun. So a host claims about as many as it began in the last looks. It claims twice as many as in
-the last look while seats are free: this fills 500 seats in six looks.
+In each *look* the thread calls the server and claims a few cases. If a host claimed too many, other
+hosts would be idle near the end of a run while these cases wait. So a host claims about as many
+cases as it has begun in the last looks. While seats are free, it claims twice as many as began in
+the last look: this fills 500 seats in six looks.
 """
 
 from __future__ import annotations
@@ -45,33 +46,36 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
-"""Cases that are claimed ahead for kin lines: before any case began, and at least."""
+"""How many cases to claim ahead for lines that are kin: before any case began, and the minimum
+after that."""
 LOOK_S, IDLE_S = 0.2, 1.0
-"""Seconds between two looks, while there are cases to claim and while there are not."""
+"""Seconds between two looks: while there are cases to claim, and otherwise."""
 RECENT = 5
-"""The number of looks whose average gives the cases that begin in one look. Cases begin in bursts:
-with only the last look, phase 5.3 on three hosts, with 2.5 beginning per second, took 1.04 of one
-host's time."""
+"""How many looks are averaged to estimate the cases that begin in one look. Cases begin in bursts:
+if only the last look counted, phase 5.3 on three hosts, where 2.5 cases began per second, took 1.04
+times as long as on one host."""
 SOON_S = 0.02
-"""The delay of the next look after a case ended here, while cases wait for others to end."""
+"""How soon the next look follows after a case ended here that other cases may wait for."""
 STILL_S, STUCK_S = 5.0, 60.0
-"""If nothing was in flight or waited for this long, all claimed cases have ended. The longer time
-is for cases that others wait for, since a fixture may take a while before the first request."""
+"""If for this long nothing was in flight and nothing waited, all claimed cases have ended. The
+longer time applies to cases that others wait for, since a fixture may take a while before the first
+request."""
 AT_ONCE = 20_000
-"""Finished cases in one call. A server that forgot the run gets all of them; 300,000 in one call
-would block it for a second."""
+"""The maximum number of finished cases in one call. A server that forgot the run must get all of
+them, and 300,000 in one call would block it for a second."""
 MOST_UNGRADED = 2_000
-"""Answered cases that wait for their tests. With more, a host claims none. Otherwise, if answers
-are faster than tests, one host would have all of them: others could not help, and all would be lost
-with it."""
+"""The maximum number of answered cases that wait for their tests. With more, a host claims no more
+cases. Otherwise, if answers arrive faster than tests run, one host would take all cases: others
+could not help, and all would be lost if it died."""
 LEAVE_TRIES = 3
 _MOST_OF_A_NAME = 40
-"""Characters of the name of a host."""
+"""The maximum length of a host's name in a message."""
 HOLD_S = SILENT_MS / 2000
-"""The claims of a host hold this long after the start of its call. Then it sends nothing until they
-are renewed. Its clock may run at half the server's speed, and runs while the machine sleeps."""
+"""The claims of a host are valid for this time after the start of its call. After that it sends
+nothing until they are renewed. The host's clock also runs while the machine sleeps, and may run at
+half the speed of the server's clock."""
 SAID_S = 3.0
-"""Shorter problems are not reported."""
+"""Problems shorter than this are not reported."""
 
 
 class _TakenError(UltraparError):
@@ -79,10 +83,11 @@ class _TakenError(UltraparError):
 
 
 def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
-    """A number for each line; lines with the same number are kin.
+    """Give each line a number, so that lines with the same number are kin.
 
     Free cases of models with the same limits compete for the same seats and turns, so a case of any
-    of these models can use a free seat. Cases of groups wait for others of their group.
+    of these models can use a free seat. The line of a group has no kin, because its cases wait for
+    others of the group.
 
     Args:
         lines: The lines of the run.
@@ -99,10 +104,11 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
 
 
 class Appetite:
-    """The number of cases of each line to claim: pure; each call of `wants` is a look.
+    """Decides how many cases of each line to claim; pure. Each call of `wants` is a look.
 
-    Without kin lines, five models that share their keys would have ten cases waiting on each host
-    at the end of a run. For phase 5.3 on three hosts that took 1.05 of one host's time.
+    If kin lines were not counted together, five models that share their keys would have ten cases
+    waiting on each host at the end of a run. Phase 5.3 on three hosts then took 1.05 times as long
+    as on one host.
 
     Args:
         kin: See `kin_of`.
@@ -120,15 +126,15 @@ class Appetite:
         unclaimed: Sequence[int],
         room: Sequence[int],
     ) -> list[tuple[int, int]]:
-        """The cases to claim now, by line.
+        """Return how many cases to claim now, by line.
 
         Args:
-            claimed: Cases of each line that were ever claimed here.
-            begun: The claimed cases that have begun.
-            unclaimed: Cases of each line that no host has claimed, including cases that wait for
-                others. Those others may have ended here meanwhile.
-            room: Additional requests of each line that could be in flight. `NO_PART` means that
-                this host has no share of its limits, so its cases would wait for others.
+            claimed: How many cases of each line were ever claimed here.
+            begun: How many of the claimed cases have begun.
+            unclaimed: How many cases of each line no host has claimed. This includes cases that
+                wait for other cases, because those may have ended here in the meantime.
+            room: How many more requests of each line could be in flight. `NO_PART` means that this
+                host has no share of the line's limits, so the cases would have to wait.
         """
         found: list[tuple[int, int]] = []
         for number, lines in self._kin.items():
@@ -148,7 +154,7 @@ class Appetite:
 
 
 def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Up to `n` cases, from the lines with the most cases left."""
+    """Take up to `n` cases, each from the line with the most cases left."""
     left = dict(unclaimed)
     taken: Counter[int] = Counter()
     for _ in range(min(n, sum(left.values()))):
@@ -162,20 +168,20 @@ def _dealt(n: int, unclaimed: Mapping[int, int]) -> list[tuple[int, int]]:
 class Claiming:
     """Supplies a host with cases until the whole run is over.
 
-    `offer`, `over` and `lost` are called in a separate thread; all else belongs to pytest's main
-    thread.
+    `offer`, `over` and `lost` are called in a separate thread. Everything else runs in pytest's
+    main thread.
 
     Attributes:
         server: The server with the claims.
-        run: The run's name, with its shard if it has one.
+        run: The run's name, including its shard if it has one.
         name: This host's name.
         cases: All cases of the run.
         lanes: The lanes that the run may use.
         directory: The host's run directory.
-        patience_s: The longest time without an answer of the server, or with closed limits.
-        status: Returns the broker's status now, from any thread.
+        patience_s: How long to wait for an answer of the server, or for closed limits to open.
+        status: Returns the broker's present status; callable in any thread.
         said: The server's last answer; None before `join`.
-        n_claimed: Cases that this host claimed, without cases that it gave up again.
+        n_claimed: How many cases this host claimed, not counting cases that it gave up again.
     """
 
     server: ClusterServer
@@ -189,7 +195,7 @@ class Claiming:
     status: Callable[[], BrokerStatus | None]
 
     def __post_init__(self) -> None:
-        """Claim nothing yet."""
+        """Start without claims."""
         self._numbers = {case.case_id: number for number, case in enumerate(self.cases.cases)}
         self._path = self.directory / CLAIMED_NAME
         self._life = secrets.token_hex(8)
@@ -216,7 +222,7 @@ class Claiming:
 
     @property
     def whole(self) -> WholeRun | None:
-        """The state of the whole run, from any thread; None before this host has joined."""
+        """The state of the whole run; None before this host has joined. Any thread may read it."""
         said = self.said
         if said is None:
             return None
@@ -237,35 +243,35 @@ class Claiming:
 
     @property
     def n_done(self) -> int:
-        """Finished cases of the run, including unreported cases of this host."""
+        """How many cases of the run are finished, including unreported ones of this host."""
         told = 0 if self.said is None else self.said.n_done
         n_new = sum(outcome != TAKEN for _, outcome in self._new)
         return told + len(self._done) + len(self._failed) + n_new
 
     @property
     def n_failed(self) -> int:
-        """Finished cases of the run without an answer."""
+        """How many cases of the run are finished without an answer."""
         told = 0 if self.said is None else self.said.n_failed
         n_new = sum(outcome == "infra" for _, outcome in self._new)
         return told + len(self._failed) + n_new
 
     @property
     def n_lost(self) -> int:
-        """Cases of this host that other hosts have, since it was silent: some ran twice."""
+        """How many cases other hosts took because this host was silent; some of them ran twice."""
         return len(self._lost_cases)
 
     # -- the main thread ---------------------------------------------------------------------------
 
     def join(self, identity: RunIdentity, waiting: Callable[[str, str], object]) -> Claimed:
-        """Join the run; wait while the server does not answer, or a host of that name may live.
+        """Join the run. Wait while the server does not answer, or a host of that name may be alive.
 
         Args:
             identity: The facts that all hosts must agree on.
-            waiting: Called while it waits, with the awaited thing and the reason.
+            waiting: Called while it waits, with the thing that it waits for and the reason.
 
         Raises:
-            ConfigError: Other hosts run something else, a host of this name lives, or the server
-                cannot be used.
+            ConfigError: The other hosts run something else, a host of this name is alive, or the
+                server cannot be used.
         """
         self._identity = identity.text()
         self._path.touch()
@@ -283,7 +289,7 @@ class Claiming:
             assert isinstance(said, SameName)
             if silent_ms >= 0 and said.silent_ms < silent_ms + IDLE_S * 500:
                 refuse(
-                    f'--ultrapar-cluster-host: run "{self.run}" already has a living host named '
+                    f'--ultrapar-cluster-host: run "{self.run}" already has an active host named '
                     f'"{self.name}"; give each host a different name'
                 )
             silent_ms = said.silent_ms
@@ -301,17 +307,18 @@ class Claiming:
         troubled: Callable[[str], object],
         hold: Callable[[float, Sequence[str], Sequence[str]], object],
     ) -> None:
-        """Begin to claim, after `join`.
+        """Start to claim cases. Call `join` before.
 
         Args:
-            offer: Called with positions in pytest's collection that this host must run.
+            offer: Called with the cases that this host must run, as positions in pytest's
+                collection.
             over: Called once, when nothing is left to run on any host.
             lost: Called once with the reason, when the server could not be used for too long.
-            troubled: Called with a sentence if the server cannot be used for now, a limit is lower
-                than in the pool, or the host was drained.
-            hold: Called before cases are offered, and whenever claims were renewed, with three
-                values: the time until which they hold (`boot_s`), the ids of cases that other hosts
-                have now, and the ids that this host has again.
+            troubled: Called with a sentence if the server cannot be used at present, a limit is
+                lower than in the pool, or the host was drained.
+            hold: Called before cases are offered, and whenever claims have been renewed, with three
+                values: the time until which the claims are valid (`boot_s`), the ids of cases that
+                other hosts have now, and the ids of cases that this host has again.
         """
         self._offer, self._over, self._lost, self._troubled = offer, over, lost, troubled
         self._hold = hold
@@ -325,7 +332,7 @@ class Claiming:
             self._new.append((number, outcome))
 
     def leave(self) -> None:
-        """Stop claiming and give unfinished cases back. Idempotent; reports no problems."""
+        """Stop claiming and return unfinished cases. Idempotent; problems are not reported."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -348,19 +355,20 @@ class Claiming:
         try:
             self._claim_until_over()
         except Exception as error:  # noqa: BLE001 - otherwise the run would wait forever
-            self._lost(f"cases cannot be claimed any more: {error!r} (please report it)")
+            self._lost(f"cases can no longer be claimed: {error!r} (please report it)")
 
     def _claim_until_over(self) -> None:
         may_be_another = is_another = False
-        # Since the first failed call, not since the last success: a host may have slept in between.
+        # Measure from the first failed call, not from the last success: in between, the machine may
+        # have slept.
         troubled_since_s: float | None = None
         call: ClaimCall | None = None
         while not self._stop.is_set():
             call = call or self._next_call()
             trouble, begun_s = "", boot_s()
             try:
-                # A restarted server may have lost recent calls. It first needs all facts again,
-                # so no other call is made before.
+                # A restarted server may have lost recent calls. It must get all facts again before
+                # any other call.
                 is_another = is_another or (may_be_another and self.server.is_another())
                 said = None if is_another else self.server.claim(self.run, call)
                 if isinstance(said, Claimed):
@@ -373,9 +381,9 @@ class Claiming:
                 self._lost(str(error))
                 return
             except UltraparError as error:
-                # A refused call may work soon, for example writes after the disk was full.
+                # A refused call may succeed soon, for example a write after the disk was full.
                 trouble, said, may_be_another = str(error), None, True
-            # The renewal of the limits may fail alone.
+            # The renewal of limits may fail even if this call succeeds.
             trouble = trouble or self._trouble
             now_s = boot_s()
             troubled_since_s = (troubled_since_s or now_s) if trouble else None
@@ -387,7 +395,7 @@ class Claiming:
             if said is not None:
                 if said.drained and not self._is_drained:
                     self._is_drained = True
-                    words = "this host is being drained: it finishes what it has begun, then ends"
+                    words = "this host is being drained: it finishes its cases in progress and ends"
                     self._troubled(words)
                 is_over = said.is_over or (said.drained and not self._n_open())
                 if is_over and not self._is_over:
@@ -399,7 +407,7 @@ class Claiming:
                 self._wait_for_next_look()
 
     def _wait_for_next_look(self) -> None:
-        """Wait, but not long after a case ended here that other cases wait for."""
+        """Wait, but only briefly if a case ended here that other cases may wait for."""
         assert self.said is not None
         if self.said.claimable == self.said.unclaimed:
             self._stop.wait(LOOK_S)
@@ -423,7 +431,7 @@ class Claiming:
         assert self.said is not None
         assert whole is not None
         if status is not None:
-            # Without a status, because the broker is starting or busy, the next look reads it.
+            # If the broker is starting or busy, there is no status: the next look reads it.
             self._counts.hear(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = boot_s()
@@ -448,16 +456,16 @@ class Claiming:
             failed=self._failed[:AT_ONCE],
             open=n_open,
             open_of=self._open_of(),
-            # Workers that are ending would keep new cases.
+            # Workers that are shutting down would keep new cases.
             wants=[] if self._is_over or is_behind else wants,
             said=words,
         )
 
     def _n_open(self) -> int:
-        """Cases of this host whose episodes have not ended.
+        """Return how many cases of this host have episodes that have not ended.
 
-        An engine that fails reports no ends. So the number is 0 if nothing was in flight or
-        waited for a while.
+        A failed engine does not report the end of episodes. So the number is 0 if for a while
+        nothing was in flight and nothing waited.
         """
         if boot_s() - self._busy_s > STILL_S:
             return 0
@@ -471,7 +479,7 @@ class Claiming:
             self._troubled(told_of_dead(said.last_dead, said.n_dead - self.said.n_dead))
         given, done, failed = [], [], []
         for number in said.given:
-            # Finished here: the server forgot it, or it was reopened.
+            # The case is finished here, and the server forgot it, or it was reopened.
             if number in self._all_done:
                 done.append(number)
             elif number in self._all_failed:
@@ -501,7 +509,7 @@ class Claiming:
         self._offer([case.index for case in cases])
 
     def _come_back(self) -> Claimed:
-        """Join again: this host was treated as dead, or the server forgot it."""
+        """Join again, because this host was treated as dead or the server forgot it."""
         begun_s = boot_s()
         call = self._join_call(comes_back=True)
         said = self.server.claim(self.run, call)
@@ -510,7 +518,7 @@ class Claiming:
                 f'run "{self.run}" continues without this host: another host took its name'
             )
         self._checked(said)
-        # The rest is reported before any host gets a case.
+        # The rest is reported before any host gets cases.
         self._done = sorted(self._all_done.difference(call.done))
         self._failed = sorted(self._all_failed.difference(call.failed))
         self._lost_cases.update(said.lost)
@@ -536,10 +544,10 @@ class Claiming:
         )
 
     def _checked(self, said: Claimed) -> Claimed:
-        """The answer, if it can be of this run.
+        """Return the answer if it fits this run.
 
         Raises:
-            ConfigError: It cannot: another program wrote to the run's Redis keys.
+            ConfigError: It does not fit: another program wrote to the run's Redis keys.
         """
         n_lines, n_cases = len(self.cases.ranges), len(self.cases)
         by_line = (said.unclaimed, said.claimable)
@@ -582,7 +590,7 @@ class Claiming:
 
 
 def told_of_dead(name: str, n: int) -> str:
-    """A sentence about hosts treated as dead, with the name of one, which may be any text."""
+    """Return a sentence about `n` hosts treated as dead. One is `name`, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"
     if n > 1:
@@ -592,7 +600,7 @@ def told_of_dead(name: str, n: int) -> str:
 
 
 def _told(status: BrokerStatus) -> str:
-    """The text of a host in `ultrapar cluster status`, besides its counts."""
+    """Return the text that `ultrapar cluster status` shows for a host, besides its counts."""
     waited: dict[str, float] = {}
     for lane in status.lanes:
         for limit, seconds in lane.waited_s.items():

@@ -1,22 +1,23 @@
--- The distribution of cases over the hosts of a run. `claims.py` has the calls and answers.
+-- Distributes cases over the hosts of a run. `claims.py` defines the calls and the answers.
 --
 -- Cases have numbers from 0. The cases of a line (one model in one group, or free) are contiguous.
--- A case is unclaimed, claimed by a host, or done. Each line has a cursor: cases below it were
--- claimed once. Cases that came back since are `back`. So only the bitmap has a bit for each case.
+-- A case is unclaimed, claimed by a host, or done. Each line has a cursor: all cases below it have
+-- been claimed. Cases that were returned since then are in `back`. So only the bitmap needs space
+-- for every case.
 --
 -- KEYS  1 run (hash)    the facts that the hosts agreed on, and counts
 --       2 hosts (hash)  number -> JSON of the host's state for people
 --       3 seen (zset)   number -> time of its last call, ms
---       4 open (hash)   number -> its claimed cases whose episodes have not ended
---       5 given (hash)  number -> JSON of the number of its last call and the cases given by it
---       6 cursors (hash) line -> first case never claimed
+--       4 open (hash)   number -> how many of its claimed cases have episodes that have not ended
+--       5 given (hash)  number -> JSON of the number of its last call and the cases that it got
+--       6 cursors (hash) line -> first case that was never claimed
 --       7 back (zset)   case -> case
 --       8 claims (zset) case -> number of the host
---       9 failed (zset) case -> case: done, without an answer
+--       9 failed (zset) case -> case: done without an answer
 --      10 done (bitmap)
---      11 groups (hash) open:GROUP -> its cases, of all hosts, whose episodes have not ended;
+--      11 groups (hash) open:GROUP -> how many of its cases, on all hosts, have open episodes;
 --                       start:GROUP -> when all groups that it waits for were over, ms;
---                       lock:LOCK -> the group that has it
+--                       lock:LOCK -> the group that has the lock
 --      12 held (hash)  number of a host -> JSON of its part of `open:GROUP`
 -- ARGV  1 JSON of the call (`Call` in claims.py)
 -- Answer: msgpack of a `ClaimAnswer`, with its tag first.
@@ -24,7 +25,7 @@ local RUN, HOSTS, SEEN, OPEN, GIVEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5
 local CURSORS, BACK, CLAIMS, FAILED, DONE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local GROUPS, HELD = KEYS[11], KEYS[12]
 local call = cjson.decode(ARGV[1])
--- Otherwise Redis before 7 refuses to write after TIME.
+-- Without this, Redis before 7 refuses to write after TIME.
 if redis.replicate_commands then redis.replicate_commands() end
 local time = redis.call('TIME')
 local now_ms = math.floor(time[1] * 1000 + time[2] / 1000)
@@ -65,8 +66,8 @@ local function release(host)
   redis.call('ZREM', SEEN, host)
 end
 
--- Report removed hosts to the others. A caller that was away itself does not know: all hosts may
--- have lost the server.
+-- Remove silent hosts, and report this to the others. A caller that was away itself does not know
+-- whether they are dead: all hosts may have lost their connection to the server.
 local function forget_silent(silent_ms, knows)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', SEEN, '-inf', now_ms - silent_ms)) do
     local text = redis.call('HGET', HOSTS, host)
@@ -86,19 +87,19 @@ local function finish(cases, has_failed)
       add('n_done', 1)
       if has_failed then redis.call('ZADD', FAILED, case, case) end
     elseif not has_failed then
-      -- It ran twice and got one answer.
+      -- The case ran twice, and one run got an answer.
       redis.call('ZREM', FAILED, case)
     end
   end
 end
 
--- Removed hosts are forgotten, but hosts that finished a case have results.
+-- Removed hosts are forgotten. But a host that finished a case has results, so keep its name.
 local function note_finisher(name)
   if #call.done + #call.failed > 0 then redis.call('HSET', RUN, 'finisher:' .. name, 1) end
 end
 
--- Claim again the cases that a host had before it was treated as dead, or before the server forgot
--- them. Returns the cases that other hosts have now.
+-- Give a host back the cases that it had before it was treated as dead, or before the server forgot
+-- them. Returns the cases that other hosts have now, or that are done.
 local function take_again(host, cases)
   local lost = {}
   for _, case in ipairs(cases) do
@@ -121,7 +122,7 @@ local function read_rules()
   end
 end
 
--- Read the cases left in each line and open in each group, and the state of each lock.
+-- Read how many cases are left in each line and open in each group.
 -- Tables here count from 1.
 local left, open, locks = {}, {}, {}
 local function look_at(line)
@@ -156,8 +157,9 @@ local function is_startable(group)
   return number(GROUPS, 'start:' .. group - 1) + rule.start_after_ms <= now_ms
 end
 
--- Whether a group that could start has its lock, or may take it. The lock is free if its group is
--- over, or has no open case and cannot continue, since groups that it waits for have cases again.
+-- Whether a group that could start has its lock, or may take it. A lock is free if the group that
+-- has it is over, or has no open case and cannot continue because groups that it waits for have
+-- cases again.
 local function may_lock(group)
   local lock = groups[group].lock
   if lock < 0 then return true end
@@ -177,12 +179,12 @@ local function may_lock(group)
       end
     end
   end
-  -- Other groups may have open cases without the lock: a server that forgets loses all locks.
+  -- Other groups may have open cases without the lock, since a server that forgets loses all locks.
   local n_others = known.n_open - (open[group] > 0 and 1 or 0)
   return n_others == 0 and known.first == group
 end
 
--- The number of cases of a line that may be claimed now.
+-- How many cases of a line may be claimed now.
 local function claimable(line)
   local group = group_of[line]
   if not group or left[line] == 0 then return left[line] end
@@ -193,8 +195,8 @@ local function claimable(line)
   return n
 end
 
--- Give up to n cases of a line, starting with cases that came back. Skip cases that were done before
--- the server forgot its cursors, or were claimed again since.
+-- Give a host up to n cases of a line, first the returned ones. Skip cases that were done before the
+-- server forgot its cursors, or that have been claimed again since then.
 local function give(host, line, n, given)
   n = math.min(n, claimable(line))
   if n <= 0 then return end
@@ -208,7 +210,7 @@ local function give(host, line, n, given)
   end
   local cursor = tonumber(redis.call('HGET', CURSORS, line - 1) or first)
   local at = cursor
-  -- Limit the cases that are skipped, so that one call does not block the server for long.
+  -- Limit how many cases are skipped, so that one call does not block the server for long.
   local stop = math.min(last, cursor + n + 10000)
   while n > 0 and at < stop do
     if redis.call('GETBIT', DONE, at) == 0 and not redis.call('ZSCORE', CLAIMS, at) then
@@ -230,7 +232,7 @@ local function give(host, line, n, given)
   return group, n_given
 end
 
--- The time until hosts get cases: a server that forgot the run first receives their claims.
+-- The time until hosts get cases. A server that forgot the run first receives their claims.
 local function waits_ms()
   return math.max(0, number(RUN, 'opens_ms') - now_ms)
 end
@@ -252,7 +254,7 @@ local function answer(host, given)
     can[line] = claimable(line)
     n_unclaimed = n_unclaimed + left[line]
   end
-  -- For hosts that share limits, which need the number of future cases.
+  -- Hosts that share limits read these: they need the number of future cases.
   redis.call('HSET', RUN, 'claimable', cjson.encode(can), 'unclaimed', cjson.encode(left))
   local n_open = number(RUN, 'n_open')
   local elected = redis.call('HGET', RUN, 'elected')
@@ -273,7 +275,7 @@ local function answer(host, given)
 end
 
 if call.op == 'reopen' then
-  -- Cases that are done but have no result.
+  -- Make cases claimable again that are done but have no result.
   local n = 0
   for _, case in ipairs(call.cases) do
     if redis.call('SETBIT', DONE, case, 0) == 1 then
@@ -299,16 +301,16 @@ if call.op == 'join' then
         local seen_ms = tonumber(redis.call('ZSCORE', SEEN, hosts[i]) or now_ms)
         return cmsgpack.pack({'same name', now_ms - seen_ms})
       end
-      -- The answer to its call was lost.
+      -- The host has joined already, but the answer was lost.
       release(hosts[i])
     end
   end
   if not identity then
-    -- Remove the rest of a run of that name that was forgotten in part.
+    -- Remove the rest of a run of that name, in case only a part of it was forgotten.
     redis.call('DEL', unpack(KEYS))
     redis.call('HSET', RUN, 'identity', call.identity, 'lines', cjson.encode(call.lines),
       'groups', cjson.encode(call.groups), 'n_done', 0, 'n_open', 0, 'next', 0, 'began_ms', now_ms,
-      -- A host that comes back to a missing run was here before the server forgot it.
+      -- If a host comes back to a missing run, the server forgot the run: wait for the other hosts.
       'opens_ms', call.comes_back and now_ms + call.silent_ms or 0)
   end
   if not call.comes_back then redis.call('HDEL', RUN, 'drain:' .. call.name) end
@@ -323,7 +325,7 @@ if call.op == 'join' then
   set_open(host, #call.holding)
   set_held(host, call.open_of)
   if not call.comes_back then
-    -- Joining also makes failed cases run again, if no other host runs them.
+    -- A join makes failed cases run again, unless other hosts are there or cases are left.
     look()
     local n_unclaimed = 0
     for _, n in ipairs(left) do n_unclaimed = n_unclaimed + n end
@@ -344,7 +346,7 @@ end
 
 local host = call.host
 local hosted = redis.call('HGET', HOSTS, host)
--- The run is incomplete on the server, so the host must join again.
+-- If the run is incomplete on the server, the host must join again.
 local is_whole = redis.call('HEXISTS', RUN, 'lines') == 1
 if not is_whole or not hosted or cjson.decode(hosted).life ~= call.life then
   return cmsgpack.pack({'unknown'})
@@ -363,7 +365,7 @@ forget_silent(call.silent_ms, seen_ms > now_ms - call.silent_ms)
 local last = redis.call('HGET', GIVEN, host)
 last = last and cjson.decode(last) or {seq = -1}
 if last.seq == call.seq then
-  -- The call was executed, but its answer was lost.
+  -- The call was executed before, but its answer was lost.
   local given = {}
   for _, case in ipairs(last.given) do given[#given + 1] = case end
   return cmsgpack.pack(answer(host, given))
@@ -387,7 +389,7 @@ if #call.wants > 0 and waits_ms() == 0 and not is_drained(host) then
   end
   set_held(host, held)
 end
--- Cases given now count as open from now on, before their host knows.
+-- The given cases count as open from now on, even before the host knows them.
 set_open(host, call.open + #given)
 redis.call('HSET', GIVEN, host, cjson.encode({seq = call.seq, given = given}))
 local told = cjson.decode(hosted)

@@ -1,14 +1,15 @@
-"""The distribution of cases over the hosts of a run: late claims, in small numbers.
+"""Distribute the cases of a run over its hosts: they claim cases late and in small numbers.
 
-No case is assigned in advance. A host claims cases shortly before it has nothing to send, so all
-hosts end together even if their speeds differ. The claims of a dead host expire. When hosts join,
-they compare the facts that all must agree on.
+No case is assigned in advance. A host claims cases shortly before it would have nothing to send, so
+that all hosts finish together even if their speeds differ. The claims of a dead host expire. A host
+that joins must agree with the other hosts on certain facts.
 
-Cases form *lines*: the cases of one model in one group of the assignment, or its free cases. A case
-of a group is given out only when the group's rules allow it over all hosts. So order, locks and
-numbers hold over the whole run, and a host does not need to know the cases of other hosts.
+Cases form *lines*: all cases of one model in one group of the assignment, or all free cases of one
+model. The server gives out a case of a group only when the group's rules allow it over all hosts.
+So order, locks and maximum numbers apply to the whole run, and a host does not need to know the
+cases of other hosts.
 
-`claims.lua` does this on the server, in one call. This module has its calls and answers.
+`claims.lua` does this on the server, in one call. This module defines the calls and the answers.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from __future__ import annotations
 import msgspec
 
 SILENT_MS = 15_000
-"""A host without a call for this time is treated as dead, and its cases run elsewhere. This is
-longer than the expiry of its limits (`ledger`): a case that runs twice costs money, a case that
-waits does not."""
+"""A host that makes no call for this time is treated as dead, and its cases run elsewhere. Its
+limits expire sooner (`ledger`): a case that runs twice costs money, but a case that waits does not.
+"""
 KEEP_MS = 7 * 86_400_000
-"""The server forgets a run without calls for a week."""
+"""The server forgets a run after a week without calls."""
 KEY_NAMES = (
     "run",
     "hosts",
@@ -35,21 +36,22 @@ KEY_NAMES = (
     "groups",
     "held",
 )
-"""The Redis keys of the script, in its order; each follows the run's prefix."""
+"""The names of the script's Redis keys, in its order. The run's prefix comes before each."""
 
 
 class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a group of the assignment; groups are numbered in its order.
+    """The conditions of a group of the assignment. Groups are numbered in its order.
 
     A group is over when none of its cases is left to claim and all claimed episodes have ended.
 
     Attributes:
-        lines: Its first line and the line after its last.
-        after: Groups that must be over.
-        start_after_ms: The delay after these groups, or else after the run's start.
+        lines: The first line of the group, and the line after its last one.
+        after: The groups that must be over before this group starts.
+        start_after_ms: The delay after these groups are over, or after the start of the run if
+            `after` is empty.
         lock: Groups with the same number never run at the same time: the first in order begins,
             and keeps the lock until it is over. -1 means no lock.
-        at_once: Maximum of its cases that are open at the same time. 0 is unlimited.
+        at_once: The maximum number of its cases that are open at the same time; 0 means no maximum.
     """
 
     lines: tuple[int, int]
@@ -63,16 +65,16 @@ class JoinCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="j
     """A host joins, or comes back after it was treated as dead or the server forgot it.
 
     Attributes:
-        name: The host's name; living hosts have different names.
-        life: A random id; the same name with another id is another process.
+        name: The host's name. Hosts that are alive have different names.
+        life: A random id of the process. The same name with another id is another process.
         identity: The facts that all hosts must agree on, as JSON text.
-        lines: For each line its first case and the case after its last.
-        groups: Rules of lines; lines in no group are free.
+        lines: For each line, its first case and the case after its last one.
+        groups: The rules of the groups. Lines in no group are free.
         said: The host's text about its state, for people.
-        comes_back: Whether it was here before.
-        holding: Cases that it has claimed and not finished.
-        done: Cases that it has finished, with a grade or an error of the suite.
-        failed: Cases that it finished without an answer (`infra`).
+        comes_back: Whether it was in the run before.
+        holding: The cases that it has claimed and not finished.
+        done: The cases that it has finished, with a grade or an error of the suite.
+        failed: The cases that it has finished without an answer (`infra`).
         open_of: As in `ClaimCall`.
     """
 
@@ -96,13 +98,13 @@ class ClaimCall(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
 
     Attributes:
         host: The number that it got when it joined.
-        seq: One higher with each call. The same call sent again does nothing and gets its answer
-            again.
-        done: Cases finished since the last call, with an answer.
-        failed: Cases finished since the last call, without an answer.
-        open: Its cases whose episodes have not ended.
-        open_of: The open cases of each group that has any.
-        wants: The number of further cases by line.
+        seq: It increases by one with each call. A call that is sent again changes nothing, and gets
+            the same cases.
+        done: The cases finished with an answer since the last call.
+        failed: The cases finished without an answer since the last call.
+        open: How many of its cases have episodes that have not ended.
+        open_of: How many of these cases are in each group; groups without any are left out.
+        wants: How many further cases it could begin, by line.
         said: The host's text about its state, for people.
     """
 
@@ -143,21 +145,22 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
     """The state of a run for a host.
 
     Attributes:
-        host: Its number.
-        n_hosts: Hosts that are alive, including this one.
-        n_done: Cases that are finished, on any host.
-        n_failed: Finished cases without an answer.
-        n_open: Cases of all hosts whose episodes have not ended.
-        elected: Whether this host reports that the whole run is over.
-        waits_ms: Time until hosts get cases: a server that forgot the run first receives the cases
-            that hosts still have.
-        unclaimed: Cases by line that no host has claimed.
-        claimable: Unclaimed cases by line that the rules of their groups allow now.
-        given: Cases that belong to this host from now on.
-        drained: Whether an operator has drained the host: it begins no more cases.
-        n_dead: Hosts that were ever treated as dead.
+        host: The number of the host.
+        n_hosts: How many hosts are alive, including this one.
+        n_done: How many cases are finished, on all hosts.
+        n_failed: How many of these got no answer.
+        n_open: How many cases, on all hosts, have episodes that have not ended.
+        elected: Whether this host is the one that reports the end of the whole run.
+        waits_ms: The time until hosts get cases. A server that forgot the run waits until hosts
+            have told it which cases they still have.
+        unclaimed: How many cases of each line no host has claimed.
+        claimable: How many of these cases the rules of their groups allow now.
+        given: The cases that belong to this host from now on.
+        drained: Whether an operator has drained the host: it starts no more cases.
+        n_dead: How many hosts were ever treated as dead.
         last_dead: The name of the last dead host, which may be any text.
-        lost: After a `JoinCall`: cases that it held and that other hosts have or have done by now.
+        lost: After a `JoinCall`, the cases that it held and that other hosts now have or have
+            finished.
     """
 
     host: int
@@ -177,18 +180,18 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="o
 
     @property
     def is_over(self) -> bool:
-        """Whether no host has cases left, if no host dies."""
+        """Whether no case is left on any host. This may change if a host dies."""
         return not self.n_open and not self.waits_ms and not any(self.unclaimed)
 
 
 class OtherRun(msgspec.Struct, frozen=True, array_like=True, tag="other"):
-    """The run of that name has another identity, given as JSON text."""
+    """The run with that name has another identity, given in `identity` as JSON text."""
 
     identity: str
 
 
 class SameName(msgspec.Struct, frozen=True, array_like=True, tag="same name"):
-    """A living host has that name; `silent_ms` is the time since its last call."""
+    """Another host that is alive has that name; `silent_ms` is the time since its last call."""
 
     silent_ms: int
 
@@ -198,7 +201,7 @@ class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown"):
 
 
 class Reopened(msgspec.Struct, frozen=True, array_like=True, tag="reopened"):
-    """The number of cases that were done and can be claimed again."""
+    """The number of cases that were done and can now be claimed again."""
 
     n: int
 
@@ -210,7 +213,7 @@ _decoder: msgspec.msgpack.Decoder[ClaimAnswer | None] = msgspec.msgpack.Decoder(
 
 
 def read_answer(said: bytes) -> ClaimAnswer | None:
-    """The script's answer; None after a `LeaveCall`.
+    """Decode the script's answer; None after a `LeaveCall`.
 
     Raises:
         ValueError, TypeError: It is not an answer of the script.

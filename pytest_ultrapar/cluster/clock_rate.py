@@ -1,9 +1,9 @@
-"""Compares the speed of this host's clock with the server's; pure.
+"""Compare the speed of this host's clock with the server's; pure.
 
-A paced share is spaced by its host's clock. A host with a fast clock would send more than its
-share, so it gets none. A clock that is set or slewed by a time service must not count as wrong. A
-difference of more than `STEP_S` between two calls is a step, and the comparison starts again after
-a step.
+A host spaces its requests by its own clock. If that clock is fast, the host would send more than
+its share of a rate, so it gets no shares of rates. A clock that a time service steps or slews must
+not count as wrong. A difference of more than `STEP_S` between two calls is a step, after which the
+comparison starts again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from pytest_ultrapar.broker.shares import DRIFT
 
 STEP_S = 0.5
-"""A time service steps a clock for larger differences, and slews it for smaller ones."""
+"""A time service steps a clock by more than this, and slews it by less."""
 STRETCH_S = 30.0
-"""The length of a comparison. It is so long that `STEP_S`, and the uncertainty of a slow call, are
-less than `DRIFT` allows."""
+"""How long to observe before comparing. Over this time, `DRIFT` allows more than `STEP_S` and the
+uncertainty of a slow call."""
 _TICK_S = 0.001
-"""The server's time is in whole milliseconds."""
+"""The server reports its time in whole milliseconds."""
 
 
 class _Look(NamedTuple):
@@ -32,7 +32,7 @@ class ClockRate:
     """Compares this host's clock with the server's over the last `STRETCH_S`.
 
     Attributes:
-        trouble: A sentence about the difference if it is certainly more than `DRIFT`, else empty.
+        trouble: A sentence about the difference if it certainly exceeds `DRIFT`; otherwise empty.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class ClockRate:
         self.trouble = ""
 
     def look(self, begun_s: float, ended_s: float, server_s: float) -> None:
-        """Record the server's time, read between two times of this host."""
+        """Record the server's time, which was read between these two times of this host."""
         look = _Look(begun_s, ended_s, server_s)
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:
             self._looks.clear()
         self._looks.append(look)
-        # Keep the newest look that is old enough as the first.
+        # Drop all looks before the newest one that is old enough.
         while len(self._looks) > 1 and begun_s - self._looks[1].ended_s >= STRETCH_S:
             self._looks.popleft()
         first = self._looks[0]
@@ -55,7 +55,7 @@ class ClockRate:
 
 
 def _between(one: _Look, other: _Look) -> tuple[float, float, float]:
-    """The least and most time that passed here, and the time that passed on the server."""
+    """Return the minimum and maximum time that passed here, and the time on the server."""
     least_s, most_s = other.begun_s - one.ended_s, other.ended_s - one.begun_s
     return least_s, most_s, other.server_s - one.server_s
 

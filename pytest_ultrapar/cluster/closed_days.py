@@ -1,7 +1,8 @@
-"""Daily limits and budgets that are closed, since the server and its hosts lost the spent amount.
+"""Reopen daily limits and budgets that closed because the server lost the spent amount.
 
-They open when all hosts have reported their amounts, or when the lost amounts no longer count. To
-open them earlier, an operator runs `ultrapar cluster reset-day`.
+They open by themselves when all hosts have reported their amounts, or when the lost amounts no
+longer count. To open them earlier, for example because hosts are gone, an operator runs
+`ultrapar cluster reset-day`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SHOWN = 8
 
 
 def reset_day(server: ClusterServer) -> Iterator[str]:
-    """Open all closed days and budgets with the known amounts.
+    """Open all closed daily limits and budgets, with the amounts that are still known.
 
     Raises:
         NoAnswerError, ConfigError: As `ClusterServer.renew`.
@@ -31,12 +32,12 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     closed = [row for row in server.ledger().rows if row.awaits]
     if soon_s := max((row.closed_s for row in closed), default=0.0):
         yield (
-            f"all limits are closed for {duration(soon_s)} more, since the server restarted; "
-            "repeat this command then"
+            f"all limits stay closed for another {duration(soon_s)}, since the server restarted; "
+            "repeat this command after that"
         )
         return
     if not closed:
-        yield "no daily limit and no budget is closed"
+        yield "no daily limit or budget is closed"
         return
     facts = server.facts or server.look()
     token = secrets.token_hex(8)
@@ -59,7 +60,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     named = [f"{row.limit}'s {row.word}" if row.limit else row.row for row in closed]
     names = listed(named, _SHOWN)
     yield (
-        f"{counted(len(closed), 'limit')} opened: {names}; amounts that the server lost and no "
+        f"opened {counted(len(closed), 'limit')}: {names}; amounts that the server lost and no "
         "host reported may be spent a second time"
     )
 

@@ -1,4 +1,4 @@
-"""`ultrapar cluster`: shows the hosts of a cluster, and the actions of an operator."""
+"""`ultrapar cluster`: show the hosts of a cluster, and let an operator manage them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 
 NAME = "cluster"
-SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, open a day"
+SUMMARY = "show hosts and runs of a cluster, drain a host, forget or reopen a run, reset a day"
 DESCRIPTION = """\
-Show the hosts that share runs and limits on a Redis or Valkey server, and change them as an
+Show the hosts that share runs and limits through a Redis or Valkey server, and manage them as an
 operator.
 
     ultrapar cluster status
     ultrapar cluster drain nightly-17 ci-3
 
-For a run in shards, status and forget take the name of the run and apply to all shards. You can
-also name one shard, such as nightly-17:2/4.
+If a run is divided into shards, status and forget accept the name of the run and apply to all its
+shards. You can also name a single shard, such as nightly-17:2/4.
 
-The server is given by --cluster or the environment variable ULTRAPAR_CLUSTER.
+Name the server with --cluster or the environment variable ULTRAPAR_CLUSTER.
 """
-_RUN = "name of a run, as given by --ultrapar-cluster-run"
+_RUN = "name of a run, as given with --ultrapar-cluster-run"
 
 
 class _Action(NamedTuple):
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the action and return the exit code.
 
     Raises:
-        UltraparError: There is no such server, run or host.
+        UltraparError: The server cannot be used, or there is no such run or host.
     """
     server = _server(arguments.cluster)
     try:
@@ -124,13 +124,13 @@ def _drain(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str
         there = ", ".join(names) or "none"
         refuse(f'run {state.name} has no host "{host}"; its hosts are: {there}')
     server.drain(state.name, host)
-    yield visible(f"{host} begins no more cases of run {state.name}")
+    yield visible(f"{host} starts no more cases of run {state.name}")
 
 
 def _forget(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     run = arguments.run
     names = with_shards(server.runs(), run)
-    # The shards first: an interrupted call can then be repeated with the name of the run.
+    # Forget the shards first, so that an interrupted call can be repeated with the run's name.
     for name in reversed(names or [run]):
         yield from _forget_one(server, name)
 
@@ -152,7 +152,7 @@ def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
     """Check that no host of a run is alive.
 
     Raises:
-        ConfigError: Some hosts are.
+        ConfigError: Some hosts are alive.
     """
     living = [host.name for host in hosts if host.is_alive]
     if living:
@@ -165,8 +165,8 @@ def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
     n = server.reopen(state.name, cases_without_result(state, arguments.dir))
-    then = ": join the run again" if n else ""
-    yield visible(f"{counted(n, 'case')} of run {state.name} will run again{then}")
+    then = ": join the run again to run them" if n else ""
+    yield visible(f"reopened {counted(n, 'case')} of run {state.name}{then}")
 
 
 def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
@@ -195,38 +195,38 @@ def _declare_run(parser: argparse.ArgumentParser) -> None:
 
 def _declare_drain(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
-    parser.add_argument("host", metavar="HOST", help="one of its hosts, as status shows it")
+    parser.add_argument("host", metavar="HOST", help="one of its hosts, as named by status")
 
 
 def _declare_reopen(parser: argparse.ArgumentParser) -> None:
     _declare_run(parser)
     parser.add_argument(
-        "dir", metavar="DIR", help="the merged run; cases without a result in it are run again"
+        "dir", metavar="DIR", help="the merged run; cases that have no result in it run again"
     )
 
 
 _ACTIONS = {
     "status": _Action(
-        "show runs and their hosts, limits and their shares", _declare_status, _status
+        "show runs with their hosts, and limits with their shares", _declare_status, _status
     ),
     "drain": _Action("let a host finish its cases in progress, then end", _declare_drain, _drain),
     "forget": _Action(
-        "remove the server's data of a run that is over",
+        "remove the data of a finished run from the server",
         _declare_run,
         _forget,
-        " The directories of its hosts remain. The spent part of its budget is forgotten, too.",
+        " The directories of its hosts remain. The record of its spent budget is removed, too.",
     ),
     "reopen": _Action(
-        "run cases again that are done but have no result, for example after a disk was lost",
+        "rerun cases that are done but have no result, for example because a disk was lost",
         _declare_reopen,
         _reopen,
-        " Join the run again after that.",
+        " Then join the run again.",
     ),
     "reset-day": _Action(
-        "open daily limits and budgets that closed when the server lost the spent amounts",
+        "reopen daily limits and budgets that closed because the server lost the spent amounts",
         lambda _: None,
         _reset_day,
-        " They continue with the known amounts. The last portion of a host that is gone may be"
-        " spent twice.",
+        " They continue with the amounts that are still known. If a host is gone, its last portion"
+        " may be spent twice.",
     ),
 }

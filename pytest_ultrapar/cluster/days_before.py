@@ -1,10 +1,10 @@
-"""A host's spent days that the ledger does not know, from runs without the cluster.
+"""Report to the ledger what a host has spent of its daily limits in runs outside the cluster.
 
-A host counts its days in files over all its runs (`broker.day_ledger`). A cluster run has a second
-file for each row, with the units that the ledger knows. When a host joins, it reports the units
-that only the first file has, and adds them to the second. A host that is killed in between reports
-again: the count may be too high, never too low. The ledger counts them from the report on, so they
-are free later than they would be.
+A host counts the units of each day in files, over all its runs (`broker.day_ledger`). For each row,
+a cluster run has a second file with the units that the ledger knows. When a host joins, it reports
+the units that are only in the first file, and adds them to the second. A host that is killed in
+between reports them again: the count may be too high, but never too low. The ledger counts these
+units from the time of the report, so they are released later than they would be otherwise.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.rows import SharedRows
 
 Spans = Counter[Span]
-"""Units by the time span of their sends, from and until by the wall clock."""
+"""The number of units sent in each time span. A span begins and ends at times of the wall clock."""
 
 
 class DayFiles(msgspec.Struct, frozen=True):
     """The two files of one counted row.
 
     Attributes:
-        directory: The directory of both.
-        whole: Name of the file that counts all units.
-        told: Name of the file with the units that the ledger knows.
-        shown: The counted unit, for people.
-        zone: The time zone of its calendar days; empty means any 24 hours.
+        directory: The directory of both files.
+        whole: The name of the file that counts all units.
+        told: The name of the file with the units that the ledger knows.
+        shown: The name of the counted units, for people.
+        zone: The time zone of the row's calendar days; empty means any 24 hours.
     """
 
     directory: str
@@ -49,7 +49,7 @@ class DayFiles(msgspec.Struct, frozen=True):
     zone: str = ""
 
     def untold(self, wall_s: float) -> Spans:
-        """The units that the ledger does not know and that still count at this time.
+        """Return the units that the ledger does not know and that still count at this time.
 
         Raises:
             ConfigError: A file cannot be read or trusted.
@@ -70,7 +70,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         self._memory(self.told).update(change)
 
     def on_day(self, spans: Mapping[Span, int], day: str) -> int:
-        """Units that count on a day, named as in `CountedRow.days`."""
+        """Return how many units count on a day, which is named as in `CountedRow.days`."""
         if not self.zone:
             return sum(spans.values())
         from zoneinfo import ZoneInfo  # noqa: PLC0415 - few pools count days of a calendar
@@ -90,7 +90,7 @@ class DaysBefore:
     """The units of a host's days that the ledger does not know yet."""
 
     def __init__(self, files: Sequence[DayFiles | None]) -> None:
-        """Know nothing.
+        """Start without any units; `read` reads the files.
 
         Args:
             files: The files of each row; None for a row without files.
@@ -110,7 +110,7 @@ class DaysBefore:
                 self._untold[at] = files, spans
 
     def spent(self, at: int, day: str) -> int:
-        """Units of the row at this position that were spent before and count on this day."""
+        """Return how many units of the row at `at` were spent before and count on this day."""
         files, spans = self._untold.get(at, (None, {}))
         return 0 if files is None else files.on_day(spans, day)
 
@@ -131,12 +131,12 @@ class DaysBefore:
 def day_files(
     rows: SharedRows, days: Iterable[DailyLimit], label: str
 ) -> tuple[DayFiles | None, ...]:
-    """The files of each row; None for rows without files.
+    """Return the files of each row; None for rows without files.
 
     Args:
         rows: The shared rows.
-        days: The run's daily limits; the names of the files for the ledger end with `label`.
-        label: The suffix of a cluster's own files.
+        days: The run's daily limits. The names of the files for the ledger end with `label`.
+        label: The suffix of the cluster's own files.
     """
     names = {(one.limit, one.word): one for one in days if one.name.endswith(label)}
     found: list[DayFiles | None] = []

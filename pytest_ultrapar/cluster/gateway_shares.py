@@ -1,9 +1,9 @@
-"""The shares of a gateway, which has no cases and sends the requests of its clients.
+"""The shares of a gateway, which has no cases but sends the requests of its clients.
 
-A host of a run knows its future requests from the cases that no host has claimed. A gateway knows
-only the requests that wait or are in flight, and between two requests of a client these are 0. If
-the gateway then wanted nothing, it would give its share away and wait for it at the next request.
-Therefore it wants recently used units for a while longer.
+A host in a run can predict its requests from the cases that no host has claimed. A gateway knows
+only how many requests wait or are in flight, and between two requests of a client both numbers are
+0. If the gateway wanted no units at that time, it would lose its share and have to wait for it at
+the next request. Therefore it still wants units for a while after their last use.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import LaneId
 
 LATELY_S = 5.0
-"""Units are wanted this long after their last use. Clients that send one request after another,
-with short pauses, keep their share. The share of clients that are gone blocks no host for longer.
-"""
+"""How long units are still wanted after their last use. So clients that send one request after
+another, with short pauses, keep their share. After this time, the share of clients that are gone
+no longer blocks other hosts."""
 
 
 class Went(NamedTuple):
-    """The traffic since a broker began.
+    """The traffic since a broker started.
 
     Attributes:
-        granted: Number of requests.
-        busy_s: Sum of their durations in seconds.
+        granted: The number of requests.
+        busy_s: The sum of their durations, in seconds.
     """
 
     granted: int
@@ -37,22 +37,22 @@ class Went(NamedTuple):
 
 
 class Lately:
-    """The recent use by model: pure."""
+    """Records the recent use of each model; pure."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
-        """Start without any use; `model_of` has the model of each lane."""
+        """Start without any use; `model_of` maps each lane to its model."""
         self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
         self._went: Mapping[str, Went] = {}
         self._before_s = -math.inf
 
     def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Went]) -> None:
-        """Record the present use; called at every renewal, with increasing times.
+        """Record the present use. Called at each renewal, with increasing times.
 
         Args:
             now_s: The time.
-            asked: By model, requests that are in flight or wait.
-            went: By model, the traffic so far.
+            asked: For each model, how many requests are in flight or waiting.
+            went: For each model, the traffic so far.
         """
         most = dict(asked)
         for model, (granted, busy_s) in went.items():
@@ -67,10 +67,10 @@ class Lately:
             self._seen.popleft()
 
     def claimable(self, broker: LaneBroker, now_s: float, models: Iterable[str]) -> list[int]:
-        """Additional requests wanted of each model, counted like claimable cases."""
+        """Return how many more requests of each model are wanted, like claimable cases."""
         asked: dict[str, int] = {}
         for lane, want in broker.wants(now_s, {}).lanes.items():
-            # The maximum over the lanes of a model: all its requests could use that lane.
+            # Use the maximum over the lanes of a model: all its requests could use that lane.
             model = self._model_of[lane]
             asked[model] = max(asked.get(model, 0), want.requests)
         went: dict[str, Went] = {}
@@ -81,5 +81,5 @@ class Lately:
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 
     def most(self, model: str) -> int:
-        """The recent maximum of a model's requests in use at the same time."""
+        """Return the maximum of a model's requests that were recently in use at the same time."""
         return max((seen.get(model, 0) for _, seen in self._seen), default=0)

@@ -1,8 +1,8 @@
-"""A host's progress with its claimed cases, by line: pure; from reports of broker and pytest.
+"""Count a host's progress with its claimed cases, by line, from the broker's and pytest's reports.
 
-An episode ends when the broker reports it. pytest reports its case much later: a worker of xdist
-keeps its last item until it has another one. If the broker gets no report, as when an engine fails,
-pytest's report is used.
+Pure. The broker reports the end of an episode. pytest reports the case much later, because a worker
+of xdist keeps its last item until it gets another one. If the broker gets no report, for example
+because an engine failed, pytest's report is used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class HostCounts:
-    """Counts of one host.
+    """The counts of one host.
 
     Attributes:
-        claimed: Cases of each line that were ever claimed here. It leaves out free cases that a
-            mark skips, since the broker does not know them.
-        room: Additional requests of each line that could be in flight.
-        n_ended: Episodes that have ended, by the broker's count.
+        claimed: How many cases of each line were ever claimed here. Free cases that a mark skips
+            are not counted, because the broker does not know them.
+        room: How many more requests of each line could be in flight.
+        n_ended: How many episodes have ended, as counted by the broker.
     """
 
     def __init__(self, cases: NumberedCases) -> None:
@@ -49,7 +49,7 @@ class HostCounts:
         """Count a case that was reported with this outcome."""
         if (line := self._counted_in(number)) is not None:
             self._reported[line] += 1
-            # Most cases that others took had not begun. For those that had, more are claimed.
+            # Most cases that other hosts took had not begun. If one had begun, one more is claimed.
             self._skipped[line] += outcome in {"skipped", TAKEN}
 
     def _counted_in(self, number: int) -> int | None:
@@ -79,15 +79,15 @@ class HostCounts:
                 self.room[at] = room.get(line.model, NO_PART)
 
     def begun(self, n_open: int) -> list[int]:
-        """Cases of each line whose episodes have begun.
+        """Return how many cases of each line have begun episodes.
 
-        Some cases end without a request: a test or fixture skips them, or their fixtures fail. The
-        broker does not report their line, and a worker may keep them for long. Therefore no line
-        has more cases to begin than all lines together. Otherwise a host whose workers keep all
-        claimed cases would never claim again.
+        Some cases end without a request: a test or a fixture skips them, or a fixture fails. The
+        broker does not report their line, and a worker may keep them for a long time. Therefore the
+        cases yet to begin in one line are never more than the cases yet to begin in all lines.
+        Otherwise a host whose workers keep all claimed cases would never claim again.
 
         Args:
-            n_open: Claimed cases whose episodes have not ended; see `n_open`.
+            n_open: The number of claimed cases whose episodes have not ended; see `n_open`.
         """
         n_to_begin = max(0, n_open - self._n_open_episodes)
         return [
@@ -100,7 +100,7 @@ class HostCounts:
         ]
 
     def open_of(self) -> list[tuple[int, int]]:
-        """Claimed cases whose episodes have not ended, by group; other groups are missing."""
+        """Return how many claimed cases have open episodes, for each group that has any."""
         found: Counter[int] = Counter()
         for at, line in enumerate(self._cases.lines):
             if line.group is not None:
@@ -108,7 +108,7 @@ class HostCounts:
         return [(group, n) for group, n in sorted(found.items()) if n]
 
     def n_open(self) -> int:
-        """Claimed cases whose episodes have not ended."""
+        """Return how many claimed cases have episodes that have not ended."""
         lines = self._cases.lines
         grouped = [at for at, line in enumerate(lines) if line.group is not None]
         n_free = sum(self.claimed) - sum(self.claimed[at] for at in grouped)

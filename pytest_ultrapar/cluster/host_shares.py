@@ -1,9 +1,9 @@
-"""Renews this host's shares of the limits about once a second, next to its broker.
+"""Renew this host's shares of the limits about once a second, next to its broker.
 
-The broker's holding and demand are read on its event loop. The call to the server runs in a
-separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the start
-of its call, by a clock that runs while the machine sleeps. So a host that cannot renew sends
-nothing.
+This module reads what the broker holds and needs on the broker's event loop. It calls the server in
+a separate thread, so that a slow server delays no request. A share expires `STOP_MS` after the
+start of its call, by a clock that also runs while the machine sleeps. So a host that cannot renew
+its shares sends nothing.
 """
 
 from __future__ import annotations
@@ -53,39 +53,39 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.address import ClusterAddress
 
 RENEW_S, SOON_S = 0.8, 0.3
-"""Seconds between two calls, and the shorter time while units move or there are news."""
+"""Seconds between two calls: usually, and while units move or there is news."""
 LOOK_S = 0.1
 """Seconds between two checks for news."""
 NAMED_S = 86_400.0
-"""Seconds between two times that rows are named: the server keeps the names for a week."""
+"""How often the names of rows are sent, in seconds: the server stores them for a week."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Cases that are claimed in the same way: of one group, or a model's cases in no group."""
+    """A line of cases: the cases of one group, or the cases of one model that are in no group."""
 
     model: str
     group: str = ""
 
 
 _CLOSED_MS = EXPIRE_MS + 3_000
-"""At the start of an epoch all rows are closed; only rows with lost amounts stay closed longer."""
+"""All rows are closed at the start of an epoch. Only rows with lost amounts stay closed longer."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the sharing of limits; sent to the broker's process as JSON.
+    """The settings for sharing limits. They are sent to the broker's process as JSON.
 
     Attributes:
-        url: URL of the server, without a password; None means the one in the environment.
+        url: The URL of the server, without a password; None means the URL in the environment.
         run: The name under which hosts share limits.
         claims: The name under which hosts share cases; empty for a gateway, which has no cases.
         host: This host's name.
         rows: All shared rows.
-        days: The files of rows that count days; None for the others.
-        lines: Model of the free cases, or name of the group, in the order of the claims' lines.
-        n_cases: Number of cases of each line, used before a host has joined the run.
+        days: The files of each row that counts days; None for other rows.
+        lines: The lines of cases, in the order of the claims.
+        n_cases: The number of cases of each line, used until a host has joined the run.
         epoch_path: The file in which the host stores the ledger's epoch.
-        clocks_path: The file for the offsets of its clock to the ledger's (`store.clock_stamps`);
-            empty stores none.
+        clocks_path: The file for the offsets between the host's and the ledger's clock
+            (`store.clock_stamps`); if empty, they are not stored.
         model_of: For a gateway, the model of each lane.
     """
 
@@ -102,7 +102,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
     model_of: dict[LaneId, str] = {}
 
     def for_broker(self) -> SharesSettings:
-        """The settings for a broker, which then has shares of the limits."""
+        """Return the settings for a broker that uses shares of the limits."""
         config = msgspec.json.encode(self).decode()
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
@@ -153,30 +153,30 @@ class HostShares:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, host: BrokerHost) -> None:
-        """Begin to renew. Called once, when the loop runs."""
+        """Start to renew shares. Called once, when the loop runs."""
         self._days_before.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """Stop renewing, and report it if the server can be reached. Idempotent."""
+        """Stop renewing, and tell the server if it can be reached. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        # From now on only units in flight, or that count in a window, are held. Otherwise others
-        # would wait for the longest request.
+        # From now on, hold only units in flight or units that still count in a window. Otherwise
+        # other hosts would have to wait for the longest possible request.
         now_s = self._host.now_s()
         self._host.broker.share({}, now_s, now_s)
         self._thread.submit(self._leave, self._next_call(leaving=True))
         self._thread.shutdown(wait=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Report that renewal failed; the thread that claims cases ends the run with it."""
+        """Report that renewal failed. The thread that claims cases then ends the run."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.broker.trouble = (
-                f"limits cannot be renewed any more: {error!r} (please report it)"
+                f"limits can no longer be renewed: {error!r} (please report it)"
             )
 
     async def _renew_always(self) -> None:
@@ -187,7 +187,7 @@ class HostShares:
             try:
                 answer = await self._host.loop.run_in_executor(self._thread, self._ask, call)
             except UltraparError as error:
-                # The shares expire soon, and the next call reports the holding of that time. If
+                # The shares expire soon, and the next call reports the units held at that time. If
                 # this lasts too long, the thread that claims cases ends the run.
                 self._host.broker.trouble = str(error)
             else:
@@ -210,20 +210,20 @@ class HostShares:
                 self._stamps.add(Stamp(answer.epoch, lag_ms, answer.now_ms, begun_s, boot_s()))
             self._look_beside(answer.epoch)
         except NoAnswerError:
-            # It may be another server when it is back.
+            # When the server is back, it may be another one.
             self._server.facts = None
             raise
         return answer
 
     def _look_beside(self, epoch: int) -> None:
-        """Make further calls that improve shares or help people; failures are ignored."""
+        """Make further calls that improve shares or help people. Their failures are ignored."""
         with suppress(UltraparError):
             if self._settings.claims:
                 claimable = self._server.claimable(self._settings.claims)
                 if len(claimable) == len(self._settings.lines):
                     self._claimable = claimable
-            # The names of rows for `ultrapar cluster status`: stored again in a new epoch, whose
-            # server may have lost them, and long before they expire.
+            # Send the names of rows for `ultrapar cluster status`. Send them again in a new epoch,
+            # since the server may have lost them, and long before they expire.
             if epoch != self._named_in or boot_s() - self._named_s > NAMED_S:
                 rows = self._settings.rows
                 named = zip(rows.specs, rows.limits, strict=True)
@@ -293,8 +293,8 @@ class HostShares:
                 write_whole(self._epoch_path, f"{answer.epoch}\n".encode())
         self._peers, self._news_seen = answer.peers, answer.news_seen
         self._answered_ms = answer.now_ms
-        # After this host was treated as dead, others may have the units that it still holds. Its
-        # requests may end, and no request begins before all of them have ended.
+        # After this host was treated as dead, other hosts may have the units that it still holds.
+        # Its requests may finish, but no new request begins before all of them have ended.
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
@@ -305,7 +305,7 @@ class HostShares:
         held = broker.holdings(now_s())
         shares, left = self._asked.granted(answer.shares, held, forfeits=self._returned)
         if answer.news:
-            # News first: no request may go to a removed lane.
+            # Apply the news first, so that no request goes to a removed lane.
             heard = _news(answer.news, answer.server_ms)
             self._host.move(lambda: broker.hear(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
@@ -324,7 +324,7 @@ class HostShares:
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
                 broker.notes.append(_lowered(limit, spec, share.amount))
-            # Counted rows are granted in small portions, which are of no use to people.
+            # Counted rows are granted in small portions, which do not help people.
             if rows.counted[asked.at] is None:
                 grant = 0 if self._returned else share.grant
                 broker.shares.append(_for_people(limit, spec, share, grant))
@@ -332,19 +332,19 @@ class HostShares:
                 broker.shares.append(ShareStatus(*limit, 0.0, 0.0, 0.0, closed=True))
                 broker.notes.append(
                     f"{limit[1]} of {limit[0]} is closed: the server lost the spent amount, and "
-                    "hosts that know it are gone; ultrapar cluster reset-day "
-                    "opens it with the known amount"
+                    "hosts that knew it are gone; ultrapar cluster reset-day opens it with the "
+                    "amount that is still known"
                 )
 
 
 def _unpaced(row: Row, want: RowWant) -> RowWant:
-    """The demand of a host whose clock is too inaccurate for a rate."""
+    """Return the demand of a host whose clock is too inaccurate for rates."""
     kind = LIMIT_KINDS.get(row.word)
     return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:
-    """The value of a row's unit in the pool's field: 3 per 2 s are 1.5 of `qps`."""
+    """Return the value of a row's unit in the pool's field: 3 units per 2 s are `qps = 1.5`."""
     kind = LIMIT_KINDS.get(word)
     if kind is None:
         return 1 / BUDGET_UNITS
@@ -366,7 +366,7 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
 
 
 def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
-    """The news that still hold; notices of other programs are ignored."""
+    """Return the news that still applies; notices of other programs are ignored."""
     found = []
     for notice in notices:
         with suppress(*NOT_THAT_JSON):
@@ -375,7 +375,7 @@ def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
 
 
 def epoch_path(directory: Path, address: ClusterAddress) -> Path:
-    """The file in which a host stores the epoch of the ledger at a server."""
+    """Return the file in which a host stores the epoch of a server's ledger."""
     return directory / f"{address.label}.epoch"
 
 

@@ -1,4 +1,4 @@
-"""The facts that all hosts of a run must agree on, and the error if a host differs."""
+"""The facts that all hosts of a run must agree on, and the error for a host that differs."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ if TYPE_CHECKING:
 
 _LONGEST = 60
 _LONGEST_S = 1e9
-"""A later start never happens, and the server counts in milliseconds."""
+"""The maximum delay of a group's start. The server counts in milliseconds, and no run is longer."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Compared when a host joins. Messages name differences in the order of the fields.
+    """The facts that are compared when a host joins.
+
+    Messages name the differences in the order of the fields.
 
     Attributes:
-        version: Version of this package.
+        version: The version of this package.
         seed: The run seed.
         mode: `ultra`, `phase` or `rotate`.
         rate_mode: `fixed`, `adaptive` or `mixed`.
-        policy: Name of the assignment policy.
-        groups: Digest of the policy's groups; empty without groups.
+        policy: The name of the assignment policy.
+        groups: A digest of the policy's groups; empty without groups.
         shard: `K/N`, or empty.
-        pool: Digest of the pool file.
-        models: The models that make cases.
-        n_cases: Number of cases.
-        suite: Digest of their ids, in any order.
-        order: Digest of their ids as collected, by model.
-        numbers: Digest of their ids in the order of their numbers.
+        pool: A digest of the pool file.
+        models: The models that have cases.
+        n_cases: The number of cases.
+        suite: A digest of their ids, in any order.
+        order: A digest of their ids in the order of collection, by model.
+        numbers: A digest of their ids in the order of their numbers.
         data: The suites' descriptions of their data, by name.
     """
 
@@ -63,7 +65,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
     def text(self) -> str:
-        """The text on the server, equal for equal runs."""
+        """Return the text to store on the server. It is equal for equal runs."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
 
@@ -83,7 +85,7 @@ _WORDS = {
 }
 _DIGESTS = frozenset({"groups", "pool", "suite", "order"})
 _FOLLOWS = {"groups": ("suite", "policy"), "suite": ("n_cases",), "order": ("suite",)}
-"""If one of these fields differs, the key is not reported."""
+"""A field that follows from others: if one of those differs, the field is not reported."""
 
 
 class CaseLine(msgspec.Struct, frozen=True):
@@ -92,8 +94,8 @@ class CaseLine(msgspec.Struct, frozen=True):
     Attributes:
         model: The model of the cases.
         group: The index of their group in the assignment; None for free cases.
-        name: The name of their group in this host's broker; empty for free cases.
-        lanes: The only lanes that they may use; None allows every lane of their model.
+        name: The name of their group at this host's broker; empty for free cases.
+        lanes: The only lanes that they may use; None means every lane of their model.
     """
 
     model: str
@@ -103,13 +105,14 @@ class CaseLine(msgspec.Struct, frozen=True):
 
 
 class NumberedCases:
-    """The cases of a run, numbered the same on all hosts: line by line, in pytest's order.
+    """The cases of a run, numbered in the same way on all hosts: by line, then in pytest's order.
 
     Attributes:
-        models: The models that make cases, in the order of the pool.
-        lines: Lines of groups, in the order of the assignment, then a line of free cases per model.
-        ranges: For each line, its first number and the number after its last.
-        cases: By number.
+        models: The models that have cases, in the order of the pool.
+        lines: The lines of groups in the order of the assignment, then a line of free cases for
+            each model.
+        ranges: For each line, the first number and the number after the last one.
+        cases: The cases by number.
     """
 
     def __init__(
@@ -151,12 +154,12 @@ class NumberedCases:
         return len(self.cases)
 
     def line_of(self, number: int) -> int:
-        """The index in `lines` of a case's line."""
+        """Return the index of a case's line in `lines`."""
         # If several lines begin with this number, only the last one is not empty.
         return bisect_right(self.ranges, (number, len(self.cases))) - 1
 
     def rules(self) -> list[GroupRule]:
-        """The rules of the groups for the server."""
+        """Return the rules of the groups for the server."""
         places = {group.name: place for place, group in enumerate(self._groups)}
         locks: dict[str, int] = {}
         return [
@@ -173,10 +176,10 @@ class NumberedCases:
         ]
 
     def own_assignment(self, assignment: Assignment, lanes: Sequence[Lane]) -> Assignment:
-        """The part of the assignment that one host's broker enforces: the lanes of each group.
+        """Return the part of the assignment that a host's broker enforces: the lanes of each group.
 
-        The server enforces order, locks and numbers when cases are claimed. A host that also
-        enforced them would wait for cases of other hosts.
+        The server enforces order, locks and maximum numbers when cases are claimed. A host that
+        also enforced them would wait for cases of other hosts.
         """
         groups: list[Group] = []
         for line, (first, last) in zip(self.lines, self.ranges, strict=True):
@@ -193,24 +196,24 @@ class NumberedCases:
 
     @property
     def groups(self) -> str:
-        """Digest of the groups; empty without groups."""
+        """A digest of the groups; empty without groups."""
         if not self._groups:
             return ""
         return hashlib.sha256(msgspec.json.encode(self._groups)).hexdigest()
 
     @property
     def suite(self) -> str:
-        """Digest of the cases, in any order."""
+        """A digest of the cases, in any order."""
         return suite_digest(self.cases)
 
     @property
     def numbers(self) -> str:
-        """Digest of the cases in the order of their numbers."""
+        """A digest of the cases in the order of their numbers."""
         return _digest(self.cases)
 
     @property
     def order(self) -> str:
-        """Digest of the cases as pytest collects them, by model."""
+        """A digest of the cases in the order in which pytest collects them, by model."""
         place = {model: number for number, model in enumerate(self.models)}
         return _digest(sorted(self.cases, key=lambda case: (place[case.model], case.index)))
 
@@ -220,7 +223,7 @@ def _digest(cases: Iterable[Case]) -> str:
 
 
 def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
-    """The error of a host that joins a run with other settings or cases.
+    """Make the error for a host that joins a run with other settings or cases.
 
     Args:
         run: The run's name.
@@ -231,8 +234,8 @@ def refuse_other(run: str, own: RunIdentity, theirs: str) -> ConfigError:
         other = msgspec.json.decode(theirs, type=RunIdentity)
     except NOT_THAT_JSON:
         return ConfigError(
-            f'--ultrapar-cluster-run: the server\'s data of run "{run}" is of another version or '
-            "another program; give the run another name"
+            f'--ultrapar-cluster-run: the server\'s data for run "{run}" is from another version '
+            "or another program; give the run another name"
         )
     differences = "; ".join(_differences(own, other)) or "a field that this version does not know"
     return ConfigError(

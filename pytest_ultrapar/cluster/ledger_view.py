@@ -1,7 +1,7 @@
-"""The content of the ledger, read without changing it, for people who inspect a cluster.
+"""Read the content of the ledger without changing it, for people who inspect a cluster.
 
-`division.lua` writes all of it. Other programs with access to the server may also have written it,
-so data in another form is refused with a sentence.
+`division.lua` writes this data. But other programs that can access the server may have written
+there as well, so data in another format is refused with one sentence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHARE = struct.Struct("<7d")
 _HEADER = struct.Struct("<5d")
 _PACKED = msgspec.msgpack.Decoder()
 NOT_THAT_LEDGER = (ValueError, LookupError, TypeError, OverflowError, RecursionError, struct.error)
-"""The errors for data of another program; msgspec's errors are `ValueError`s."""
+"""The errors that another program's data causes. The errors of msgspec are `ValueError`s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class ShareView:
     """The share of one host in a row.
 
     Attributes:
-        host: Its name, or its incarnation if the ledger has no name.
-        run: The run of the host.
-        silent_s: Seconds since its last call; None if it was treated as dead.
-        held: Units that it holds.
-        granted: Units that it may use now.
-        wanted: Units that it could use.
-        target: Units that it gets later.
+        host: The host's name, or its incarnation if the ledger has no name.
+        run: The host's run.
+        silent_s: Seconds since the host's last call; None if it was treated as dead.
+        held: The units that it holds.
+        granted: The units that it may use now.
+        wanted: The units that it could use.
+        target: The units that it gets later.
     """
 
     host: str
@@ -53,12 +53,12 @@ class ShareView:
 
     @property
     def out(self) -> int:
-        """Units that no other host can have."""
+        """The units that no other host can have at present."""
         return max(self.held, self.granted)
 
     @property
     def coming(self) -> int:
-        """Units that it still gets."""
+        """The units that it gets in addition to the granted ones."""
         return max(0, self.target - self.granted)
 
 
@@ -67,18 +67,18 @@ class RowView:
     """A row and the shares of its hosts.
 
     Attributes:
-        row: Its name on the server, with digests for keys.
+        row: The row's name on the server, with digests in place of keys.
         limit: A run's name for the limit; empty if no run has named it.
-        word: The word of its kind, such as `qps`.
+        word: The limit's name in the pool, such as `qps`.
         kind: `seats`, `paced` or `counted`.
-        amount: Units in all.
-        window_s: The period in which units are counted; 0 means at every moment.
-        spent: For counted rows: units spent in the window.
-        closed_s: Seconds until hosts can get more than they hold, after the server restarted; 0
-            means that the row is open.
-        awaits: For counted rows: whether the server lost the spent amount and not all hosts have
-            reported it.
-        shares: Shares of hosts that have or want some, the largest first.
+        amount: The total number of units.
+        window_s: The period in which units are counted; 0 means at any time.
+        spent: For counted rows: the units spent in the window.
+        closed_s: Seconds until hosts can get more units than they hold, after the server has
+            restarted; 0 means that the row is open.
+        awaits: For counted rows: whether the server lost the spent amount, and some hosts have not
+            reported yet.
+        shares: The shares of hosts that have or want units, the largest first.
     """
 
     row: str
@@ -94,7 +94,7 @@ class RowView:
 
     @property
     def granted(self) -> int:
-        """Units that hosts have now, including units that they are giving back."""
+        """The units that hosts have now, including units that they are returning."""
         return sum(share.out for share in self.shares)
 
 
@@ -104,10 +104,10 @@ class NoticeView:
 
     Attributes:
         run: Only hosts of this run receive it; empty means all hosts.
-        lane: The lane of the failure.
+        lane: The lane on which the failure occurred.
         removes: The removed part of the lane (`key`, `lane`, ...); empty for a pause.
         reason: A sentence; empty for a pause.
-        left_s: Seconds that it still holds; 0 means until the end.
+        left_s: How many seconds it still applies; 0 means until the end.
     """
 
     run: str
@@ -122,10 +122,10 @@ class LedgerView:
     """All shared limits and notices.
 
     Attributes:
-        epoch_age_s: Seconds since the server restarted; None if nothing was shared yet.
-        n_hosts: Hosts that are alive, of all runs.
-        rows: The tightest first: rows whose hosts want more than the amount.
-        news: The notices that hold now.
+        epoch_age_s: Seconds since the server restarted; None if nothing has been shared yet.
+        n_hosts: The number of hosts that are alive, in all runs.
+        rows: The rows. Closed rows come first, then rows whose hosts want more than the amount.
+        news: The notices that apply now.
     """
 
     epoch_age_s: float | None
@@ -139,13 +139,13 @@ class LedgerKeys:
     """The content of the ledger's Redis keys.
 
     Attributes:
-        ledger: Its own fields.
-        seen: The time of the last call of each incarnation, in the ledger's time.
-        rows: Each row, packed.
-        shares: For each row its shares, packed, by incarnation.
-        hosts: Name and run of each incarnation.
-        names: The runs' names of rows: limit and kind.
-        news: Each notice, packed.
+        ledger: The ledger's own fields.
+        seen: The ledger's time at the last call of each incarnation.
+        rows: The packed rows, by name.
+        shares: For each row, its packed shares by incarnation.
+        hosts: The name and the run of each incarnation.
+        names: The names that runs gave the rows: limit and kind.
+        news: The packed notices.
         server_ms: The server's time.
     """
 
@@ -160,7 +160,7 @@ class LedgerKeys:
 
 
 def view_of(keys: LedgerKeys) -> LedgerView:
-    """The content of the ledger's Redis keys, unpacked.
+    """Unpack the content of the ledger's Redis keys.
 
     Raises:
         NOT_THAT_LEDGER: Another program wrote it.
@@ -171,7 +171,7 @@ def view_of(keys: LedgerKeys) -> LedgerView:
     now_ms = _number(keys.ledger[b"now"])
     now_ms += max(0.0, keys.server_ms - _number(keys.ledger[b"server"]))
     rows = [_row(name, text, keys, now_ms) for name, text in keys.rows.items()]
-    # Rows of runs that are over stay for a week without shares.
+    # The rows of finished runs remain for a week, without shares.
     used = [row for row in rows if row.shares or row.spent or row.awaits]
     news = [one for text in keys.news.values() if (one := _notice(text, now_ms)) is not None]
     news.sort(key=lambda one: (not one.removes, one.run, one.lane))
@@ -228,7 +228,7 @@ def _tightest(row: RowView) -> tuple[bool, bool, bool, str, str, str]:
 
 
 def _notice(text: bytes, now_ms: float) -> NoticeView | None:
-    """A notice; None if it no longer holds."""
+    """Unpack a notice; None if it no longer applies."""
     _, until_ms, reason, run = _PACKED.decode(text)
     until_ms = _number(until_ms)
     if not reason or (until_ms != -1 and until_ms <= now_ms):
@@ -237,7 +237,7 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
     with suppress(*NOT_THAT_JSON):
         news = told(reason).news
         lane, removes, said = str(news.lane_id), news.removes or "", news.reason
-    # A removal is renewed while hosts of the run are alive.
+    # A removal is renewed as long as hosts of the run are alive.
     left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000
     return NoticeView(_text(run), lane, removes, said, left_s)
 
@@ -254,7 +254,7 @@ def _text(value: object) -> str:
 
 
 def names_of(texts: Sequence[Mapping[bytes, bytes]]) -> dict[str, tuple[str, str]]:
-    """The runs' names of rows; if they differ, the last one.
+    """Return the names that runs gave the rows; if they differ, the last one.
 
     Raises:
         ValueError: Another program wrote it.

@@ -1,4 +1,4 @@
-"""Converts a host's news to the ledger's notices and back; pure."""
+"""Convert a host's news to the ledger's notices and back; pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pytest_ultrapar.cluster.ledger import Notice
 
 
 class Told(msgspec.Struct, frozen=True):
-    """The text of a notice: the news, and the server's time when the host sent them.
+    """The text of a notice: the news, and the server's time at which the host sent it.
 
-    The ledger's own time stands still between calls. Without the server's time, a run that is
-    joined again the next day would receive removed keys that work again, and pauses that are over.
+    The ledger's own time stands still between calls. Without the server's time, hosts that join a
+    run again the next day would be told of removed keys that work again by then, and of pauses that
+    are over.
     """
 
     news: News
@@ -20,7 +21,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def notice_of(news: News, run: str, at_ms: int) -> Notice:
-    """A notice of a host's news for the other hosts of its run, which have the same lanes."""
+    """Make a notice of a host's news for the other hosts of its run: they have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
         reason=msgspec.json.encode(Told(news, at_ms)).decode(),
@@ -30,7 +31,7 @@ def notice_of(news: News, run: str, at_ms: int) -> Notice:
 
 
 def told(text: str | bytes) -> Told:
-    """The content of a notice.
+    """Read the content of a notice.
 
     Raises:
         NOT_THAT_JSON: Another program or another version wrote it.
@@ -39,7 +40,7 @@ def told(text: str | bytes) -> Told:
 
 
 def news_of(notice: Notice, server_ms: int) -> News | None:
-    """The news for another host; None if they are over.
+    """Return the news for another host; None if it no longer applies.
 
     Raises:
         NOT_THAT_JSON: As `told`.

@@ -1,4 +1,4 @@
-"""Cases of a run that are done on the server, but have no result in the merged run."""
+"""Find the cases of a run that are done on the server but have no result in the merged run."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import RunState
 
 _ASSIGNMENT = "assignment.json"
-"""A file of any host of the run; its groups give the order of the case numbers."""
+"""A file that each host of the run writes. Its groups determine the numbers of the cases."""
 
 
 def cases_without_result(state: RunState, run: str) -> list[int]:
-    """The numbers of the cases without a grade in a merged run.
+    """Return the numbers of the cases that have no grade in a merged run.
 
     Args:
-        state: The server's state of the run.
+        state: The state of the run on the server.
         run: The merged run.
 
     Raises:
-        ConfigError: It has other cases than the server's run.
-        ResultsError: It cannot be read.
+        ConfigError: The merged run does not have the same cases as the run on the server.
+        ResultsError: The merged run cannot be read.
     """
     directory = resolve_run(run)
     try:
         identity = msgspec.json.decode(state.identity, type=RunIdentity)
     except NOT_THAT_JSON:
-        refuse(f"the server's data of run {state.name} was not written by this version")
+        refuse(f"the server's data for run {state.name} was not written by this version")
     assignment = read_whole(
         directory / _ASSIGNMENT, Assignment, Assignment(), "is not an assignment"
     )

@@ -1,8 +1,8 @@
-"""The limits of a pool as rows of the ledger, with names that several hosts share.
+"""Turn the limits of a pool into rows of the ledger, with names that are the same on all hosts.
 
-Rows of the pool and of providers limit a run, so they belong to the run. A provider counts all
-other rows over all its users: two runs, teams or programs with the same key share its rows. The
-names contain digests that reveal neither keys nor servers.
+Limits of the pool and of providers apply to one run, so their rows belong to the run. A provider
+counts all other limits over all its users: two runs, teams or programs with the same key share the
+rows. The names contain digests that reveal neither keys nor servers.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, LaneId, Limit, Pool
 
 _WIDTH = ("pool", "provider", "key", "key_model", "instance", "lane")
-"""Levels from the widest to the narrowest."""
+"""The levels of limits, from the widest to the narrowest."""
 MONEY = 1000
-"""Trillionths of the currency in a unit of the ledger: a billionth. A token of the cheapest models
-costs some ten units. Nine million of the currency are below 2^53, the largest exact number of a
-server's script."""
+"""The size of the ledger's unit in trillionths of the currency, so the unit is a billionth. A token
+of the cheapest models costs about ten units. Nine million of the currency fit below 2^53, the
+largest exact number in a script on the server."""
 BUDGET_UNITS = 10**12 // MONEY
-"""Units of the ledger in 1 of the currency."""
+"""How many units of the ledger equal 1 of the currency."""
 _DAY_MS, _CALENDAR_MS = 86_400_000 + 60_000, 26 * 3_600_000
-"""A day for clocks that drift; and the longest day of a zone, plus the delay of a request."""
+"""A day, with a margin for clocks that drift; and the longest day of a time zone, plus the delay of
+a request."""
 _FOR_GOOD_MS = 3650 * 86_400_000
-"""The spent part of a budget is never free again; the server forgets a run long before this."""
+"""The spent part of a budget is never released. The server forgets a run long before this time."""
 
 
 class SharedRows(msgspec.Struct, frozen=True):
     """All rows of a pool that hosts share.
 
     Attributes:
-        specs: The rows for the ledger, from the widest to the narrowest.
-        limits: The pool's row of each.
-        lanes: For each path of limits, the positions of its rows; each path once.
-        counted: The counting rules of counted rows; None for the others.
+        specs: The rows of the ledger, from the widest to the narrowest.
+        limits: The pool's row for each of them.
+        lanes: For each different set of limits on a lane, the positions of its rows.
+        counted: The counting rules of each counted row; None for other rows.
     """
 
     specs: tuple[RowSpec, ...]
@@ -59,13 +60,13 @@ class SharedRows(msgspec.Struct, frozen=True):
 def shared_rows(
     pool: Pool, lanes: Sequence[Lane], identities: Mapping[LaneId, str], run: str
 ) -> SharedRows:
-    """The rows of the limits on these lanes.
+    """Make the rows for the limits on these lanes.
 
     Args:
         pool: The pool.
         lanes: The lanes that the run may use.
-        identities: The identity of each lane's key (`key_identities`). A missing lane belongs to a
-            simulated provider that the run starts, and its rows belong to the run.
+        identities: The identity of each lane's key (`key_identities`). A lane that is not in it
+            belongs to a simulated provider that the run starts, so its rows belong to the run.
         run: The run's name.
     """
     urls = {
@@ -86,7 +87,7 @@ def shared_rows(
                 continue
             scope, group = _scope(limit, users[0], identities, urls, run)
             if scope in taken:
-                # A limit listed twice in one file is two limits, as on one host.
+                # If one file lists a limit twice, it is two limits, as on one host.
                 scope = f"{scope}:{_digest(name)}"
             taken.add(scope)
             longest_s = max(lane.request_s for lane in users)
@@ -137,7 +138,7 @@ def _scope(
     urls: Mapping[tuple[str, str], tuple[str, str]],
     run: str,
 ) -> tuple[str, str]:
-    """The shared name of a limit, and the group of its rows."""
+    """Return the shared name of a limit, and the group of its rows."""
     key = identities.get(lane.lane_id)
     if key is None or limit.level in {"pool", "provider"}:
         own = f"run:{run}:{limit.name}"
@@ -147,7 +148,7 @@ def _scope(
     if limit.level == "key_model":
         return f"key:{key}:{_digest(limit.name.rpartition('/')[2])}", key
     url, deployment = urls[lane.provider, lane.instance]
-    # The name has no key: all requests to a deployment count for its limit.
+    # The name contains no key, because requests with any key count towards a deployment's limit.
     instance = _digest(f"{server_of(url)}\n{deployment}")
     if limit.level == "instance":
         return f"instance:{instance}", instance

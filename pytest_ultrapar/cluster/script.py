@@ -1,4 +1,4 @@
-"""The call of the ledger's script on a server: Redis keys, arguments and the answer."""
+"""Call the ledger's script on a server: its Redis keys, its arguments and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_ultrapar.errors import ConfigError
 
 _PACK = msgspec.msgpack.Encoder()
 _HEAD = msgspec.msgpack.Decoder(tuple[int, bool, int, int, int, int, int])
-"""An `Answer` without shares and news, which are separate."""
+"""An `Answer` without shares and news, which are sent separately."""
 _NUMBERS = msgspec.msgpack.Decoder(list[int])
 _NEWS = msgspec.msgpack.Decoder(tuple[Notice, ...])
 
@@ -22,20 +22,20 @@ _said = attrgetter(
     *("host", "incarnation", "seq", "run", "server_run_id", "epoch", "clock", "clock_ms"),
     *("peers", "news_seen", "leaving", "fresh", "news", "answered_ms", "open_days"),
 )
-"""The fields of the call in the script's order."""
+"""The fields of the call, in the order that the script expects."""
 
 
 def script_text(name: str) -> str:
-    """The text of a script in this folder: `division.lua` or `claims.lua`."""
+    """Return the text of a script in this folder: `division.lua` or `claims.lua`."""
     return resources.files("pytest_ultrapar.cluster").joinpath(name).read_text(encoding="utf-8")
 
 
 def keys_of(name: str, call: Renewal) -> list[str]:
-    """All Redis keys that the call touches, in one slot of a Redis Cluster.
+    """Return all Redis keys that the call uses, which are in one slot of a Redis Cluster.
 
     Args:
         name: The name of the installation.
-        call: The call, whose rows have keys.
+        call: The call. Each of its rows has a Redis key.
     """
     prefix = f"{{ultrapar:{name}}}:"
     fixed = ("ledger", "seen", "dead", "clocks", "news", "rows", f"host:{call.incarnation}")
@@ -43,13 +43,13 @@ def keys_of(name: str, call: Renewal) -> list[str]:
 
 
 def arguments_of(call: Renewal) -> list[bytes]:
-    """The call in the form that the script reads."""
+    """Encode the call for the script."""
     uses = [n for use in call.uses for n in (use.held, use.want, use.unit, use.spent, use.told)]
     return [_PACK.encode(_said(call)), _PACK.encode((call.rows, call.lanes)), _PACK.encode(uses)]
 
 
 def answer_of(reply: object) -> Answer:
-    """The script's answer.
+    """Decode the script's answer.
 
     Raises:
         ConfigError: It is not an answer of this version: another program writes to these keys.

@@ -1,7 +1,8 @@
-"""Calls to the server of a cluster. Each call is idempotent, so it can be repeated.
+"""Call the server of a cluster. Each call is idempotent, so it can be repeated.
 
-A call without an answer may have been executed. Therefore each call has a number: the same call
-sent again changes nothing and gets its answer again. Callers repeat a call until it has an answer.
+A call that gets no answer may still have been executed. Therefore each call has a number: a call
+that is sent again changes nothing and gets its answer again. Callers repeat a call until they get
+an answer.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_THAT_SERVER = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""The errors of redis-py and of this module for answers of another program."""
+"""The errors that redis-py and this module raise for the answers of another program."""
 ANSWER_S = 2.0
-"""A call that takes longer is repeated; the longest script takes some milliseconds."""
+"""A call that takes longer is repeated. The longest script takes a few milliseconds."""
 ROW_NAMES = "names"
-"""The suffix of a run's Redis key with its names of limit rows; no script uses it."""
+"""The suffix of the Redis key that stores a run's names of limit rows; no script uses it."""
 _FINISHER = b"finisher:"
 """The prefix of a host's name in a run's hash."""
 _AT_ONCE = 200
-"""Number of Redis keys that are read in one call."""
+"""The maximum number of Redis keys to read in one call."""
 _CODES = r"\b(OOM|MISCONF|READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b|^(BUSY|UNKILLABLE)"
 _TAKES_NO_CALLS = re.compile(
     rf"{_CODES}\b|maxmemory|read only replica|Link with MASTER is down|enough good replicas|"
     r"is loading the dataset|The cluster is down|slot not served"
 )
-"""The errors of a server that takes no calls for now, including the commands of scripts.
+"""The errors of a server that accepts no calls at present, including errors of scripts' commands.
 
-The words are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
+The texts are from Redis 6.2 to Valkey 9, without the words that redis-py removes."""
 RULES = (
     "+@hash +@sortedset +@bitmap +del +pexpire +scan +multi +exec +evalsha +script|load +info "
     "+time +ping +select +client|setname"
 )
-"""The permissions that the server's user needs, besides the Redis keys (`ACL SETUSER`).
+"""The permissions that the user on the server needs, besides the Redis keys (`ACL SETUSER`).
 
 `+@write` and `+@connection` would also allow `FLUSHALL`, `SWAPDB` and `CLIENT KILL`, which ignore
 the permissions on keys.
@@ -65,7 +66,7 @@ the permissions on keys.
 
 
 class NoAnswerError(UltraparError):
-    """The server cannot be reached, or takes no calls for now; try again."""
+    """The server cannot be reached, or accepts no calls at present; try again."""
 
 
 def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str], object]) -> T:
@@ -73,11 +74,11 @@ def ask_patiently(ask: Callable[[], T], patience_s: float, waits: Callable[[str]
 
     Args:
         ask: Makes the call once.
-        patience_s: The longest time without an answer.
-        waits: Called before each further try, with the reason of the last failure.
+        patience_s: How long to wait for an answer.
+        waits: Called before each further try, with the reason for the last failure.
 
     Raises:
-        ConfigError: There was no answer in this time, or the error of `ask`.
+        ConfigError: There was no answer in this time, or `ask` raised the error.
     """
     until_s = boot_s() + patience_s
     while True:
@@ -114,8 +115,9 @@ class ClusterServer:
         """Read the server's facts now.
 
         Raises:
-            NoAnswerError: It does not answer.
-            ConfigError: It refuses the connection, is too old, or is not configured as needed.
+            NoAnswerError: The server does not answer.
+            ConfigError: The server refuses the connection, is too old, or does not have the
+                required settings.
         """
         self.facts = self._ask(
             lambda: server_facts(
@@ -125,17 +127,17 @@ class ClusterServer:
         return self.facts
 
     def _connect(self, connection: redis.Connection) -> None:
-        """Called by redis-py for each new connection, including its own reconnects."""
+        """Count a connection. redis-py calls this for each new one, including reconnects."""
         self._n_connected += 1
         connection.on_connect()  # type: ignore[no-untyped-call]
 
     def was_reconnected(self) -> bool:
-        """Whether there was a new connection since the last call: the server may be another one."""
+        """Whether it has reconnected since the last call: the server may be another one."""
         before, self._n_seen = self._n_seen, self._n_connected
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Whether it has restarted since `look`; reads the facts again.
+        """Read the facts again, and return whether the server has restarted since `look`.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -144,7 +146,7 @@ class ClusterServer:
         return before is None or self.look().run_id != before.run_id
 
     def claim(self, run: str, call: claims.Call) -> claims.ClaimAnswer | None:
-        """Make a call about the cases of a run (`claims`).
+        """Make a call about the cases of a run (see `claims`).
 
         Raises:
             NoAnswerError: There was no answer; the same call may be made again.
@@ -157,7 +159,7 @@ class ClusterServer:
             return claims.read_answer(said)
 
     def renew(self, call: Renewal) -> LedgerAnswer:
-        """Make a call about limits (`ledger`).
+        """Make a call about limits (see `ledger`).
 
         Raises:
             NoAnswerError: There was no answer.
@@ -167,7 +169,7 @@ class ClusterServer:
         return answer_of(self._ask(lambda: self._ledger(keys=keys, args=arguments)))
 
     def claimable(self, run: str) -> list[int]:
-        """Cases of a run that could be claimed now, by line; empty before a host has joined.
+        """Return how many cases of each line could be claimed now; empty before a host has joined.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -195,7 +197,7 @@ class ClusterServer:
         self._many(add)
 
     def agree(self, run: str, identity: str) -> str:
-        """Store the common facts of a run's shards, unless they exist, and return the stored ones.
+        """Store the common facts of a run's shards, unless it has some, and return the stored ones.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -217,7 +219,7 @@ class ClusterServer:
         return found.decode(errors="replace")
 
     def reopen(self, run: str, cases: list[int]) -> int:
-        """Make cases of a run that are done run again, and return their number.
+        """Make finished cases of a run claimable again, and return their number.
 
         Raises:
             NoAnswerError, ConfigError: As `claim`.
@@ -227,7 +229,7 @@ class ClusterServer:
         return answer.n
 
     def runs(self) -> list[str]:
-        """The names of all runs on the server.
+        """Return the names of all runs on the server.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -239,7 +241,7 @@ class ClusterServer:
         return sorted(name.removeprefix(before).removesuffix(after) for name in names)
 
     def run(self, name: str) -> RunState | None:
-        """The state of a run; None if there is no run of that name.
+        """Return the state of a run; None if there is no run with that name.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -260,7 +262,7 @@ class ClusterServer:
             return _run_state(name, found)
 
     def ledger(self) -> ledger_view.LedgerView:
-        """The limits that hosts share, over all runs.
+        """Return the limits that hosts share, over all runs.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -306,7 +308,7 @@ class ClusterServer:
             )
 
     def drain(self, run: str, host: str) -> None:
-        """Tell a host to begin no more cases.
+        """Tell a host to start no more cases.
 
         Raises:
             NoAnswerError, ConfigError: As `look`.
@@ -323,7 +325,7 @@ class ClusterServer:
         prefix = run_prefix(self.address, run)
         names = (*claims.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
-        # Also the spent part of its budget.
+        # Remove the record of its spent budget, too.
         of_ledger = self.address.key_prefix
         names_of_rows: Any = self._ask(lambda: self._client.hkeys(f"{of_ledger}rows"))
         rows = [one for one in names_of_rows if one.startswith(f"run:{run}:".encode())]
@@ -348,7 +350,7 @@ class ClusterServer:
             raise meaning_of(self.address, error) from None
         except NOT_THAT_SERVER as error:
             raise ConfigError(
-                f"{self.address.shown} answers as neither Redis nor Valkey does "
+                f"{self.address.shown} does not answer like Redis or Valkey "
                 f"({type(error).__name__}: {self.address.quoted(error, 100)})"
             ) from error
 
@@ -381,14 +383,14 @@ class ClusterServer:
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
-        """Convert errors while reading data of this version's scripts."""
+        """Convert errors that are raised while data of this version's scripts is read."""
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
             raise self.strange(error) from None
 
     def strange(self, error: object) -> ConfigError:
-        """The error for data of another program; `error` says what was found."""
+        """Make the error for data of another program; `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
             "give this installation its own prefix (?prefix=NAME)"
@@ -402,10 +404,10 @@ class HostState:
     Attributes:
         seen_s: Seconds since its last call.
         joined_s: Seconds since it joined.
-        n_done: Cases that it finished.
-        n_open: Its cases in progress.
-        per_min: Cases that it finished per minute since it joined.
-        drained: Whether it begins no more cases.
+        n_done: The number of cases that it finished.
+        n_open: The number of its cases in progress.
+        per_min: The number of cases per minute that it finished since it joined.
+        drained: Whether an operator told it to start no more cases.
         said: Its own text about its state, for people.
     """
 
@@ -431,12 +433,12 @@ class RunState:
     Attributes:
         identity: The identity that its hosts agreed on, as JSON text.
         began_s: Seconds since its first host joined.
-        n_done: Cases that are finished.
-        n_failed: Finished cases without an answer (`infra`).
-        n_open: Cases in progress on hosts.
-        n_unclaimed: Cases that no host has claimed.
-        hosts: The present hosts.
-        finishers: Names of all hosts that ever finished a case.
+        n_done: The number of finished cases.
+        n_failed: The number of finished cases that got no answer (`infra`).
+        n_open: The number of cases in progress, on all hosts.
+        n_unclaimed: The number of cases that no host has claimed.
+        hosts: The hosts that are in the run at present.
+        finishers: The names of all hosts that ever finished a case.
     """
 
     name: str
@@ -460,19 +462,19 @@ class RunState:
 
     @property
     def per_min(self) -> float:
-        """Cases that its present hosts finish per minute, since they joined."""
+        """How many cases per minute its present hosts have finished since they joined."""
         return sum(host.per_min for host in self.hosts)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until all cases are done at the present rate; None if it is not known."""
+        """Seconds until all cases are finished at the present rate; None if this is unknown."""
         if not self.per_min or self.n_done >= self.n_cases:
             return None
         return (self.n_cases - self.n_done) * 60 / self.per_min
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""Cases, or a time in milliseconds, in the range of a script's numbers."""
+"""A number of cases, or a time in milliseconds, in the range of a script's numbers."""
 
 
 class _Told(msgspec.Struct):
@@ -489,7 +491,7 @@ class _Counts(msgspec.Struct):
 
 
 def _run_state(name: str, found: Sequence[Any]) -> RunState:
-    """The state in a run's Redis keys, in the order in which `ClusterServer.run` reads them.
+    """Read the state of a run from its Redis keys, in the order of `ClusterServer.run`.
 
     Raises:
         NOT_THAT_LEDGER: Another program wrote it.
@@ -542,25 +544,25 @@ def run_prefix(address: ClusterAddress, run: str) -> str:
 
 
 def meaning_of(address: ClusterAddress, error: redis.RedisError) -> NoAnswerError | ConfigError:
-    """The meaning of a redis-py error: the call may work the next time, or it cannot work."""
+    """Convert a redis-py error: either the call may work the next time, or it cannot work."""
     where, said = address.shown, address.quoted(error)
     if isinstance(error, redis.AuthenticationError):
         return ConfigError(f"{where} rejected the user name or password: {said}")
     # In a script this error has no class of its own.
     if isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure" in str(error):
         return ConfigError(
-            f"{where} denies a needed permission ({said}); give this user the keys "
+            f"{where} denies a required permission ({said}); give this user the keys "
             f"~{address.key_prefix}* and {RULES}"
         )
     if _TAKES_NO_CALLS.search(str(error)):
-        return NoAnswerError(f"{where} takes no calls for now: {said}")
+        return NoAnswerError(f"{where} accepts no calls at present: {said}")
     passing = redis.ConnectionError | redis.TimeoutError | redis.exceptions.TryAgainError
     # Before redis-py 6.0 errors of cluster nodes have no classes of their own.
     if isinstance(error, passing) or said.startswith("TRYAGAIN"):
         # A wrong certificate fails at every connection.
         if why := _wrong_certificate(said.lower()):
             return ConfigError(f"{where}: {why} ({said})")
-        hint = "; if it has no TLS, begin its URL with redis://" if address.tls else ""
+        hint = "; if it does not use TLS, begin its URL with redis://" if address.tls else ""
         return NoAnswerError(f"{where} does not answer: {said}{hint}")
     if isinstance(error, redis.exceptions.AskError) or said.startswith(("MOVED ", "ASK ")):
         return ConfigError(
@@ -576,5 +578,5 @@ def _wrong_certificate(said: str) -> str:
     if "certificate verify failed" not in said:
         return ""
     if "mismatch" in said:
-        return "its certificate is for another name: name the server as its certificate does"
-    return "its certificate is not trusted: give the authority's file with ?ca_file=PATH"
+        return "its certificate is for another name: use the name in the certificate in the URL"
+    return "its certificate is not trusted: name the authority's file with ?ca_file=PATH"

@@ -1,9 +1,9 @@
-"""Runs whose cases are split into shards, and whose shards share its limits.
+"""Cluster runs that are divided into shards, which share the limits of the run.
 
-A run of a million cases has no process with all cases: each host collects the cases of one shard
-and claims from them. On the server a shard is called `RUN:K/N`, like a separate run. Limits belong
-to the whole run. The run's own name holds the facts that all shards agree on. A host with other
-cases, or without shards, is refused when it joins.
+In a run of a million cases, no process has all cases: each host collects the cases of one shard,
+and claims cases of that shard. On the server, a shard is named `RUN:K/N` and is stored like a
+separate run. Limits belong to the whole run. The facts that all shards must agree on are stored
+under the run's own name. A host with other cases, or without shards, is refused when it joins.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _CLAIMS = re.compile(r"(?P<run>[^:]+):(?P<k>[0-9]{1,9})/(?P<n>[0-9]{1,9})")
 
 
 def claims_name(run: str, shard: Shard | None) -> str:
-    """The server's name for the cases of a run or of its shard."""
+    """Return the server's name for the cases of a run, or of one of its shards."""
     return run if shard is None else f"{run}:{shard}"
 
 
 def agree(
     server: ClusterServer, run: str, shard: Shard, own: RunIdentity, generated: Generated | None
 ) -> None:
-    """Check that a shard is a part of the same cases as the other shards of its run.
+    """Check that a shard has a part of the same cases as the other shards of its run.
 
     Args:
         server: The server.
         run: The run's name.
         shard: This host's shard.
         own: The identity of the shard's hosts.
-        generated: All cases of the run, of which the shard has a part.
+        generated: The cases of the whole run.
 
     Raises:
         NoAnswerError: There was no answer; the call may be repeated.
-        ConfigError: The run has another number of shards or no shards, or other cases.
+        ConfigError: The run has another number of shards, no shards, or other cases.
     """
     whole = msgspec.structs.replace(
         own,
@@ -62,7 +62,7 @@ def agree(
 
 
 def with_shards(names: Iterable[str], run: str) -> list[str]:
-    """The server's names that belong to a run: the run itself, then its shards in order."""
+    """Return the names on the server that belong to a run: the run, then its shards in order."""
     found = [(0, name) for name in names if name == run]
     for name in names:
         cut = _CLAIMS.fullmatch(name)
@@ -72,7 +72,7 @@ def with_shards(names: Iterable[str], run: str) -> list[str]:
 
 
 def whole_of(run: RunState, shards: Sequence[RunState]) -> RunState:
-    """The state of a run with the cases and hosts of its shards added up."""
+    """Return the state of a run that includes the cases and hosts of its shards."""
     if not shards:
         return run
     counts = {

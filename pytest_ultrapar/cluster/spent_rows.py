@@ -1,17 +1,19 @@
-"""Rows whose units are spent for good, days and budgets, from the view of one host.
+"""One host's part of the rows whose units are spent permanently: daily limits and budgets.
 
-**Spent once.** A grant is the answer to a call, and gives the units that the host may hold as of
-that call. The host subtracts the units that it spent since the call before the broker gets the
-grant (`answered`). Therefore nothing is spent twice, even if the answer takes long.
+**Nothing is spent twice.** A grant is the answer to a call. It is the number of units that the host
+may hold at the time of that call. Before the broker gets the grant, the host subtracts the units
+that it has spent since the call (`answered`). Therefore nothing is spent twice, even if the answer
+takes long.
 
-**Reserved units.** A request per day is spent when it is sent. For tokens and money, a request
-reserves more than it uses. Reserved units are held, not spent, until the answer arrives, so that
-the rest can be returned.
+**Reserved units.** A request counts towards a daily number of requests when it is sent. For tokens
+and money, it reserves more than it uses. Reserved units are held, not spent, until the answer
+arrives, so that the rest can be returned.
 
-**Calendar days** have a row each, with the date in its name. A provider may count a request when
-it is sent or when it ends, by the provider's clock. Therefore two rows exist around midnight, and a
-request needs room in both. This time begins before midnight by the longest time of a request, and
-ends some seconds after. It uses the server's clock, which is the same for all hosts.
+**Calendar days.** Each day has its own row, with the date in its name. A provider may count a
+request when it is sent or when it ends, by the provider's clock. Therefore two rows exist around
+midnight, and a request needs room in both. This period begins before midnight, by the longest time
+of a request, and ends some seconds after midnight. It is measured by the server's clock, which is
+the same for all hosts.
 """
 
 from __future__ import annotations
@@ -29,17 +31,18 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
-"""A provider's midnight may differ from the host's by half of this; the rest is for calls."""
+"""In seconds. A provider's midnight may differ from the host's by half of this. The other half is a
+margin for calls."""
 
 
 class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that map a counted row of a pool to rows of the ledger.
 
     Attributes:
-        size: Units of the broker in a unit of the ledger.
-        reserves: Whether reserved units may be returned: tokens and money.
+        size: How many units of the broker a unit of the ledger contains.
+        reserves: Whether reserved units may be returned, as for tokens and money.
         zone: The time zone of its calendar days, or empty.
-        late_s: Longest time in seconds from a grant until the request is counted.
+        late_s: The longest time from a grant until the request is counted, in seconds.
     """
 
     size: int = 1
@@ -48,7 +51,9 @@ class CountedRow(msgspec.Struct, frozen=True, kw_only=True):
     late_s: float = 0.0
 
     def days(self, wall_s: float) -> tuple[str, ...]:
-        """The days that count now, as suffixes of row names; one empty suffix without a calendar.
+        """Return the days that count now, as suffixes of row names.
+
+        The result is one empty suffix if the row has no calendar days.
 
         Args:
             wall_s: The time of the server's clock, in seconds since 1970.
@@ -73,13 +78,13 @@ class CountedShare:
     """
 
     def __init__(self, row: CountedRow, spec: RowSpec, begun: Holding, before: int = 0) -> None:
-        """Hold nothing.
+        """Start without any units.
 
         Args:
             row: The rules of the row.
             spec: The row.
-            begun: The broker's holding when the row begins, spent on other days.
-            before: Units that this host spent of it before it joined.
+            begun: The broker's holding when the row begins: these units were spent on other days.
+            before: How many of the row's units this host spent before it joined.
         """
         self.spec = spec
         self._row = row
@@ -89,7 +94,7 @@ class CountedShare:
         self._told = 0
 
     def use(self, holding: Holding, want: RowWant, *, leaving: bool = False) -> RowUse:
-        """The use to report to the ledger now; `answered` takes the answer to the last one."""
+        """Return the use to report to the ledger now. Pass the ledger's answer to `answered`."""
         size, spent = self._row.size, self._spent(holding)
         held = 0 if leaving else holding.units
         if self._row.reserves:
@@ -110,12 +115,12 @@ class CountedShare:
 
         Args:
             share: The ledger's answer to the last `use`.
-            holding: The broker's holding now.
-            forfeits: The host was treated as dead, and its held units as spent.
+            holding: The broker's present holding.
+            forfeits: Whether the host was treated as dead, and its held units as spent.
 
         Returns:
-            Units that the broker may spend from now on, and the most that are left on all hosts
-            together (infinity if it is unknown).
+            How many units the broker may spend from now on, and the maximum that is left on all
+            hosts together (infinity if it is unknown).
         """
         size, since = self._row.size, self._spent(holding) - self._said
         self._told = share.told

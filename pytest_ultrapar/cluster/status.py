@@ -1,7 +1,7 @@
-"""`ultrapar cluster status`: the runs, hosts and limits of a server, for people and as JSON.
+"""`ultrapar cluster status`: show the runs, hosts and limits of a server, as text or as JSON.
 
-Pure. The most important lines come first, since a cluster may have 1,000 hosts and a screen has 40
-lines: hosts that are silent or wait, and limits whose hosts want more than the amount.
+Pure. A cluster may have 1,000 hosts, but a screen has 40 lines. So the most important lines come
+first: hosts that are silent or waiting, and limits whose hosts want more than the amount.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.cluster.server import HostState, RunState  # noqa: TC004 - as above
 
 MOST_HOSTS, MOST_ROWS, MOST_NEWS = 20, 20, 10
-"""Maximum of lines of each kind."""
+"""The maximum number of lines of each kind."""
 _SHARES = 6
 _SILENT_S = 3.0
 """A host calls about once a second."""
@@ -45,7 +45,7 @@ class Status:
         software: Its name and version.
         forgets: Whether it loses recent writes when it is killed (`appendonly no`).
         runs: The requested runs.
-        unreadable: Runs with data of another version or program, and the error.
+        unreadable: The runs whose data is from another version or program, each with the error.
         ledger: The limits that hosts share.
     """
 
@@ -58,7 +58,7 @@ class Status:
 
 
 def status_json(status: Status) -> str:
-    """Indented JSON; its shape is documented in `docs/how-to/cluster.md`."""
+    """Return indented JSON, whose content is documented in `docs/how-to/cluster.md`."""
     shape = {
         "server": status.server,
         "software": status.software,
@@ -90,11 +90,11 @@ def _limit_json(row: RowView) -> dict[str, Any]:
 
 
 def status_lines(status: Status, *, everything: bool = False) -> Iterator[str]:
-    """Lines for people, without control characters.
+    """Yield lines for people, without control characters.
 
     Args:
         status: The state of the server.
-        everything: Leave out nothing, for any number of hosts.
+        everything: Whether to show all lines, for any number of hosts.
     """
     forgets = ", appendonly no: if killed, it forgets its runs" if status.forgets else ""
     n_runs = len(status.runs) + len(status.unreadable)
@@ -138,7 +138,7 @@ def _run_lines(run: RunState, *, everything: bool) -> Iterator[str]:
 
 
 def _most_important(host: HostState) -> tuple[bool, bool, bool, int, str]:
-    # A silent host may be dead, and a waiting host may have a problem. Other hosts work as usual.
+    # A silent host may be dead, and a waiting host may have a problem. The others work as usual.
     return (
         host.seen_s < _SILENT_S,
         not host.drained,
@@ -155,7 +155,7 @@ def _state(host: HostState) -> str:
     elif host.seen_s >= _SILENT_S:
         parts.append(f"silent for {duration(host.seen_s)}")
     if host.drained:
-        parts.append("drained: begins no more cases")
+        parts.append("drained: starts no more cases")
     if host.said and host.seen_s < _SILENT_S:
         parts.append(shorten(one_line(host.said), _LONGEST))
     return "; ".join(parts) or "alive"
@@ -185,11 +185,11 @@ def _row_text(row: RowView, *, everything: bool) -> str:
     what = f"{one_line(row.limit)}'s {one_line(row.word)}" if row.limit else one_line(row.row)
     text = f"{shorten(what, 2 * _NAME)} = {_amount(row)}: "
     if row.closed_s:
-        text += f"closed for {duration(row.closed_s)} more, since the server restarted; "
+        text += f"closed for another {duration(row.closed_s)}, since the server restarted; "
     elif row.awaits:
         text += (
-            "closed, since the server lost what was spent and hosts that know it are gone "
-            "(ultrapar cluster reset-day opens it with the known amount); "
+            "closed, since the server lost the spent amount and hosts that knew it are gone "
+            "(ultrapar cluster reset-day opens it with the amount that is still known); "
         )
     shown = row.shares if everything else row.shares[:_SHARES]
     parts = [_share_text(row, share) for share in shown]
@@ -205,7 +205,7 @@ def _row_text(row: RowView, *, everything: bool) -> str:
 
 def _amount(row: RowView) -> str:
     kind = LIMIT_KINDS.get(row.word)
-    # The window of a counted row is its day and the possible delay of a request.
+    # The window of a counted row is its day plus the possible delay of a request.
     if row.kind != "paced" or (kind is not None and kind.window_s == row.window_s):
         return _units(row, row.amount)
     return f"{_units(row, row.amount)} per {duration(row.window_s)}"
@@ -218,14 +218,14 @@ def _units(row: RowView, n: int) -> str:
 def _share_text(row: RowView, share: ShareView) -> str:
     parts = []
     if share.silent_s is None:
-        parts.append("gone, free soon")
+        parts.append("gone, its units are free soon")
     elif share.silent_s >= _SILENT_S:
         parts.append(f"silent for {duration(share.silent_s)}")
     if share.held > share.granted and share.silent_s is not None:
-        parts.append(f"gives {_units(row, share.held - share.granted)} back")
+        parts.append(f"returns {_units(row, share.held - share.granted)}")
     if share.coming:
         parts.append(f"{_units(row, share.coming)} on the way")
-    # Units beyond the target are the ones that the host waits for.
+    # The host waits for the units beyond its target.
     if share.wanted > max(share.target, share.out):
         parts.append(f"wants {_units(row, share.wanted)}")
     more = f" ({', '.join(parts)})" if parts else ""
@@ -236,7 +236,7 @@ def _news_text(one: NoticeView) -> str:
     where = one_line(one.lane)[: 2 * _NAME] or "a lane that this version does not know"
     run = f", run {one_line(one.run)[:_NAME]}" if one.run else ""
     reason = f": {shorten(one_line(one.reason), _LONGEST)}" if one.reason else ""
-    left = f" for {duration(one.left_s)} more" if one.left_s else ""
+    left = f" for another {duration(one.left_s)}" if one.left_s else ""
     what = f"{one_line(one.removes)} removed" if one.removes else "paused"
     return f"{where}: {what}{left}{run}{reason}"
 

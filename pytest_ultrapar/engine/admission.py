@@ -1,4 +1,4 @@
-"""The cases that wait for their first lease, and how many of them ask for one at a time."""
+"""Queue the cases that wait for their first lease, and limit how many ask for one at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class HasLine(Protocol):
-    """A waiting case; model and group decide its line."""
+    """A waiting case. Its model and group determine its queue."""
 
     @property
     def model(self) -> str:
@@ -15,24 +15,25 @@ class HasLine(Protocol):
 
     @property
     def group(self) -> str:
-        """The case's group in the assignment; empty without a group."""
+        """The case's group in the assignment; empty if it is in no group."""
 
 
 T = TypeVar("T", bound=HasLine)
 MOST_ASKING = 64
-"""Cases per line that ask at the same time: enough to fill 300 seats in five passes of the loop."""
+"""How many cases of a queue ask at the same time: enough to fill 300 seats in five iterations of
+the loop."""
 Line = tuple[str, str]
-"""(model, group)."""
+"""The model and the group of a queue's cases."""
 
 
 class Admission(Generic[T]):
-    """Waiting cases by line; pure: the engine asks for the leases."""
+    """Queues of waiting cases, one per model and group; pure: the engine asks for the leases."""
 
     def __init__(self, most_open: int) -> None:
-        """Start with empty lines.
+        """Start with empty queues.
 
         Args:
-            most_open: The most episodes open at the same time, a guard for pools without limits.
+            most_open: The maximum number of open episodes, a safeguard for pools without limits.
         """
         self._most_open = most_open
         self._waiting: dict[Line, deque[T]] = {}
@@ -40,18 +41,18 @@ class Admission(Generic[T]):
         self._n_open = 0
 
     def add(self, work: T) -> Line:
-        """Put a case at the end of its line and return the line."""
+        """Put a case at the end of its queue and return the queue's model and group."""
         line = (work.model, work.group)
         self._waiting.setdefault(line, deque()).append(work)
         self._asking.setdefault(line, 0)
         return line
 
     def next_to_ask(self, line: Line) -> T | None:
-        """The next case of a line that should ask for its first lease; None if enough ask."""
+        """Return a queue's next case, which should ask for its first lease; None if enough ask."""
         waiting = self._waiting.get(line)
         if not waiting or self._asking[line] >= MOST_ASKING:
             return None
-        # Count each line separately. Cases that may not start yet must not block the cases that
+        # Count each queue separately. Cases that may not start yet must not block the cases that
         # they wait for, and one model must not block another.
         if self._n_open + self._asking[line] >= self._most_open:
             return None
@@ -59,12 +60,12 @@ class Admission(Generic[T]):
         return waiting.popleft()
 
     def opened(self, line: Line) -> None:
-        """Count a case that got its lease: it is an open episode now."""
+        """Count a case that got its lease: it is now an open episode."""
         self._asking[line] -= 1
         self._n_open += 1
 
     def refused(self, line: Line) -> None:
-        """Count a case that asked for a lease and will not get one."""
+        """Count a case that asked for a lease and does not get one."""
         self._asking[line] -= 1
 
     def closed(self) -> None:
@@ -72,5 +73,5 @@ class Admission(Generic[T]):
         self._n_open -= 1
 
     def lines(self) -> list[Line]:
-        """All lines that have waiting cases."""
+        """The model and group of each queue that has waiting cases."""
         return [line for line, waiting in self._waiting.items() if waiting]

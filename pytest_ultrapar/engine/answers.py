@@ -1,7 +1,7 @@
-"""Answers, and their meaning to the episode that sent the request and to the broker.
+"""Answers, and what they mean to the episode that sent the request and to the broker.
 
-Suites load this module with `Llm`. It does not import the HTTP client (0.1 s), which a run that
-only lists tests does not need.
+Suites import this module with `Llm`. So it does not import the HTTP client, which takes 0.1 s and
+which a run that only lists tests does not need.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Answer:
     """A complete HTTP response.
 
     Attributes:
-        headers: Their lookup ignores case.
-        body: Decoded; for a stream, everything that arrived.
-        t_first_byte_s: When the headers arrived, monotonic seconds.
-        stream: The stream that was read from the body, if it was one.
+        headers: The headers; lookup ignores case.
+        body: The decoded body; for a stream, all of it that arrived.
+        t_first_byte_s: When the headers arrived, in seconds of the monotonic clock.
+        stream: The stream that was read from the body; None if the answer was not a stream.
     """
 
     status: int
@@ -49,22 +49,22 @@ class Answer:
     stream: Stream | None = None
 
     def one_body(self, reply: Reply) -> bytes:
-        """The stream as one body, in the API's form if it has one, else as a chat completion."""
+        """Convert the stream to one body: in the API's form, or otherwise as a chat completion."""
         return cast("bytes", getattr(self.stream, "one_body", as_one_body)(reply))
 
 
 class Pieces:
     """A streamed answer on its way to its reader.
 
-    The engine reads it from the server at the server's pace. Otherwise a reader that is slow or
-    gone would hold a seat that the provider has already freed.
+    The engine reads it as fast as the server sends it. Otherwise a reader that is slow or gone
+    would occupy a seat that the provider has already freed.
 
     Attributes:
         status: The HTTP status.
         headers: The HTTP headers, with lower-case lookup. None until the first piece arrives; until
             then the request may be sent again.
-        failure: An error in the stream that blames the request; the reader gets it.
-        is_whole: Whether the answer is complete, though its connection may still be open.
+        failure: An error in the stream that concerns the request; the reader receives it.
+        is_whole: Whether the answer is complete, even if its connection is still open.
     """
 
     def __init__(self) -> None:
@@ -81,44 +81,44 @@ class Pieces:
         return self.headers is not None
 
     def put(self, status: int, headers: Mapping[str, str], piece: bytes) -> None:
-        """Pass on the next bytes of the body, decoded."""
+        """Pass on the next decoded bytes of the body."""
         self.status, self.headers = status, headers
         self._pieces.append(piece)
         self._news.set()
 
     def wake(self, _: object = None) -> None:
-        """Wake the reader to check for the end."""
+        """Wake the reader, so that it checks whether the answer has ended."""
         self._news.set()
 
     def take(self) -> bytes:
-        """All bytes that arrived since the last call; empty if none did."""
+        """Take all bytes that arrived since the last call; empty if none did."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken
 
     async def news(self) -> None:
-        """Wait for a piece or a call of `wake`; an earlier missed call counts, too."""
+        """Wait for a piece or a call of `wake`; return at once if one came since the last wait."""
         await self._news.wait()
         self._news.clear()
 
 
 class NobodyWaitsError(Exception):
-    """The client left before its request was sent: the request is not sent."""
+    """The client left before its request was sent, so the request is not sent."""
 
 
 class TooLateError(Exception):
-    """The connection came too late to send the request on this lease; nothing was sent."""
+    """The connection was made too late to use this lease; nothing was sent."""
 
 
 class Request(Protocol):
-    """A request to answer, on any lane.
+    """A request that any lane may answer.
 
     Attributes:
         messages: The readable text of the request.
-        tokens: The most tokens it may take, in and out; 0 if no limit counts them.
-        most: The most it may cost (`TokenEstimates.most`); None if no budget counts it.
-        pieces: Gets the answer as it arrives, if the client asked for a stream. An answer that has
-            begun to reach the client is not requested again.
+        tokens: The estimated tokens of the request and its answer; 0 if no limit counts them.
+        most: The maximum it may cost (`TokenEstimates.most`); None if its model has no budget.
+        pieces: Gets the answer as it arrives, if the client asked for a stream. Once a part of the
+            answer may have reached the client, the request is not sent again.
     """
 
     @property
@@ -135,20 +135,20 @@ class Request(Protocol):
         """Note that a lane is free for the request; return whether to send it."""
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """The address on a lane, and the body to send there.
+        """Return the address for the request on a lane, and the body to send there.
 
-        Called once per lane, however often the request is sent there.
+        This is called once per lane, however often the request is sent there.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """An answer as the client gets it.
+    """An answer in the form in which the client gets it.
 
     Attributes:
-        headers: Without the headers of the connection.
+        headers: The headers of the answer, except for headers of the connection.
         body: The whole body, or its stream.
-        fault: The fault of the request, if the answer reports one.
+        fault: The error in the request, if the answer reports one.
     """
 
     status: int
@@ -159,7 +159,7 @@ class Handed:
 
 @dataclass(eq=False, repr=False)
 class Pump:
-    """A stream that the engine reads, and from which the client takes the events that arrived.
+    """Passes a stream on to the client, event by event, while the engine reads it.
 
     `_wanted` removes the events that the client did not ask for.
     """
@@ -174,7 +174,7 @@ class Pump:
         self._task.add_done_callback(self._pieces.wake)
 
     async def next(self) -> bytes:
-        """The events since the last call, at least one; empty after the last event.
+        """Wait for one or more events and return them; empty after the last event.
 
         Raises:
             InfraError: The stream broke.
@@ -189,7 +189,7 @@ class Pump:
 
     @property
     def fault(self) -> PromptRefused | BadRequestError | None:
-        """The fault of the request, if the stream has reported one so far."""
+        """The error in the request, if the stream has reported one so far."""
         failure = self._pieces.failure
         if failure is None:
             return None
@@ -199,30 +199,30 @@ class Pump:
         return BadRequestError(message)
 
     async def begin(self) -> bool:
-        """Wait for the first piece; False: the answer ended without one."""
+        """Wait for the first piece; return False if the answer ended without one."""
         while not self._pieces.has_begun and not self._task.done():
             await self._pieces.news()
         return self._pieces.has_begun
 
     async def ended(self) -> bool:
-        """Wait until the stream ends; return whether the client wanted all of it."""
+        """Wait until the stream ends; return False if the client cancelled it."""
         await asyncio.wait({self._task})
         return not self._task.cancelled()
 
     def close(self) -> None:
-        """End the stream, since its reader is gone, and free the seat."""
-        # After the last piece the task only has to return the connection.
+        """End the stream because its reader is gone, and free the seat."""
+        # After the last piece, the task only has to return the connection.
         if not self._pieces.is_whole:
             self._task.cancel()
 
 
 def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Reply | Failure:
-    """The model's reply, or the failure.
+    """Return the model's reply, or the failure.
 
     Args:
         answer: The result of the exchange.
-        endpoint: The endpoint that gave the answer.
-        latency_s: How long the answer took, seconds.
+        endpoint: The endpoint that answered.
+        latency_s: How long the answer took, in seconds.
     """
     if isinstance(answer, Failure):
         return answer
@@ -234,7 +234,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
         status, headers = answer.status, answer.headers
         found = endpoint.api.failure(status, answer.body, headers, epoch_s=wall_s())
     if isinstance(found, Reply):
-        # The reply was just made and is not shared: a copy would take longer than all the reading.
+        # The reply is new and not shared yet. Copying it would take longer than reading the answer.
         object.__setattr__(found, "body", body_text(answer.body))
         return found
     from pytest_ultrapar.apis.classify import as_taught  # noqa: PLC0415 - needed for failures only
@@ -243,7 +243,7 @@ def read_answer(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) 
 
 
 def as_awaited(failure: Failure, lease: Lease) -> Failure:
-    """A proxy's failure as `loading`, if the server behind the proxy has never answered."""
+    """Change a proxy's failure to `loading` if the server behind the proxy has never answered."""
     is_away = lease.is_first and failure.meaning == "proxy"
     return replace(failure, outcome="loading") if is_away else failure
 
@@ -254,13 +254,13 @@ def feedback_from(
     answer: Answer | Failure | None,
     late_s: float,
 ) -> Feedback:
-    """The broker's part of an answer, besides its outcome.
+    """Return the part of an answer, besides its outcome, that the broker needs.
 
     Args:
-        result: The answer as it was read; None: there was no answer.
-        endpoint: Says whether to read the headers of all answers, or of failures only.
+        result: The answer as it was read; None if there was no answer.
+        endpoint: Determines whether the headers of all answers are read, or only of failures.
         answer: The result of the exchange.
-        late_s: Seconds from the grant to the send.
+        late_s: Seconds from the grant of the lease to the send.
     """
     allowance = None
     is_read = endpoint.reads_allowance or isinstance(result, Failure)
@@ -281,7 +281,7 @@ def feedback_from(
     if result is None:
         return told
     tokens = None
-    # One of the two numbers is not enough: a missing number does not mean 0.
+    # Both numbers must be there: a missing number does not mean 0.
     if result.tokens_in is not None and result.tokens_out is not None:
         tokens = result.tokens_in + result.tokens_out
     return replaced(
@@ -294,5 +294,5 @@ def feedback_from(
 
 
 def _words(failure: Failure) -> int:
-    """A number for the words of a failure, without the words that contain digits, such as ids."""
+    """Hash the words of a failure, ignoring words that contain digits, such as ids."""
     return zlib.crc32(re.sub(r"\S*\d\S*", "", failure.said).encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""The requests, answers and attempts of an episode so far, for its model and for its roles."""
+"""Record the requests, answers and attempts of an episode, for its own model and for its roles."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _OF_THE_REQUEST = frozenset({"refused", "bad_request"})
 
 
 class Conversation(msgspec.Struct):
-    """The requests, answers and attempts of an episode so far: the content of its record.
+    """The requests, answers and attempts of an episode so far, for its record.
 
     Attributes:
-        failure: The failure that ends the episode, regardless of its later actions (`fail`).
-        troubles: By role, the last failure of the request in flight, if it must be sent again. The
-            case's own model has the role "".
-        n_unawaited: Calls of `llm.chat` that were never awaited, and so sent no request.
-        exchanges: Keeps requests and answers; None: they are not kept.
-        keeps_text: Whether messages are kept if exchanges are not.
+        failure: The failure that ends the episode, even if the suite's code continues (`fail`).
+        troubles: For each role, the last failure of the current request while it must be sent
+            again. The case's own model has the role "".
+        n_unawaited: The number of `llm.chat` calls that were never awaited, and so sent nothing.
+        exchanges: Stores requests and answers; None if they are not stored.
+        keeps_text: Whether messages are stored if requests and answers are not.
     """
 
     attempts: list[Attempt] = []
@@ -47,7 +47,7 @@ class Conversation(msgspec.Struct):
     _n_told: tuple[int, int] = (0, 0)
 
     def fail(self, error: InfraError | PromptRefused | BadRequestError) -> None:
-        """End the episode with this failure, unless it failed before: the first failure counts."""
+        """End the episode with this failure, unless it has failed before: the first one counts."""
         if self.failure is None:
             self.failure = error
 
@@ -57,12 +57,12 @@ class Conversation(msgspec.Struct):
             raise self.failure
 
     def note(self, turn: int, messages: Messages, role: str = "") -> None:
-        """Keep the new messages: a growing conversation is stored once, not once per turn.
+        """Record the new messages, so that a growing conversation is not stored once per turn.
 
         Args:
             turn: The number of the request in the episode, from 0.
             messages: The whole conversation so far.
-            role: The role whose conversation it is; empty: the case's own model.
+            role: The role whose conversation it is; empty for the case's own model.
         """
         if role:
             self._roles[turn] = role
@@ -80,7 +80,7 @@ class Conversation(msgspec.Struct):
         self._said[role] = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:
-        """Keep the model's reply."""
+        """Record the model's reply."""
         if self.exchanges is not None or not self.keeps_text:
             return
         calls = None
@@ -99,13 +99,13 @@ class Conversation(msgspec.Struct):
         answer: Answer | Failure | None,
         result: Reply | Failure | None,
     ) -> None:
-        """Keep a request and its answer; of attempts without a reply, only the last.
+        """Record a request and its answer. If no attempt gets a reply, the last one is recorded.
 
         Args:
             turn: The number of the request in the episode, from 0.
             endpoint: The endpoint that it was sent to.
             body: The body that was sent.
-            answer: The answer; None: the request was cancelled here.
+            answer: The answer; None if the request was cancelled by this process.
             result: The answer as it was read.
         """
         if self.exchanges is None:
@@ -113,7 +113,7 @@ class Conversation(msgspec.Struct):
         self._unsent.pop(turn, None)
         if isinstance(answer, Answer) and isinstance(result, Failure):
             is_of_request = result.outcome in _OF_THE_REQUEST
-            # The error page of a server that is down is useless; half an answer may be useful.
+            # Half an answer may be useful, but the error page of a server that is down is not.
             if answer.stream is not None or not (is_of_request or result.came):
                 half = None if is_of_request else result.came
                 answer = replace(answer, body=b"" if half is None else as_one_body(half))
@@ -143,14 +143,15 @@ class Conversation(msgspec.Struct):
         )
 
     def is_wrong(self, turn: int) -> None:
-        """Keep a finished request whose answer reported a fault of the request."""
+        """Record a finished request whose answer reported an error in the request."""
         if turn in self._unanswered:
             self._exchanged(turn)
 
     def news(self) -> tuple[int, list[Attempt], list[Exchange]] | None:
-        """The attempts and exchanges since the last call, and the number of earlier exchanges.
+        """Return the number of earlier exchanges, and the new attempts and exchanges.
 
-        None if there is no new exchange, or exchanges are not kept.
+        New means since the last call. The result is None if there is no new exchange, or if
+        exchanges are not stored.
         """
         n_attempts, n_before = self._n_told
         noted = [] if self.exchanges is None else self.exchanges.noted
@@ -160,7 +161,7 @@ class Conversation(msgspec.Struct):
         return n_before, self.attempts[n_attempts:], noted[n_before:]
 
     def noted(self) -> list[Exchange]:
-        """The exchanges of an episode that has ended, including requests without an answer."""
+        """Return the exchanges of an ended episode, including requests that got no answer."""
         if self.exchanges is None:
             return []
         for turn in list(self._unanswered):

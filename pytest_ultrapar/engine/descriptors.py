@@ -1,4 +1,4 @@
-"""The number of connections that the operating system allows this process."""
+"""Determine how many connections the operating system allows this process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pytest_ultrapar.errors import refuse
 RESERVE = 32
 """File descriptors reserved for the journal, pytest and the suite's tests."""
 _LEAST = 18
-"""Other files of a process: with 14 to spare no case got an answer, with 18 all cases did."""
+"""Further files that a process needs: with 14, no case got an answer; with 18, all cases did."""
 _PER_WORKER = 2
-"""The pipes to a worker."""
+"""File descriptors for the pipes to each worker."""
 _USUALLY_OPEN = 32
 """The number of open files to assume if the system does not report it."""
 
 
 def connections_allowed(wanted: int) -> int:
-    """How many connections this process may open, at most `wanted`, at least 1.
+    """Return how many connections this process may open: at least 1, and at most `wanted`.
 
-    Raises the soft limit on open files if needed, up to the hard limit. Without this bound, the
-    connections that are kept alive leave no descriptors for the files of the run: with 64
-    descriptors and 200 seats, all of 300 cases ended as errors.
+    This raises the soft limit on open files if necessary, up to the hard limit. Without such a
+    maximum, idle connections leave no descriptors for the files of the run: with 64 descriptors and
+    200 seats, all of 300 cases ended as errors.
 
     Args:
         wanted: How many connections would be useful, > 0.
@@ -32,13 +32,13 @@ def connections_allowed(wanted: int) -> int:
 
 
 def check_descriptors(n_workers: int) -> None:
-    """Make sure that a run can open its files, with one connection for each worker.
+    """Make sure that a run can open its files, and one connection for each worker.
 
-    Raises the soft limit on open files if needed, up to the hard limit. With fewer files, uvloop
-    aborts the process or no worker starts.
+    This raises the soft limit on open files if necessary, up to the hard limit. If the limit is too
+    low, uvloop aborts the process or no worker starts.
 
     Args:
-        n_workers: Processes that run cases, >= 1.
+        n_workers: The number of processes that run cases, >= 1.
 
     Raises:
         ConfigError: The hard limit is too low.
@@ -54,7 +54,7 @@ def check_descriptors(n_workers: int) -> None:
 
 
 def _raise_soft_limit(needed: int) -> int:
-    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed part."""
+    """Raise the soft limit to `needed` if the hard limit allows it; return the allowed number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < possible:
@@ -63,7 +63,7 @@ def _raise_soft_limit(needed: int) -> int:
 
 
 def most_connections(wanted: int) -> int:
-    """The result of `connections_allowed`, without changing a limit."""
+    """Return the result of `connections_allowed`, but without changing a limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return wanted

@@ -1,4 +1,4 @@
-"""The address, key and request body for each lane."""
+"""Determine the address, the key and the request body for each lane."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class Endpoint:
     """The address of one lane.
 
     Attributes:
-        url: Full URL of the resource, such as chat completions.
+        url: The full URL of the resource, such as chat completions.
         token: The secret of the lane's key, in clear text; never shown (`repr` hides it).
         api_name: The model or deployment name to send.
-        timeout_s: Total deadline of one request.
+        timeout_s: The time limit for one request, in seconds.
         stream: Whether requests ask for streams.
-        max_tokens: The bound of an answer if a suite does not set one.
-        parameters: The names under which a suite's parameters are sent, if they differ; None: the
-            parameter is not sent.
-        patterns: The pool's regular expressions for the provider's messages, by meaning.
-        reads_allowance: Whether to read the provider's own limits from the headers of all answers;
-            the headers of failures are always read.
+        max_tokens: The maximum tokens of an answer if a suite does not set any.
+        parameters: The names under which a suite's parameters are sent, if they differ. None means
+            that the parameter is not sent.
+        patterns: The pool's regular expressions for the provider's messages, by their meaning.
+        reads_allowance: Whether to read the provider's own limits from the headers of all answers.
+            The headers of failures are always read.
         route: The route to the server.
-        api: The form of requests and answers.
-        model: The pool's name of the model.
-        base_url: The common start of the URLs of all resources.
+        api: The format of requests and answers.
+        model: The pool's name for the model.
+        base_url: The common beginning of the URLs of all resources.
         version: The provider's `api_version`.
-        headers: Additional headers to send, names in lower case.
+        headers: Additional headers to send, with names in lower case.
         resource: The requested resource, one of the API's `serves`; empty for `llm.chat()`.
-        query: The query of the request, encoded, in addition to the lane's own.
-        read_by: Name of the reader for answers of `url`; None: the API reads them.
+        query: The encoded query of the request, in addition to the lane's own query.
+        read_by: The name of the reader for answers from `url`; None if the API reads them.
         api_word: The name of the API in `pool.toml`.
     """
 
@@ -75,12 +75,12 @@ class Endpoint:
 
     @property
     def reader(self) -> Reader:
-        """The reader for answers of `url`; for `llm.chat()` the API itself."""
+        """The reader for answers from `url`; for `llm.chat()`, the API itself."""
         return self.api if self.read_by is None else reader_named(self.read_by)
 
     @property
     def authentication(self) -> dict[str, str]:
-        """The API's headers, including the header with the secret."""
+        """The API's headers, including the header that contains the secret."""
         return self.api.headers(self.token)
 
     def __repr__(self) -> str:
@@ -88,7 +88,10 @@ class Endpoint:
 
 
 def resource_asked(lane: Endpoint, path: str) -> tuple[str, str | None] | None:
-    """The one of `serves` that a path means, and the model in the path if it names one; or None."""
+    """Return the resource in `serves` that a path means, and the model if the path names one.
+
+    The result is None if the lane does not serve the path.
+    """
     for served in lane.api.serves:
         below = re.escape(served).replace(r"\{model\}", "(?P<name>[^/:]+)")
         match = re.fullmatch(f"(?:{lane.api.base_paths})?{below}", path)
@@ -105,13 +108,14 @@ def endpoints(
     base_url_of: Mapping[str, str],
     environ: Mapping[str, str] | None = None,
 ) -> dict[LaneId, Endpoint]:
-    """The endpoint of every lane of the pool.
+    """Make the endpoint of every lane of the pool.
 
     Args:
         pool: The pool with the lanes.
-        token_of: The secret of (provider, key).
-        base_url_of: Base URL by provider, if it is known only at run time (the simulated provider).
-        environ: The environment variables, for proxies and trust; None: no variables.
+        token_of: Returns the secret for a provider and a key.
+        base_url_of: The base URL by provider, if it is known only at run time (the simulated
+            provider).
+        environ: The environment variables for proxies and certificates; None means no variables.
 
     Raises:
         ConfigError: A variable does not contain a valid proxy.
@@ -152,10 +156,10 @@ def endpoints(
 
 
 def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
-    r"""A copy of messages or parameters that shows unpaired surrogates as `\ud800`.
+    r"""Copy messages or parameters, with unpaired surrogates written as text such as `\ud800`.
 
-    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that reads
-    them and sends them back is not at fault. Answers show them in the same form (`apis.sanitise`).
+    JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that sends
+    such an answer back makes no mistake. Answers show them in the same form (`apis.sanitise`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
@@ -167,21 +171,21 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
 
 
 def conversation_of(said: Messages | str, system: str | None) -> Messages:
-    """The messages of a conversation; a text becomes the one message of the user.
+    """Return the messages of a conversation; a string becomes one user message.
 
     Args:
-        said: The messages or text of the suite.
+        said: The messages, or the string, from the suite.
         system: The system message to put first, if any.
 
     Raises:
-        TypeError: `said` is not a text or list of dicts, or has its own system message besides
-            `system`.
+        TypeError: `said` is neither a string nor a list of dicts, or contains a system message in
+            addition to `system`.
     """
-    # A suite may pass values that its type checker did not see.
+    # A suite without a type checker may pass values of any type.
     given: object = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
         raise TypeError(
-            'llm.chat() takes a text, or a list of messages such as {"role": "user", "content": '
+            'llm.chat() takes a string, or a list of messages such as {"role": "user", "content": '
             f'"..."}} (got {type(said).__name__})'
         )
     if system is None:
@@ -194,19 +198,19 @@ def conversation_of(said: Messages | str, system: str | None) -> Messages:
 
 
 def check_request(parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters that cannot be sent, or would be sent with another meaning.
+    """Refuse parameters that cannot be sent, or that would change their meaning.
 
     Raises:
         ValueError: A parameter is not a finite number.
     """
-    # JSON has no NaN: it would be sent as null, which has another meaning.
+    # JSON has no NaN. It would be sent as null, which has another meaning.
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"llm.chat() got {name}={value}; a number must be finite")
 
 
 def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, Any]) -> bytes:
-    """The request body in the form of the endpoint's API; unpaired surrogates become visible text.
+    """Return a request body in the format of the endpoint's API, with surrogates as visible text.
 
     Args:
         endpoint: The endpoint, with its table of parameters.
@@ -214,8 +218,8 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
         parameters: The suite's parameters.
 
     Raises:
-        TypeError: JSON cannot hold a message or parameter, or two parameters would be sent under
-            the same name.
+        TypeError: A message or a parameter cannot be written as JSON, or two parameters would be
+            sent under the same name.
     """
     if endpoint.max_tokens is not None and not BOUNDS & parameters.keys():
         parameters = {**parameters, "max_tokens": endpoint.max_tokens}
@@ -226,7 +230,7 @@ def request_body(endpoint: Endpoint, messages: Messages, parameters: dict[str, A
     try:
         return endpoint.api.request(endpoint.api_name, messages, parameters)
     except UnicodeEncodeError:
-        # To look for surrogates first would take as long as encoding the request.
+        # Searching for surrogates first would take as long as encoding the request.
         return endpoint.api.request(
             endpoint.api_name, without_surrogates(messages), without_surrogates(parameters)
         )
@@ -240,7 +244,7 @@ def _as_sent(endpoint: Endpoint, parameters: dict[str, Any]) -> dict[str, Any]:
             continue
         if under in sent:
             raise TypeError(
-                f"llm.chat() got {name!r} and another parameter, both sent as {under!r} to "
+                f"llm.chat() got {name!r} and another parameter that is also sent as {under!r} to "
                 f"{endpoint.lane}: give only one of them"
             )
         sent[under] = value

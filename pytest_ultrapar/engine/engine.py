@@ -1,7 +1,7 @@
-"""The engine: a thread with an event loop, on which episodes run before their items.
+"""The engine: a thread with an event loop that runs episodes before pytest reaches their tests.
 
-pytest calls tests one after the other in the main thread. A loop in that thread would stop while a
-test grades, and with it all requests in flight.
+pytest calls tests one after another in the main thread. A loop in that thread would stop while a
+test grades, and all requests in flight would stop with it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pytest_ultrapar.records import Ending, EngineSpent, EpisodeEnded, EpisodeSt
 from pytest_ultrapar.system.clock import cpu_use, utc_now_us
 
 HEARTBEAT_S = 0.005
-"""The main thread holds the interpreter lock for 5 ms at a time (`sys.getswitchinterval`): shorter
-beats would measure nothing else."""
+"""The main thread holds the interpreter lock for 5 ms at a time (`sys.getswitchinterval`). Shorter
+intervals would only measure this."""
 
 
 class LoopLag:
-    """Counts heartbeats of the engine's loop; any thread may read it.
+    """Counts the heartbeats of the engine's loop and how late they are; any thread may read it.
 
-    While a busy main thread holds the interpreter lock, the loop lags. This counts that lag, too.
+    The loop also lags while a busy main thread holds the interpreter lock. That lag is included.
 
     Args:
         now_s: Reads the engine's clock.
-        cpu_use: The CPU use of the process so far, like `cpu_use` of `system/clock.py`.
+        cpu_use: Returns the CPU use of the process so far, like `cpu_use` in `system/clock.py`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LoopLag:
         self._now_s = now_s
         self._cpu_use = cpu_use
         self._due_s = math.inf
-        # Seconds while episodes were open: wall time, CPU time and time waiting for a CPU.
+        # Wall time, CPU time and waiting time for a CPU while episodes were open, in seconds.
         self._spent = [0.0, 0.0, 0.0]
         self._n_beats = 0
         self._late_s = 0.0
@@ -61,18 +61,18 @@ class LoopLag:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the next beat is overdue now, >= 0; 0 if no beat is due."""
+        """How many seconds the next beat is overdue now, >= 0; 0 if no beat is due."""
         return max(0.0, self._now_s() - self._due_s)
 
     def overdue(self) -> tuple[float, float]:
-        """When the next beat is due, infinity for never, and how many seconds late it is."""
+        """Return when the next beat is due (infinity for never) and how many seconds late it is."""
         return self._due_s, self.lag_s
 
     def beat(self, *, busy: bool) -> None:
         """Count a beat; the next one is due after `HEARTBEAT_S`.
 
         Args:
-            busy: Whether an episode is open from now on; if not, no beat is due.
+            busy: Whether an episode is open from now on. If not, no next beat is due.
         """
         now_s = self._now_s()
         was_busy = self._due_s < math.inf
@@ -89,7 +89,7 @@ class LoopLag:
         self._due_s = now_s + HEARTBEAT_S if busy else math.inf
 
     def spent(self, worker: str) -> EngineSpent:
-        """All counts of a worker whose episodes have all ended."""
+        """Return all figures of a worker after its last episode has ended."""
         self.beat(busy=False)
         wall_s, cpu_s, waited_s = self._spent
         lag = (self._n_beats, self._late_s, self._latest_s)
@@ -97,21 +97,22 @@ class LoopLag:
 
 
 SPARE_CONNECTIONS = 8
-"""More connections than episodes: a connection that is closing must not delay the next episode."""
+"""Connections in addition to one per episode: while a connection closes, another must be free."""
 _SYNC_S = 1.0
-"""A killed process loses nothing that it wrote. A power failure loses at most this time."""
+"""The time between two syncs. A killed process loses no written data; a power failure loses at most
+the data of this time."""
 _STOP_S = CLEAN_UP_S + 1.0
 
 
 class EngineSettings(ClientSettings, frozen=True, kw_only=True):
-    """The settings of an engine; with `replay`, episodes begin without a lease.
+    """The settings of an engine. With `replay`, episodes begin without a lease.
 
     Attributes:
-        worker: Name of the process in records and at the broker.
-        connect: Makes the broker's port; awaited once, on the engine's loop. It may take any time:
-            cases wait for it.
-        episode_timeout_s: Deadline of one episode, > 0 seconds.
-        most_open: The most episodes open at the same time; also bounds the connections.
+        worker: The name of the process in records and at the broker.
+        connect: Connects to the broker and returns its port. It is awaited once, on the engine's
+            loop, and may take any time: cases wait for it.
+        episode_timeout_s: The time limit for one episode, > 0 seconds.
+        most_open: The maximum number of open episodes. It also limits the connections.
         unheard_s: See `HttpClient`.
     """
 
@@ -123,12 +124,12 @@ class EngineSettings(ClientSettings, frozen=True, kw_only=True):
 
 
 class Engine:
-    """Runs episodes in a thread; every public method may be called from any thread.
+    """Runs episodes in a thread. Every public method may be called from any thread.
 
-    `record` appends to the journal and `ended` announces finished episodes. Both are called on the
-    engine's thread. An episode is announced only after its record was written.
+    The engine calls `record` to append to the journal, and `ended` to report finished episodes,
+    both on its own thread. It reports an episode only after the episode's record is written.
 
-    `lost` reports the error that ends the engine early, such as a full disk or a lost broker.
+    It calls `lost` with the error that ends it early, such as a full disk or a lost broker.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Engine:
         Args:
             settings: See `EngineSettings`.
             record: Writes records durably, in order, and returns the position of each.
-            ended: Called with works and the positions that `record` returned.
+            ended: Called with the finished episodes and the positions that `record` returned.
             sync: Forces the records to disk; called every second.
             lost: Called with the exception that ended the engine.
         """
@@ -182,9 +183,9 @@ class Engine:
         self._runs.wait()
 
     def submit(self, works: list[Work]) -> None:
-        """Queue cases; `ended` announces each in the end, unless the engine is stopped.
+        """Queue cases. Each is eventually reported to `ended`, unless the engine is stopped.
 
-        Waits for the broker's port.
+        This call waits until the engine is connected to the broker.
         """
         self._connected.wait()
         self._call(self._line_up, works)
@@ -192,7 +193,7 @@ class Engine:
     def note_skipped(self, case_id: str) -> None:
         """Tell the broker that a case needs no episode, so that waiting groups can start.
 
-        Waits for the broker's port.
+        This call waits until the engine is connected to the broker.
         """
         self._connected.wait()
         if self._port is not None:
@@ -214,7 +215,7 @@ class Engine:
 
     @property
     def lag_s(self) -> float:
-        """Seconds by which the loop's heartbeat is overdue now."""
+        """How many seconds the loop's heartbeat is overdue now."""
         return self._loop_lag.lag_s
 
     def stop(self) -> None:
@@ -274,7 +275,7 @@ class Engine:
         self._record([msgspec.structs.replace(spent, stalls=dict(stalls))])
 
     async def _connect(self) -> BrokerPort | None:
-        """The broker's port; None if the engine is stopped first."""
+        """Return the broker's port; None if the engine is stopped before it is connected."""
         connecting = asyncio.ensure_future(self._settings.connect())
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -293,8 +294,8 @@ class Engine:
         self._stopping = True
         for asking in list(self._asking):
             asking.cancel()
-        # Give back all leases granted meanwhile. A task that is cancelled before its first step
-        # never runs: this gives each task the chance to give its lease back.
+        # A task that is cancelled before its first step never runs. So let each new task run once:
+        # it returns the lease that was granted meanwhile.
         await sleep(0)
         for episode in list(self._tasks):
             episode.cancel()
@@ -309,7 +310,7 @@ class Engine:
         self._syncing.shutdown(wait=False)
 
     def _beat(self) -> None:
-        """Beat while an episode is open: an idle loop must not wake up a busy process."""
+        """Beat only while an episode is open: an idle loop must not wake up a busy process."""
         self._beats = self.n_open > 0
         self._loop_lag.beat(busy=self._beats)
         if self._beats:
@@ -319,8 +320,8 @@ class Engine:
         loop = asyncio.get_running_loop()
         while True:
             await sleep(_SYNC_S)
-            # In a thread: a sync waits for the disk, and the requests of this loop must not. In a
-            # separate executor, since episodes may use all threads of the loop's executor.
+            # Use a thread, because requests must not wait for the disk, and a separate executor,
+            # because episodes may use all threads of the loop's executor.
             await loop.run_in_executor(self._syncing, self._sync)
 
     def _line_up(self, works: list[Work]) -> None:
@@ -382,7 +383,7 @@ class Engine:
     def _refused(self, work: Work, line: Line, error: BaseException) -> None:
         self._admission.refused(line)
         if not isinstance(error, InfraError):
-            # Only a lost broker comes here: without a broker no more requests may be sent.
+            # Only the loss of the broker leads here: without a broker no request may be sent.
             self._end_early(error)
             return
         ending: Ending = "interrupted" if error.kind == TAKEN else "infra"
@@ -425,10 +426,10 @@ class Engine:
             self._stop.set()
 
     def _note(self, record: JournalRecord, work: Work | None = None) -> None:
-        """Queue a record; the loop writes all records of this round in its next round.
+        """Queue a record. In its next iteration, the loop writes all records of this iteration.
 
-        A system call releases the interpreter lock, and a busy main thread returns it after 0.5 ms
-        at the earliest.
+        Each write releases the interpreter lock, and gets it back from a busy main thread after
+        0.5 ms at the earliest.
         """
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)

@@ -1,4 +1,4 @@
-"""One episode from its first lease to its record."""
+"""Run one episode, from its first lease to its record."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
 def _fields(value: Any) -> Any:  # noqa: ANN401 - a type unknown to msgspec
-    """A pydantic model as plain data."""
+    """Convert a pydantic model to plain data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    raise TypeError(f"a {type(value).__name__} has no form in JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_fields)
 CLEAN_UP_S = 4.0
-"""How long a cancelled episode may clean up; then the engine continues without it."""
+"""How long a cancelled episode may clean up. After that the engine continues without it."""
 
 
 class EpisodeSkipped(Exception):  # noqa: N818 - no error
-    """The episode is to be skipped; the host's own skip exception is converted into this one."""
+    """The episode is skipped. pytest's own skip exception is converted to this one."""
 
 
 class Work(msgspec.Struct, frozen=True):
     """An episode that has not started.
 
     Attributes:
-        index: The host's number for it; the engine only passes it back.
-        group: The case's group in the assignment; empty without a group.
+        index: The caller's number for the episode, which the engine only passes back.
+        group: The case's group in the assignment; empty if it is in no group.
         start: Makes the episode's coroutine; called once, on the engine's loop.
     """
 
@@ -78,10 +78,10 @@ async def run_episode(
 
     Args:
         work: The episode to run.
-        lease: Its first lease; None in a replay, in which requests may not need a lease.
-        parts: The shared parts of the engine's clients.
-        timeout_s: Deadline of the whole episode in seconds, including waiting.
-        worker: Name of the process, for the record.
+        lease: The episode's first lease; None in a replay, where requests may not need a lease.
+        parts: The parts that all clients of the engine share.
+        timeout_s: The time limit for the whole episode in seconds, including all waiting.
+        worker: The name of the process, for the record.
     """
     output = EpisodeOutput()
     started_at_us = utc_now_us()
@@ -122,8 +122,8 @@ async def run_episode(
         case_id=case_id,
         worker=worker,
         started_at_us=started_at_us,
-        # Use one clock for both ends: after a step of the wall clock, an episode must not end
-        # before it began.
+        # Derive the end from the start and the duration. If the wall clock is set meanwhile, the
+        # episode must not seem to end before it began.
         ended_at_us=started_at_us + round(duration_s * 1e6),
         duration_s=duration_s,
         attempts=conversation.attempts,
@@ -140,14 +140,14 @@ async def run_episode(
 
 
 async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) -> _End:
-    """Run the suite's code as a separate task, and wait for it no longer than its deadline.
+    """Run the suite's code as a separate task, and wait for it until its deadline.
 
     The code may catch its cancellation and continue forever.
     """
     ended: list[_End] = []
 
     async def run() -> None:
-        # Kept here: asyncio has no result of a task that cancels itself in its last step.
+        # Keep the result here: asyncio loses it if the task cancels itself in its last step.
         ended.append(await _outcome(work, llm))
 
     episode = episode_task(run(), output)
@@ -160,7 +160,7 @@ async def _ended(work: Work, llm: Llm, output: EpisodeOutput, timeout_s: float) 
         episode.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.wait({episode}, timeout=CLEAN_UP_S)
-        # Even if the episode caught the cancellation and returned a value, it was cut off.
+        # The episode was cut off, even if it caught the cancellation and returned a value.
         return cut
     if ended:
         return ended[0]
@@ -175,7 +175,7 @@ def _late(llm: Llm, timeout_s: float) -> _End:
     trouble = "; ".join(
         f"role {role}: {said}" if role else said for role, said in llm.conversation.troubles.items()
     )
-    why = f"; it waited to try again after: {trouble}" if trouble else ""
+    why = f"; it was waiting to try again after: {trouble}" if trouble else ""
     return _End("infra", "timeout", f"the episode took longer than {timeout_s:g} s{why}")
 
 
@@ -184,11 +184,11 @@ async def _outcome(work: Work, llm: Llm) -> _End:
         value = await work.start(llm)
         if llm.conversation.n_unawaited:
             return _End("error", "NotAwaited", "answer not awaited: write `await llm.chat(...)`")
-        # An infrastructure failure counts, even if the episode caught it and continued.
+        # A recorded failure decides, even if the episode caught the error and continued.
         return _failed(llm.conversation.failure) or _stored(value)
     except EpisodeSkipped as skipped:
         return _End("skipped", detail=str(skipped))
-    # Record every exception of a suite.
+    # Record any exception of the suite.
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -198,7 +198,7 @@ async def _outcome(work: Work, llm: Llm) -> _End:
 
 
 def end_of_fault(error: BaseException, llm: Llm) -> _End | None:
-    """The end of an episode whose error comes from a fault of its request; else None."""
+    """Return the end of an episode that raised because of a failed request; otherwise None."""
     wrong = fault_behind(error) or llm.refused
     return _failed(llm.conversation.failure) or _failed(wrong)
 
@@ -225,7 +225,7 @@ def _stored(value: object) -> _End:
 
 def _error(error: BaseException) -> _End:
     told = traceback.TracebackException(type(error), error, _theirs(error))
-    # If the message says what is wrong with the suite, the plugin's last frames add nothing.
+    # The message of a ConfigError says enough, so drop the plugin's frames at the end.
     while (
         isinstance(error, ConfigError)
         and told.stack
@@ -237,7 +237,7 @@ def _error(error: BaseException) -> _End:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """The traceback from the suite's first frame on, without the plugin's frames before it."""
+    """Return the traceback from the suite's first frame on, without the plugin's frames before."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
         trace = trace.tb_next

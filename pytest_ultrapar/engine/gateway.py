@@ -1,9 +1,9 @@
-"""A server on the loopback for HTTP clients that take an address and a key.
+"""A server on the loopback interface for HTTP clients that accept an address and a key.
 
-It sends requests as an SDK of the episode does, through `native`, with the same limits, retries and
-attempts. The difference is the client: it has its own time-out and knows nothing of the pool's
-queue. So a waiting stream gets comments. A client that waits for a whole answer is told to come
-back just before it would give up, and its request keeps its place.
+It sends requests through `native`, as an SDK in the episode does, with the same limits, retries and
+attempts. The difference is that the client has its own time-out and does not know about the pool's
+queue. So a client that waits for a stream gets comments. A client that waits for a complete answer
+is told to come back shortly before it would give up, and its request keeps its place in the queue.
 """
 
 from __future__ import annotations
@@ -41,58 +41,59 @@ HOST = "127.0.0.1"
 _COMMENT_S = 5.0
 _COMMENT = b": waiting for the pool's limits\n\n"
 _HELD = 0.98
-"""The share of a client's time-out after which it is told to come back, before it gives up."""
+"""The share of its time-out after which a client is told to come back, before it gives up."""
 _BACK_S = 1
-"""The client is told to come back after this time; its request continues meanwhile."""
+"""How many seconds later the client is told to come back. Its request continues meanwhile."""
 _LATER_S = 5
-"""When a client of an ending gateway may try again: another gateway may run by then."""
+"""How many seconds later a client of an ending gateway may try again: by then, another gateway may
+be running."""
 _LEFT_S = 10.0
-"""A client that left may come back to its place for this time, as SDKs do after a time-out. If no
-client waits when the request's turn comes, the request is not sent."""
+"""How many seconds a client that disconnected may come back to its place, as SDKs do after a
+time-out. If no client waits when it is the request's turn, the request is not sent."""
 _IDLE_S = 30.0
 """A connection without a request is closed this long after its last answer."""
 _BACKLOG = 4096
 _CLOSE_S = 1.0
 _RETRY_NOT = {"x-should-retry": "false"}
 _KEPT = (
-    "this request waits for the pool's limits; send it again with the same token to keep its place",
+    "this request waits for the pool's limits; send it again with the same key to keep its place",
     {"retry-after": str(_BACK_S), "x-should-retry": "true"},
 )
-_ENDING = (503, "the gateway is ending", {"retry-after": str(_LATER_S)})
+_ENDING = (503, "the gateway is shutting down", {"retry-after": str(_LATER_S)})
 # An SDK may append its API's version to an address that already ends in one.
 _TWICE = re.compile(r"^/v1(?=/v\d)")
 _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
-# Bytes that are not HTTP get an HTTP error; a traceback of them on the terminal would not help.
+# A client that does not send HTTP gets an HTTP error. A traceback on the terminal would not help.
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
 class Guest(Protocol):
-    """A sender of requests: an episode by its `NativeClient`, or all users of `ultrapar gateway`.
+    """Sends requests for clients: an episode's `NativeClient`, or all users of `ultrapar gateway`.
 
     Attributes:
-        models: Names of the models that it may use.
+        models: The names of the models that the clients may use.
     """
 
     @property
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request to send; like `NativeClient.read`.
+        """Check a client's request and make it ready to send, as `NativeClient.read` does.
 
         Raises:
             BadRequestError: The request may not be sent.
         """
 
     async def answer(self, asked: NativeRequest) -> Handed:
-        """The answer; like `NativeClient.answer`."""
+        """Return the answer to a request, as `NativeClient.answer` does."""
 
 
 class _Place:
-    """A request in progress, whether or not its client is there.
+    """A request in progress, even if its client is away.
 
     Attributes:
-        task: Ends with the answer.
-        key: Identifies equal requests.
+        task: The task that returns the answer.
+        key: A key that is the same for equal requests.
     """
 
     def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
@@ -103,12 +104,12 @@ class _Place:
 
 
 class Door:
-    """The entrance of one guest, with one token.
+    """The access for the clients of one `Guest`, with one token.
 
     Attributes:
-        token: The key for its clients.
-        name: The guest's name, for people.
-        fault: The fault of the last answered request, if it had one.
+        token: The API key of these clients.
+        name: The name of the episode or gateway, for messages.
+        fault: The error in the last answered request, if there was one.
     """
 
     def __init__(self, guest: Guest, name: str, token: str = "") -> None:
@@ -120,7 +121,10 @@ class Door:
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
-        """A place in the pool's queue: of the same request if its client was away, or a new one.
+        """Return the request's place in the pool's queue.
+
+        A client that was away and sends the same request again gets its place back. Any other
+        request gets a new place.
 
         Raises:
             BadRequestError: The request may not be sent.
@@ -142,12 +146,12 @@ class Door:
         return _Place(asked, task, key)
 
     def leave(self, place: _Place, *, for_s: float, wanted: bool) -> None:
-        """Keep a place whose client is away.
+        """Keep a place while its client is away.
 
         Args:
             place: The client's place.
-            for_s: How long, seconds.
-            wanted: Whether to get the answer even without a client.
+            for_s: How many seconds to keep it.
+            wanted: Whether to send the request even while the client is away.
         """
         place.asked.progress.is_wanted = wanted
         self._left.append(place)
@@ -165,11 +169,11 @@ class Door:
     def _over(self, task: asyncio.Task[Handed]) -> None:
         self.tasks.pop(task, None)
         if not task.cancelled():
-            # Its client may be gone for good.
+            # Mark the error as read: the client may never come back.
             task.exception()
 
     def turn_away(self) -> None:
-        """Cancel all requests that were not sent yet."""
+        """Cancel all requests that have not been sent yet."""
         for task, asked in self.tasks.items():
             if not asked.progress.is_sent:
                 task.cancel()
@@ -183,7 +187,7 @@ class Door:
 
 
 def give_up(place: _Place) -> None:
-    """Cancel a request whose answer is not wanted any more, and free its seat."""
+    """Cancel a request whose answer is no longer wanted, and free its seat."""
     if not place.task.done():
         place.task.cancel()
     elif not place.task.cancelled() and place.task.exception() is None:
@@ -193,17 +197,17 @@ def give_up(place: _Place) -> None:
 
 
 def _key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
-    """A key that equal requests share."""
+    """Return a key that is the same for equal requests."""
     asked = [method, url, *sorted(matters(headers).items())]
     return hashlib.sha256(repr(asked).encode() + b"\0" + body).digest()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Return a listening socket.
 
     Args:
         host: An address of this machine.
-        port: The port; 0 takes any free port.
+        port: The port; 0 means any free port.
 
     Raises:
         OSError: The address or port is not available.
@@ -215,22 +219,24 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def in_url(host: str) -> str:
-    """A host in the form of URLs: IPv6 addresses in brackets."""
+    """Return a host as it is written in URLs: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 class Gateway:
-    """The server of one process, on its engine's loop; it starts with `open`.
+    """The server of one process, on its engine's loop. `open` starts it.
 
     Args:
-        listening: The socket to serve; None takes any free port of the loopback.
-        max_wait_s: After how many seconds a client whose request is not sent yet gets 429; None: it
-            gets 503 shortly before it would give up (`patience`). A stream waits without a bound.
+        listening: The socket to serve; None means any free port of the loopback interface.
+        max_wait_s: After how many seconds a client gets a 429 if its request has not been sent yet.
+            None: the client gets a 503 shortly before it would give up (`patience`). Requests for a
+            stream wait without a limit.
 
     Attributes:
-        n_heard: Requests that arrived, including failed ones.
-        n_served: Requests among them whose answers are not complete yet.
-        n_refused: Requests that were refused because it is ending, if their client is still there.
+        n_heard: The number of requests that arrived, including failed ones.
+        n_served: The number of these requests whose answers are not complete yet.
+        n_refused: The number of requests that were refused because the gateway is ending and whose
+            client was still there.
     """
 
     def __init__(
@@ -248,10 +254,10 @@ class Gateway:
         self._idle = asyncio.Event()
 
     def open(self) -> str:
-        """Listen, unless it does already; return the address, `http://HOST:PORT`.
+        """Start to listen on the first call, and return the address, `http://HOST:PORT`.
 
         Raises:
-            RuntimeError: The first call came from an episode's thread.
+            RuntimeError: The first call came from a thread of an episode.
         """
         if self._starting is None:
             try:
@@ -263,7 +269,7 @@ class Gateway:
             listening = self._listening = self._listening or listen(HOST, 0)
             host, port = listening.getsockname()[:2]
             self._address = f"http://{in_url(host)}:{port}"
-            # The server serves all episodes: do not run it in the context of the first one.
+            # The server is for all episodes, so do not run it in the context of the first one.
             self._starting = engine_context().run(loop.create_task, self._serve(listening))
             # Without a server, refuse connections instead of letting them wait.
             self._starting.add_done_callback(
@@ -273,7 +279,7 @@ class Gateway:
 
     async def _serve(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # Half of the HTTP library is its server: runs without a gateway never load it. In a
+        # The server is half of the HTTP library: runs without a gateway never load it. Load it in a
         # separate thread: clients that wait for this server may use all threads of the loop.
         own = ThreadPoolExecutor(1, "ultrapar-gateway")
         try:
@@ -290,26 +296,26 @@ class Gateway:
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
     def admit(self, guest: Guest, name: str, token: str = "") -> Door:
-        """Admit the clients that have a token.
+        """Admit clients with a token.
 
         Args:
-            guest: The guest that answers.
-            name: The sender's name, for people.
-            token: The clients' token; empty makes a new one.
+            guest: Sends the requests of these clients.
+            name: The name of the episode or gateway, for messages.
+            token: The clients' token; if empty, a new one is made.
         """
         door = Door(guest, name, token)
         self._doors[door.token] = door
         return door
 
     def dismiss(self, door: Door) -> None:
-        """Make its token invalid, and cancel all requests that came with it."""
+        """Make a token invalid, and cancel all requests that came with it."""
         if self._doors.pop(door.token, None) is not None:
             door.close()
 
     async def drain(self) -> None:
-        """Send no more requests, and wait until all sent ones have answers.
+        """Stop sending requests, and wait until all sent requests have answers.
 
-        Waiting and new requests get 503, or an event with the message if they are streams.
+        Waiting and new requests get a 503. A stream that has begun gets an event with the message.
         """
         self._is_ending = True
         for door in self._doors.values():
@@ -322,7 +328,7 @@ class Gateway:
         self._is_ending = True
         if self._starting is None:
             return
-        # Even if starting failed, end the rest.
+        # Close the rest even if the start failed.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
         for door in list(self._doors.values()):
@@ -333,7 +339,7 @@ class Gateway:
             self._server.pre_shutdown()
             await self._server.shutdown(_CLOSE_S)
         if self._listening is not None:
-            # Clients whose request has not been read yet learn it from the closed connection.
+            # Clients whose request has not been read yet see that the connection is closed.
             self._listening.close()
 
     # -- one request -------------------------------------------------------------------------------
@@ -343,7 +349,7 @@ class Gateway:
         self.n_served += 1
         try:
             return await self._served(request)
-        except Exception as error:  # the client gets an internal error as one sentence
+        except Exception as error:  # the client gets a sentence about the internal error
             logging.getLogger(__name__).exception("a request to the gateway failed")
             path = urlsplit(request.raw_path).path
             said = f"the gateway failed: {type(error).__name__}"
@@ -379,7 +385,7 @@ class Gateway:
         return await self._answered(request, door, place, urlsplit(url).path, hold_s)
 
     def _door(self, url: str, headers: Mapping[str, str]) -> Door:
-        """The guest to which a request belongs.
+        """Find the access that a request's token belongs to.
 
         Raises:
             _RefusedError: The token is unknown.
@@ -388,8 +394,8 @@ class Gateway:
             if token in self._doors:
                 return self._doors[token]
         said = (
-            "the request has no token that this gateway knows: give the client the key that "
-            "belongs to the address; the token of a case ends with the case"
+            "the request has no key that this gateway knows: give the client the key that belongs "
+            "to the address (the key of a case is valid until the case ends)"
         )
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
@@ -405,7 +411,7 @@ class Gateway:
             else:
                 begun = await _commented(request, place)
         except (asyncio.CancelledError, ConnectionError):
-            # The client is gone. Cancel a sent request; an unsent one may be requested again.
+            # The client is gone. Cancel a sent request; for an unsent one the client may come back.
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
@@ -428,7 +434,7 @@ class Gateway:
 
 
 async def _waited(place: _Place, hold_s: float) -> bool:
-    """Wait for an answer; False: the request has waited too long for its turn."""
+    """Wait for an answer; return False if the request has waited too long for its turn."""
     await asyncio.wait({place.task}, timeout=hold_s)
     if not place.task.done() and not place.asked.progress.is_sent:
         return False
@@ -448,10 +454,10 @@ class _RefusedError(Exception):
 
 
 async def _body(request: web.BaseRequest) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
-        _RefusedError: The body cannot be read or is too large; the rest is discarded.
+        _RefusedError: The body cannot be read or is too large. The rest is discarded.
     """
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
     if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
@@ -476,10 +482,10 @@ def _said(
 
 
 async def _commented(request: web.BaseRequest, place: _Place) -> web.StreamResponse | None:
-    """Wait for a stream to begin, and send a comment now and then if that takes long.
+    """Wait for a stream to begin, and send comments from time to time if that takes long.
 
     Returns:
-        The response that was begun for the comments; None: none was needed.
+        The response that was begun to send comments; None if no comment was sent.
     """
     begun: web.StreamResponse | None = None
     while True:
@@ -500,7 +506,7 @@ async def _failed(begun: web.StreamResponse | None, path: str, *said: Any) -> we
 
 
 async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.StreamResponse:
-    """End a stream that was begun for comments with an error event."""
+    """Send an error event and end the stream that was begun to send comments."""
     with suppress(ConnectionError):
         await begun.write(refusal_event(path, body))
         await begun.write_eof()

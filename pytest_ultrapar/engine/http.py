@@ -1,7 +1,7 @@
-"""One HTTP exchange, with a total deadline and a bounded answer, whole or as a stream.
+"""Make one HTTP exchange, with a deadline and a size limit for the answer, which may be a stream.
 
-Uses aiohttp: 0.17 ms of CPU per request at 300 connections. The pool of httpx searches all its
-connections for each request: 8.4 ms.
+This module uses aiohttp, which takes 0.17 ms of CPU per request at 300 connections. httpx takes
+8.4 ms, because its pool searches all its connections for each request.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LARGE_BYTES = 1 << 20
 Source: aiohttp.payload.TOO_LARGE_BYTES_BODY.
 """
 _SPEAKS_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's names for bytes that are not TLS."""
+"""OpenSSL's names for the error that the received bytes are not TLS."""
 _HEADERS = {
     "content-type": "application/json",
     "accept": "application/json",
@@ -60,27 +60,28 @@ _HEADERS = {
 }
 _ACCEPTED = "gzip, deflate"
 _REQUEST = aiohttp.ClientSession._request  # noqa: SLF001 - what its own `request` calls
-"""Taken before any test runs: a test may replace it with a mock."""
+"""Read before any test runs, since a test may replace it with a mock."""
 CONNECT_SHARE = 0.9
-"""The share of a request's deadline for making its connection. A request without a connection by
-then was not sent, and cannot have been billed."""
+"""The share of a request's deadline within which it must get a connection. A request that has no
+connection by then was not sent, and cannot have been billed."""
 LONGEST_CONNECT_S = 30.0
 KEPT_S = 1.5
-"""How long a connection without a request is kept; it may last twice as long. Under load a
-connection is used again within milliseconds, or within a second if more processes than cores grade.
-An idle connection occupies a place at servers or proxies that have few, and blocks other processes
-of the run and waiting requests of this one. Servers close idle connections after 2 s or more
-(gunicorn 2 s, uvicorn 5 s). A new connection for each request (0.5 ms of CPU, with TLS 3 ms) is
-needed only by runs that send less than one request in 1.5 s to a host."""
+"""How long an idle connection is kept open; it may stay open twice as long. Under load a connection
+is used again within milliseconds, or within a second if more processes grade than there are cores.
+Some servers and proxies accept only a few connections. There, an idle connection blocks other
+processes of the run, and waiting requests of this process. Servers close idle connections after 2 s
+or more (gunicorn 2 s, uvicorn 5 s). Only a run that sends a host less than one request in 1.5 s
+needs a new connection for each request (0.5 ms of CPU, with TLS 3 ms)."""
 STALE_S = 1.0
-"""How long requests to a host make new connections after a kept one was dead. A server that closes
-one idle connection closes all of that age, and the client sees it within this time. A failure this
-soon after sending on a kept connection had the same cause."""
+"""How long requests to a host use new connections after a kept connection turned out to be closed.
+A server that closes one idle connection closes all connections of that age, and the client sees
+this within this time. If a request fails this soon after it was sent on a kept connection, the
+cause is the same."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Address:
-    """The address of a lane's requests, and `how` to send them, as arguments of aiohttp."""
+    """The address for a lane's requests; `how` contains the arguments for aiohttp."""
 
     endpoint: Endpoint
     place: str
@@ -89,10 +90,10 @@ class _Address:
 
     @classmethod
     def of(cls, endpoint: Endpoint, tls: ssl.SSLContext) -> _Address:
-        """The address of an endpoint, whose server must satisfy `tls`."""
+        """Make the address of an endpoint; `tls` checks its server's certificate."""
         proxy = endpoint.route.proxy
         connect_s = min(CONNECT_SHARE * endpoint.timeout_s, LONGEST_CONNECT_S)
-        # A proxy that compresses a stream holds tokens back until it has enough of them.
+        # A proxy that compresses a stream holds tokens back until it has enough to compress.
         coding = {"accept-encoding": "identity" if endpoint.stream else _ACCEPTED}
         how = {
             "headers": {**_HEADERS, **endpoint.headers, **coding, **endpoint.authentication},
@@ -109,8 +110,8 @@ class HttpClient:
     """Sends requests to every endpoint of a run; used on one event loop.
 
     Attributes:
-        seen_mock: A mock that was active when a request was sent, and that the request bypassed;
-            None if none was active so far.
+        seen_mock: The first mock that was active when a request was sent. The request bypassed it.
+            None if no mock was active so far.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class HttpClient:
         largest_bytes: int = LARGEST_BODY_BYTES,
         unheard_s: float | None = None,
     ) -> None:
-        """Make a client without connections.
+        """Make a client that has no connections yet.
 
         Args:
-            endpoints: The endpoints of its requests.
-            max_connections: The most connections at the same time.
-            largest_bytes: The largest decoded body; a larger answer is a failure.
-            unheard_s: Give up data that a server's host does not acknowledge in this time; the data
-                then never arrives later. None leaves the time to the system.
+            endpoints: All endpoints that it sends requests to.
+            max_connections: The maximum number of connections at the same time.
+            largest_bytes: The maximum size of a decoded body; a larger answer is a failure.
+            unheard_s: Give up on data that the server's machine does not acknowledge within this
+                time, so that it never arrives later. None: the system determines the time.
         """
         self.seen_mock: str | None = None
         self._largest_bytes = largest_bytes
@@ -159,9 +160,10 @@ class HttpClient:
         Args:
             endpoint: The destination.
             body: JSON; asks for a stream if the endpoint uses streams.
-            timeout_s: Total deadline, regardless of the socket.
+            timeout_s: The limit for the whole exchange, even while data still arrives.
             pieces: Gets a stream as it arrives, without the part that reports a server failure.
-            may_send: Called when there is a connection, right before the request is written.
+            may_send: Called once there is a connection, right before the request is written.
+                Returns whether to send it.
             is_fresh: Whether to use a new connection.
 
         Raises:
@@ -210,7 +212,7 @@ class HttpClient:
     async def _send(
         self, address: _Address, body: bytes, sending: _Sending, *, is_fresh: bool
     ) -> aiohttp.ClientResponse:
-        """Send a request; return when the headers of its answer have arrived."""
+        """Send a request and return as soon as the headers of its answer have arrived."""
         self.seen_mock = self.seen_mock or active_mock()
         asked = _SENDING.set(sending)
         try:
@@ -218,7 +220,7 @@ class HttpClient:
                 self._session_for(address, is_fresh=is_fresh),
                 "POST",
                 address.endpoint.url,
-                # A file is sent in pieces, so that the loop can do other work.
+                # aiohttp sends a file in pieces, so that the loop can do other work in between.
                 data=io.BytesIO(body) if len(body) > _LARGE_BYTES else body or None,
                 **address.how,
             )
@@ -228,7 +230,7 @@ class HttpClient:
         return answer
 
     def _session_for(self, address: _Address, *, is_fresh: bool) -> aiohttp.ClientSession:
-        """A session; without kept connections if a kept one may be dead."""
+        """Return a session: one that makes new connections if kept connections may be dead."""
         if not is_fresh and self._stale.get(address.place, 0.0) <= boot_s():
             self._kept = self._kept or self._session(keepalive_timeout=KEPT_S)
             return self._kept
@@ -260,16 +262,16 @@ class _TooLargeError(Exception):
 
 _EVENTS = re.compile(rb"(?:data|event|id|retry)?:")
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-"""Bytes that may come before the first event, such as a byte order mark."""
+"""Bytes that may precede the first event, such as a byte order mark."""
 
 
 async def _body(
     endpoint: Endpoint, answer: aiohttp.ClientResponse, largest_bytes: int, reader: Pieces | None
 ) -> tuple[Stream | None, bytes]:
-    """The whole body, and the stream in it, if it is one.
+    """Read the whole body; return the stream in it, or None if there is no stream, and its bytes.
 
-    The first bytes decide: a server may send a whole answer to a request for a stream, and
-    `transformers serve` streams all responses.
+    The first bytes show whether it is a stream: a server may answer a request for a stream with one
+    body, and `transformers serve` streams all responses.
     """
     stream: Stream | None = None
     came: list[bytes] = []
@@ -282,7 +284,7 @@ async def _body(
             new = piece
             if stream is None and len(begin) < len("event:") and answer.status == HTTPStatus.OK:
                 begin = (begin + piece).lstrip(_BLANK)
-                # A body whose header names a stream is one, in the API's form, unless it is JSON.
+                # If the header announces a stream, the body is one unless it is JSON.
                 is_other = is_named and begin and begin[:1] not in b"{["
                 if is_other or _EVENTS.match(begin):
                     stream, new = endpoint.reader.stream(), b"".join(came)
@@ -305,7 +307,7 @@ async def _body(
                 return stream, b"".join(came)
     content = b"".join(came)
     if stream is None:
-        # Some gateways end a whole answer like a stream.
+        # Some gateways end even a single body with the last line of a stream.
         return None, content.rstrip().removesuffix(b"data: [DONE]")
     stream.end(boot_s())
     return stream, content
@@ -314,7 +316,7 @@ async def _body(
 async def _pieces(
     answer: aiohttp.ClientResponse, largest_bytes: int
 ) -> AsyncGenerator[bytes, None]:
-    """The body in pieces, decompressed, at most `largest_bytes` in total."""
+    """Yield the decompressed body in pieces, up to `largest_bytes` in total."""
     n_bytes = 0
     if (answer.content_length or 0) > largest_bytes:
         raise _TooLargeError
@@ -326,9 +328,9 @@ async def _pieces(
 
 
 def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
-    """Fail a body if its chunked encoding is broken; return a function that ends the watch.
+    """Make reading fail if a body's chunked encoding is broken; return a function to stop this.
 
-    aiohttp closes the connection of such a body and tells its protocol, but not the body
+    aiohttp closes the connection of such a body and notifies its protocol, but not the body
     (`ResponseHandler.data_received`): the reader would wait until the deadline.
     """
     content = answer.content
@@ -344,7 +346,7 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
     def told(error: BaseException, *cause: BaseException) -> None:
         tell(error, *cause)
         if isinstance(error, HttpProcessingError):
-            call_soon(wake)  # the reader of the body first reads the data before the error
+            call_soon(wake)  # first let the reader read the data that came before the error
 
     if isinstance(protocol.exception(), HttpProcessingError):
         call_soon(wake)
@@ -357,21 +359,22 @@ def _wake_when_broken(answer: aiohttp.ClientResponse) -> Callable[[], object]:
 
 @dataclass(slots=True)
 class _Sending:
-    """A request without an answer so far.
+    """A request that has no answer so far.
 
     Attributes:
         may_send: As in `HttpClient.exchange`.
-        kept_since_s: When it took a kept connection; None: it made one, or its answer has begun.
+        kept_since_s: When it took a kept connection; None if it made a new connection, or if its
+            answer has begun.
     """
 
     may_send: Callable[[], bool] | None
     kept_since_s: float | None = None
 
     def closed(self, failure: Failure) -> Failure:
-        """A broken connection as `closed`, if the server closed it without reading the request.
+        """Change the failure to `closed` if the server closed without reading the request.
 
-        A server may close a connection at any time, as llama.cpp does after each stream, and does
-        not read data that arrives then.
+        A server may close a connection at any time, and does not read data that arrives afterwards.
+        llama.cpp closes the connection after each stream.
         """
         if self.kept_since_s is None or boot_s() - self.kept_since_s > STALE_S:
             return failure
@@ -379,14 +382,14 @@ class _Sending:
 
 
 _SENDING: ContextVar[_Sending] = ContextVar("sending")
-"""The request that makes a connection: aiohttp passes no argument through to that place."""
+"""The request that connects. aiohttp offers no argument that would reach the connector."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Checks, when there is a connection, whether its request may still be sent.
+    """Checks, once there is a connection, whether the request may still be sent.
 
-    A new connection takes a round trip, three with TLS, and longer while many are made. Limits per
-    second need the actual time of the send.
+    A new connection takes one round trip, or three with TLS, and longer while many are being made.
+    Limits per second depend on the actual time of sending.
     """
 
     def __init__(self, *, unheard_s: float | None, **how: Any) -> None:  # noqa: ANN401 - aiohttp's
@@ -404,8 +407,8 @@ class _Connector(aiohttp.TCPConnector):
             sending.kept_since_s = boot_s()
             kept: Any = self._conns.get(req.connection_key)
             if isinstance(kept, deque):
-                # Take the connection that was used last, not first as aiohttp before 3.11 does with
-                # lists: connections that are not needed then expire.
+                # Take the most recently used connection, as aiohttp before 3.11 does, so that
+                # unneeded connections expire. Later releases take the least recently used one.
                 kept.rotate(1)
             connection = await super().connect(req, traces, timeout)
             if not sending.kept_since_s:
@@ -428,9 +431,9 @@ class _Connector(aiohttp.TCPConnector):
         _SENDING.get().kept_since_s = None
         protocol = await super()._create_connection(req, traces, timeout)
         if self._unheard_s is not None and protocol.transport is not None:
-            # The system resends bytes for this time only and then never again, not even after the
-            # socket is closed. Otherwise a request that was given up at its deadline would still
-            # arrive when the link is back. Source: tcp(7).
+            # The system resends bytes for this time only, and never again, not even after the
+            # socket is closed. Otherwise a request that the run gave up on at its deadline would
+            # still arrive when the link is back. Source: tcp(7).
             its_socket = protocol.transport.get_extra_info("socket")
             most_ms = round(self._unheard_s * 1000)
             its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, most_ms)
@@ -438,9 +441,9 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_closed(protocol: ResponseHandler) -> bool:
-    """Whether a connection without a request has ended, or has unexpected data.
+    """Whether an idle connection has ended or received unexpected data.
 
-    The loop may not have noticed yet.
+    The loop may not have noticed this yet.
     """
     transport = protocol.transport
     if transport is None or transport.is_closing() or protocol.should_close:
@@ -456,16 +459,16 @@ def _timeout(connect_s: float) -> aiohttp.ClientTimeout:
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", None)}
-"""Errors about an unknown host name; other errors are failures of the name server."""
+"""Errors that mean that a host name is unknown. Other errors mean that the name server failed."""
 
 
 # -- failures --------------------------------------------------------------------------------------
 
 
 def _failure(error: Exception, address: _Address) -> Failure:
-    """The failure behind an error of aiohttp or the system.
+    """Convert an error of aiohttp or of the system to a failure.
 
-    An error before the request was sent cannot have been billed.
+    A request that failed before it was sent cannot have been billed.
     """
     said = beginning(str(error))
     match error:
@@ -477,7 +480,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
         case aiohttp.ClientConnectorCertificateError():
             # Before aiohttp 3.13 the error has no `os_error`.
             said = beginning(getattr(error.certificate_error, "verify_message", said))
-            return Failure("tls", f"certificate not trusted: {said}")
+            return Failure("tls", f"the certificate is not trusted: {said}")
         case aiohttp.ClientConnectorError():
             if _is_of_name(error) and error.os_error.errno in _UNKNOWN:
                 return Failure("no_host", f"cannot connect: {_no_connection(error)}")
@@ -490,11 +493,11 @@ def _failure(error: Exception, address: _Address) -> Failure:
             answered = f"the proxy answered {error.status} {error.message}".rstrip()
             return Failure("connect", f"no tunnel to the server: {beginning(answered)}")
         case aiohttp.ClientResponseError():
-            # The line below its quotation points at the mistake.
+            # Remove the last line, whose marker (^) points at the mistake in the quoted data.
             return _no_http(error, error.message.rstrip(" ^\n"))
-        # The type does not show whether the network cut it off (`ResponseHandler.connection_lost`).
+        # The type does not show whether the network failed (`ResponseHandler.connection_lost`).
         case aiohttp.ClientPayloadError() if "ConnectionResetError" not in said:
-            # The rest of the text is an object's repr.
+            # The rest of the message is the repr of an object.
             return _no_http(error, str(error).partition(": <")[0])
     outcome: FailedOutcome = "timeout" if isinstance(error, TimeoutError) else "transport"
     return Failure(outcome, _named(error, said), maybe_billed=True)
@@ -502,7 +505,7 @@ def _failure(error: Exception, address: _Address) -> Failure:
 
 def _not_connected(said: str, *, is_refused: bool = False) -> Failure:
     failure = Failure("connect", f"cannot connect: {beginning(said)}")
-    # No server counts a rate by refusing connections.
+    # Servers do not refuse connections because of a rate.
     return replace(failure, is_wordless=True, exceeded="in_flight") if is_refused else failure
 
 
@@ -517,13 +520,13 @@ def _named(error: Exception, said: str) -> str:
 
 
 def _is_of_name(error: aiohttp.ClientConnectorError) -> bool:
-    """Whether a host name was not found; before aiohttp 3.11 only the system's error shows it."""
+    """Whether a host name was not found. Before aiohttp 3.11 only the system's error shows this."""
     own = getattr(aiohttp, "ClientConnectorDNSError", socket.gaierror)
     return isinstance(error, own) or isinstance(error.os_error, socket.gaierror)
 
 
 def _no_connection(error: aiohttp.ClientConnectorError) -> str:
-    """The reason for a missing connection; aiohttp's own message contains names of its objects."""
+    """Why there is no connection, in words: aiohttp's message contains the names of its objects."""
     host = f"[{error.host}]" if ":" in error.host else error.host
     place = f"{host}:{error.port}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -535,7 +538,7 @@ def _no_connection(error: aiohttp.ClientConnectorError) -> str:
         return f"nothing listens on {place}"
     if isinstance(cause, ssl.SSLError):
         if cause.reason in _SPEAKS_NO_TLS:
-            return f"{place} does not speak TLS: base_url should perhaps begin with http://"
+            return f"{place} does not use TLS: perhaps base_url should begin with http://"
         return f"the TLS handshake with {place} failed: {cause.reason or 'no reason was given'}"
     # asyncio puts a Python tuple into `strerror`.
     said = os.strerror(cause.errno) if cause.errno else type(cause).__name__

@@ -1,4 +1,4 @@
-"""The shortest request that shows whether a lane works, for checks and for suspected lanes."""
+"""Check with the shortest request whether a lane works, before a run or when it is in doubt."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 MESSAGES = [{"role": "user", "content": "Reply with OK."}]
 _ENDED_EARLY = "model output limit was reached"
-"""In the answer (400) of OpenAI's reasoning models if the bound leaves no room for a word."""
+"""Part of the error (400) from OpenAI's reasoning models if the bound is too small for any word."""
 
 
 def smallest(api: Api) -> dict[str, Any]:
-    """Parameters for the shortest answer: 1 token, or the least that the API accepts."""
+    """Parameters for the shortest answer: 1 token, or as few as the API accepts."""
     return {"max_tokens": getattr(api, "least_tokens", 1)}
 
 
 def smallest_body(endpoint: Endpoint) -> bytes:
-    """The body of a chat completion with the shortest answer."""
+    """The body of a chat completion that asks for the shortest answer."""
     return request_body(endpoint, MESSAGES, smallest(endpoint.api))
 
 
 def what_is_wrong(answer: Answer | Failure, endpoint: Endpoint, latency_s: float) -> Failure | None:
-    """The failure that an answer shows, if any; `latency_s` is how long the answer took."""
+    """Return the lane's failure, if the answer shows one. The answer took `latency_s` seconds."""
     result = read_answer(answer, endpoint, latency_s)
-    # A refused prompt was read: the lane works.
+    # A lane that refuses a prompt has read it: the lane works.
     if not isinstance(result, Failure) or result.outcome == "refused":
         return None
     if result.outcome == "bad_request" and _ENDED_EARLY in result.message:
@@ -66,12 +66,12 @@ async def send_check(  # noqa: PLR0917
     lease: Lease,
     told: Callable[[Allowance | None], None] = lambda _: None,
 ) -> Failure | None:
-    """Send the shortest request on a lease and give the lease back.
+    """Send the shortest request on a lease, and give the lease back to the broker.
 
-    `told` gets the limits in the answer's headers.
+    `told` is called with the limits from the answer's headers.
 
     Returns:
-        The failure of the lane; None if the lane works.
+        The lane's failure; None if the lane works.
 
     Raises:
         TooLateError: The lease was too old to send on.

@@ -1,4 +1,4 @@
-"""The client of an episode: bound to one model; limits and retries happen behind it."""
+"""The client of an episode. It is bound to one model, and handles limits and retries itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RESERVED = frozenset({"model", "messages", "stream", "stream_options"})
-"""Parameters that a suite may not set with any API: the client sets them."""
+"""Parameters that a suite may not set with any API, because the client sets them."""
 
 
 class _Chat(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class _Chat(msgspec.Struct, frozen=True):
 
 
 class Llm:
-    """A client bound to the case's model, or to the model of a role; used on the engine's loop.
+    """A client for the case's model, or for the model of a role; used on the engine's loop.
 
     Attributes:
         model: The model's name in the pool.
@@ -71,13 +71,13 @@ class Llm:
         self._door: Door | None = None
 
     def role(self, name: str) -> Llm:
-        """The client for the model of a role, such as a judge; the same one for each call.
+        """Return the client for a role's model, such as a judge; each call returns the same one.
 
-        The requests belong to the case, but have separate leases, a separate lane, conversation and
-        transcript, and ignore the case's group. While they wait or are in flight, the case holds no
-        seat of its own model. A failure ends the case as usual, with two differences. The `kind` of
-        the `infra` begins with the role's name. A refused prompt is also `infra`, since it says
-        nothing about the case's model.
+        The requests belong to the case, but have their own leases, lane, conversation and
+        transcript, and the case's group does not apply to them. While they wait or are in flight,
+        the case does not occupy a seat of its own model. A failure ends the case as usual, with two
+        differences. The `kind` of an `infra` begins with the role's name. If the role's model
+        refuses a prompt, the case is `infra` too: this says nothing about the case's own model.
 
         Args:
             name: The name in the pool's `[role.<name>]`.
@@ -99,26 +99,26 @@ class Llm:
         system: str | None = None,
         **parameters: Any,  # noqa: ANN401
     ) -> Coroutine[Any, Any, Reply]:
-        """The model's answer to a conversation.
+        """Send a conversation and return the model's answer.
 
-        Waits as long as the pool's limits require, and tries again if that may help, always on the
-        same model.
+        It waits as long as the pool's limits require, and tries again if that may help, always with
+        the same model.
 
         Args:
-            messages: The whole conversation so far, in the form of the chat-completions API; a text
-                is one message of the user. Unpaired surrogates, which no request can contain, are
-                sent as visible text.
+            messages: The whole conversation so far, in the format of the chat-completions API. A
+                string is sent as one user message. Unpaired surrogates, which no request can
+                contain, are sent as visible text.
             system: A system message to put first.
-            parameters: Further parameters of the API, such as `temperature`, passed on unchanged.
+            parameters: Other parameters of the API, such as `temperature`, passed on unchanged.
 
         Raises:
-            InfraError: The request got no answer; the case becomes `infra`, regardless of the
-                episode's later actions.
+            InfraError: The request got no answer. The case becomes `infra`, even if the episode
+                catches the error and continues.
             PromptRefused: The provider refused the prompt; the case becomes `unsolved`.
-            BadRequestError: The API calls the request malformed; the case becomes an `error`.
+            BadRequestError: The API rejects the request as malformed; the case becomes an `error`.
             TypeError: A parameter is reserved (`model`, `messages`, `stream`, `stream_options`),
-                given under two names, or not valid JSON. Or the messages are neither a text nor a
-                list of dicts, or contain a system message in addition to `system`.
+                is given under two names, or cannot be sent as JSON. Or the messages are neither a
+                string nor a list of dicts, or contain a system message in addition to `system`.
             ValueError: A parameter is not a finite number.
         """
         self.conversation.n_unawaited += 1
@@ -129,13 +129,13 @@ class Llm:
     ) -> Reply:
         conversation = self.conversation
         conversation.n_unawaited -= 1
-        # If the episode caught a failure, its case is lost: more requests would cost for nothing.
+        # Even if the episode caught its failure, the case is lost: more requests would be a waste.
         conversation.check()
         reserved = RESERVED & parameters.keys()
         if reserved:
             raise TypeError(
-                f"llm.chat() got {min(reserved)!r}, which is reserved; other parameters are "
-                "passed on"
+                f"llm.chat() got {min(reserved)!r}, which the client sets itself; you can set any "
+                "other parameter"
             )
         messages = conversation_of(messages, system)
         check_request(parameters)
@@ -156,15 +156,15 @@ class Llm:
         return reply
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:  # noqa: ANN401 - the function's own
-        """Call a blocking function in a new thread; return or raise its result.
+        """Call a blocking function in a new thread; return its result or raise its exception.
 
-        Its output and log belong to the case, and it gets the caller's context variables. The
-        number of threads is not limited: as many functions run at the same time as cases call. If
-        the case or this call is cancelled, neither waits for the function: the function's next call
-        of a `sync` client raises `asyncio.CancelledError`.
+        Its output and log belong to the case, and it sees the caller's context variables. Every
+        call gets its own thread, and the number of threads is not limited. If the case or this call
+        is cancelled, neither waits for the function: the next time that the function calls a `sync`
+        client, the call raises `asyncio.CancelledError`.
 
         Args:
-            function: The function to call; `llm.sync` is the client for it.
+            function: The function to call. Inside it, use the client `llm.sync`.
             args: Its arguments.
             kwargs: Its keyword arguments.
 
@@ -172,37 +172,37 @@ class Llm:
             TypeError: The function is async.
         """
         if iscoroutinefunction(function):
-            raise TypeError("llm.run() calls plain functions; write `await function(...)`")
+            raise TypeError("llm.run() is for plain functions; write `await function(...)`")
         return await run_blocking(function, *args, **kwargs)
 
     @property
     def sync(self) -> SyncLlm:
-        """The same client for functions that `run` calls: the same methods, without `await`."""
+        """This client for functions that `run` calls: the same methods, without `await`."""
         return SyncLlm(self, waiting(self._sender.loop, lambda: self._sender.sends.is_closed))
 
     @property
     def base_url(self) -> str:
-        """The address for other processes, and for clients with their own HTTP library.
+        """The base URL for other processes, and for clients that use their own HTTP library.
 
-        They use it with `api_key`, with any API of the lanes of the case's model, until the episode
-        ends. The first call in a process starts its server.
+        They use it together with `api_key` until the episode ends, with any API that the lanes of
+        the case's model support. The first access in a process starts its server.
         """
         self._opened()
         return f"{self._sender.parts.gateway.open()}/v1"
 
     @property
     def api_key(self) -> str:
-        """The key for these clients: they never see the pool's keys.
+        """The API key for clients of `base_url`, which never see the pool's keys.
 
-        It is valid in this episode only.
+        It is valid only during this episode.
         """
         return self._opened().token
 
     @property
     def refused(self) -> PromptRefused | BadRequestError | None:
-        """The fault of the last request that came through `base_url`, if it had one.
+        """The error in the last request that came through `base_url`, if there was one.
 
-        The episode gets no exception for a request of another process.
+        A request of another process raises no exception in the episode, so check this instead.
         """
         return None if self._door is None else self._door.fault
 
@@ -214,15 +214,15 @@ class Llm:
         return self._door
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An HTTP client for SDKs that sends every request on the pool's lanes.
+        """Return an HTTP client for SDKs; it sends every request on the pool's lanes.
 
         Each request waits as long as the limits require, and goes to the lane's address with the
-        lane's key. It is tried again if that may help, up to the first piece of a stream. Other
-        keys, addresses and model names of an SDK are refused. Use the client on the episode's own
-        event loop; it ends with the episode.
+        lane's key. It is tried again if that may help, until the first piece of a stream arrives.
+        A request with another key, address or model name is refused. Use the client on the
+        episode's own event loop. It works until the episode ends.
 
         Args:
-            library: `httpx`, if an SDK takes its clients; None: httpx2.
+            library: The module `httpx`, if the SDK accepts clients of httpx; None means httpx2.
 
         Raises:
             ConfigError: httpx2 is not installed.
@@ -230,33 +230,33 @@ class Llm:
         return httpx_client(self.native(), library)
 
     def openai(self) -> openai.AsyncOpenAI:
-        """OpenAI's client on `httpx_client`; also for Azure's lanes.
+        """Return OpenAI's client, which uses `httpx_client`; it also works with Azure's lanes.
 
         Raises:
             ConfigError: The package `openai` is not installed.
-            BadRequestError: A lane of the model has an API that this client does not speak; the
+            BadRequestError: A lane of the model has an API that this client does not support; the
                 case becomes an `error`.
         """
         return cast("openai.AsyncOpenAI", openai_client(self.native()))
 
     def anthropic(self) -> anthropic.AsyncAnthropic:
-        """Anthropic's client on `httpx_client`.
+        """Return Anthropic's client, which uses `httpx_client`.
 
         Raises:
             ConfigError: The package `anthropic` is not installed.
-            BadRequestError: A lane of the model has an API that this client does not speak; the
+            BadRequestError: A lane of the model has an API that this client does not support; the
                 case becomes an `error`.
         """
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
     def native(self) -> NativeClient:
-        """The client for requests that are already written; for clients, not for suites."""
+        """Return the client for requests that an SDK has written; suites do not need it."""
         if self._native_client is None:
             self._native_client = NativeClient(self._sender)
         return self._native_client
 
     async def close(self) -> None:
-        """Cancel all requests that the episode left behind, so that its record contains them."""
+        """Cancel all requests that the episode left unfinished, so that its record has them."""
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
         if self._door is not None:
@@ -265,9 +265,9 @@ class Llm:
 
 
 class SyncLlm:
-    """`Llm` for functions that `llm.run` calls: the same client, but calls block their thread.
+    """The synchronous `Llm`, for functions that `llm.run` calls: each call blocks its thread.
 
-    Once the case has ended, or `await llm.run(...)` was cancelled, every call raises
+    Once the case has ended, or its `await llm.run(...)` was cancelled, every call raises
     `asyncio.CancelledError`, which `except Exception` does not catch.
 
     Attributes:
@@ -275,7 +275,7 @@ class SyncLlm:
     """
 
     def __init__(self, llm: Llm, wait: Wait) -> None:
-        """Make a client; `Llm.sync` calls this."""
+        """Make a client. Only `Llm.sync` calls this."""
         self.model = llm.model
         self._llm = llm
         self._wait = wait
@@ -287,26 +287,26 @@ class SyncLlm:
         system: str | None = None,
         **parameters: Any,  # noqa: ANN401 - as for `Llm.chat`
     ) -> Reply:
-        """Like `Llm.chat`.
+        """Send a conversation and return the model's answer; see `Llm.chat`.
 
         Raises:
             asyncio.CancelledError: The case no longer waits for this function.
-            RuntimeError: It was called on the loop of all episodes, which it would block.
+            RuntimeError: The call came from the loop of all episodes, which it would block.
         """
         return cast("Reply", self._wait(self._llm.chat(messages, system=system, **parameters)))
 
     def role(self, name: str) -> SyncLlm:
-        """Like `Llm.role`."""
+        """Return the client for the model of a role; see `Llm.role`."""
         return self._llm.role(name).sync
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
-        """An `httpx2.Client`, or a client of `library`; see `Llm.httpx_client`."""
+        """Return an `httpx2.Client`, or the client of `library`; see `Llm.httpx_client`."""
         return httpx_client(self._llm.native(), library, self._wait)
 
     def openai(self) -> openai.OpenAI:
-        """OpenAI's client `OpenAI`; see `Llm.openai`."""
+        """Return OpenAI's synchronous client, `OpenAI`; see `Llm.openai`."""
         return cast("openai.OpenAI", openai_client(self._llm.native(), self._wait))
 
     def anthropic(self) -> anthropic.Anthropic:
-        """Anthropic's client `Anthropic`; see `Llm.anthropic`."""
+        """Return Anthropic's synchronous client, `Anthropic`; see `Llm.anthropic`."""
         return cast("anthropic.Anthropic", anthropic_client(self._llm.native(), self._wait))

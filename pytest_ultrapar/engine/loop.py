@@ -1,4 +1,4 @@
-"""The loop that all episodes of a process share, and the guards between its episodes."""
+"""The event loop that all episodes of a process share, and what protects them from each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _is_engine: ContextVar[bool] = ContextVar("is_engine", default=False)
-"""Whether the engine's own code runs. All other code on its loop is a suite's. A callback that an
-episode's thread puts on the loop does not know its episode."""
+"""Whether the running code is the engine's own. All other code on its loop belongs to a suite, even
+if its episode is unknown, as for a callback that an episode's thread put on the loop."""
 
 
 def engine_context() -> Context:
-    """A context for the engine's code, in which no episode is current."""
+    """Return a context for the engine's own code, which belongs to no episode."""
     context = copy_context()
     context.run(current_output.set, None)
     context.run(_is_engine.set, True)
@@ -33,16 +33,16 @@ class EngineTask(asyncio.Task[T]):
     A suite's code that cancels `asyncio.all_tasks()` gets a `RuntimeError`.
 
     Attributes:
-        output: The output of its episode; None for a task of the engine.
+        output: The output of the task's episode; None for a task of the engine.
     """
 
     output: EpisodeOutput | None = None
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ANN401 - as asyncio has it
-        """Cancel it; called on the loop's thread.
+        """Cancel the task. Call this on the loop's thread.
 
         Raises:
-            RuntimeError: Neither the engine nor the task's episode called.
+            RuntimeError: The caller is neither the engine nor the task's episode.
         """
         caller = current_output.get()
         if not _is_engine.get() and (caller is None or caller is not self.output):
@@ -53,7 +53,7 @@ class EngineTask(asyncio.Task[T]):
 
 
 def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTask[T]:
-    """The task of an episode; called by the engine, on its loop."""
+    """Make the task of an episode. The engine calls this on its loop."""
     context = copy_context()
     context.run(current_output.set, output)
     context.run(_is_engine.set, False)
@@ -63,17 +63,17 @@ def episode_task(run: Coroutine[Any, Any, T], output: EpisodeOutput) -> EngineTa
 
 
 class _PlainLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, on a clock that tests do not fake; uvloop's clock is outside Python."""
+    """asyncio's loop with a clock that tests cannot fake. uvloop's clock is not in Python."""
 
     def time(self) -> float:
         return boot_s()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop for episodes: uvloop's if it is installed."""
+    """Make a loop for episodes: uvloop's if uvloop is installed."""
     kind: Any = _PlainLoop
     try:
-        import uvloop  # noqa: PLC0415 - absent on some platforms; plain tests save its 41 ms
+        import uvloop  # noqa: PLC0415 - missing on some platforms; plain tests save its 41 ms
     except ImportError:
         pass
     else:
@@ -95,8 +95,8 @@ def _make_task(
 def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, even if tasks and callbacks of episodes raise.
 
-    asyncio lets `SystemExit` and `KeyboardInterrupt` out of the loop, which stops it. Here they are
-    logged like other exceptions, and the loop continues with its tasks.
+    In asyncio, a task that raises `SystemExit` or `KeyboardInterrupt` stops the loop. Here, these
+    exceptions are logged like others, and the loop continues with its other tasks.
 
     Raises:
         BaseException: The coroutine raised it, or the loop cannot run.

@@ -1,7 +1,7 @@
-"""The mock of an HTTP client that is active in this process, if any.
+"""Find out whether a mock of an HTTP client is active in this process.
 
 Requests of `llm` bypass all mocks. They are sent while other tests run, and an active mock may
-belong to one of those tests: it must neither answer a request nor make it fail.
+belong to one of those tests: it must neither answer a request of `llm` nor make it fail.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PLACES = (
 
 
 def active_mock(*, surely: bool = False) -> str | None:
-    """The method of a client that a mock has replaced, in words; None: no mock is active.
+    """Say in words which method of a client a mock has replaced; None if no mock is active.
 
-    Replacements by installed packages that are not known mocks, such as telemetry, are allowed.
+    Other installed packages, such as telemetry, may replace methods: they do not count as mocks.
 
     Args:
-        surely: Whether to allow a function of a suite, too: it may only count calls.
+        surely: Whether to ignore functions of the suite as well, since they may only count calls.
     """
     for module, owner, method in _PLACES:
         if (client := sys.modules.get(module)) is None:
@@ -41,5 +41,5 @@ def active_mock(*, surely: bool = False) -> str | None:
         is_mock = source == "unittest.mock" or root in LIBRARIES
         code = None if is_mock or surely else getattr(found, "__code__", None)
         if is_mock or (code is not None and "site-packages" not in code.co_filename):
-            return f"{module}.{owner}.{method} is one of {source}"
+            return f"{module}.{owner}.{method} is mocked by {source}"
     return None

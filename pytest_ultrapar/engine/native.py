@@ -1,8 +1,8 @@
 """Send requests that a provider's own client wrote, on a lane of the case's model.
 
-Limits, retries and attempts come from `Sender`, as for every request. The difference is the reader
-of the answer: the client, not the plugin. So the client gets a request's fault in the provider's
-words. Only failures that say nothing about the request are raised here.
+`Sender` handles limits, retries and attempts, as for every request. The difference is that the
+client reads the answer, not the plugin. So the client sees errors in its request as the provider
+worded them. This module raises only failures that are not about the request.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.sender import Sender
 
 KEPT_TOKENS = 4000
-"""Assumed tokens of a state at the provider, before any answer has reported tokens."""
+"""Tokens to assume for a conversation stored at the provider, until an answer reports a number."""
 _NOT_HANDED_ON = frozenset(
     {"content-encoding", "content-length", "transfer-encoding", "connection", "set-cookie"}
 )
-"""Headers about the original encoding, and about a connection that is not the SDK's."""
+"""Headers that describe the original encoding, or a connection that is not the SDK's."""
 _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
 class NativeClient:
-    """Answers the native requests of one episode; used on the engine's loop only.
+    """Answers the native requests of one episode. It is used only on the engine's loop.
 
     Attributes:
-        keys: Keys that its clients may use.
-        models: Names of models that they may use.
+        keys: The keys that the episode's clients may use.
+        models: The names of the models that these clients may use.
     """
 
     def __init__(self, sender: Sender) -> None:
@@ -66,17 +66,17 @@ class NativeClient:
 
         Args:
             path: The resource.
-            whose: The client that will use it, for people.
+            whose: The client that needs the resource, for the message.
 
         Raises:
-            BadRequestError: A lane does not serve it; the case is an `error`.
+            BadRequestError: A lane does not serve it; the case becomes an `error`.
         """
         for lane in self._lanes:
             if path not in lane.api.serves:
                 served = ", ".join(sorted(lane.api.serves)) or "nothing"
                 error = BadRequestError(
-                    f"{whose} does not fit the lane {lane.lane}: its API does not serve {path}; "
-                    f"SDKs may use {served}"
+                    f"{whose} does not work with the lane {lane.lane}: the lane's API does not "
+                    f"serve {path}; it serves {served}"
                 )
                 self._conversation.fail(error)
                 raise error
@@ -84,12 +84,13 @@ class NativeClient:
     def checked(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> NativeRequest:
-        """A request of an SDK client that the suite made; arguments as for `read`.
+        """Check a request of an SDK client that the suite made. The arguments are as for `read`.
 
         Raises:
-            InfraError: The episode has failed already; its failure is raised, of any class.
-            BadRequestError: The request may not be sent; the case is an `error`.
-            RuntimeError: The call came from another thread than the episode's.
+            InfraError: The episode has already failed. Its own failure is raised, which may also be
+                a `PromptRefused` or a `BadRequestError`.
+            BadRequestError: The request may not be sent; the case becomes an `error`.
+            RuntimeError: The call was not made on the episode's event loop.
         """
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError("a client of llm was used outside its episode's event loop")
@@ -102,7 +103,7 @@ class NativeClient:
             raise
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request to the case's model; arguments as for `read_request`.
+        """Read a request to the case's model. The arguments are as for `read_request`.
 
         Raises:
             BadRequestError: The request may not be sent.
@@ -120,11 +121,12 @@ class NativeClient:
         )
 
     async def answer(self, asked: NativeRequest) -> Handed:
-        """The provider's answer to a request, as soon as its first part can be passed on.
+        """Return the provider's answer as soon as its first part can be passed on.
 
         Raises:
-            InfraError: There is no answer. The case is `infra`, even if the SDK hides this.
-            NobodyWaitsError: The client has left; nothing was sent.
+            InfraError: There is no answer. The case becomes `infra`, even if the SDK hides the
+                error.
+            NobodyWaitsError: The client no longer waits; nothing was sent.
             RuntimeError: The episode has ended.
         """
         self._conversation.check()
@@ -166,9 +168,10 @@ class NativeClient:
         return Handed(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
 
     def _kept_by_provider(self, name: str) -> int:
-        """Tokens of a state at the provider: as its answer reported, or the most so far.
+        """Estimate the tokens of a conversation that is stored at the provider.
 
-        A conversation has the tokens of its last answer; the tokens of other states are unknown.
+        If the episode has used it, the number comes from its last answer. Otherwise the number is
+        unknown, and the largest one so far is used.
         """
         return self._kept.get(name, max(self._kept.values(), default=KEPT_TOKENS))
 
@@ -182,5 +185,5 @@ class NativeClient:
 
 def _over(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
-        # The case has its failure already, even if no client waits.
+        # Mark the error as read: the case has recorded it, even if no client waits.
         task.exception()

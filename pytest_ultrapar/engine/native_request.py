@@ -1,4 +1,4 @@
-"""Requests that a provider's own client wrote: check them, and make them ready to send."""
+"""Check requests that a provider's own client wrote, and make them ready to send."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.token_estimate import TokenEstimates
 
 POOL_KEY = "pool"
-"""The key that an SDK is given; each lane has its own key for the request."""
+"""The key that an SDK gets. The request is sent with the key of its lane instead."""
 HOME = "https://pool.invalid"
-"""The address that an SDK is given. No request goes there."""
+"""The address that an SDK gets. No request is sent there."""
 PUBLIC_HOMES = frozenset(
     {"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai"}
 )
-"""The default addresses of SDKs: a suite that uses them has not chosen an address."""
+"""The default addresses of SDKs: a suite whose client has one of them has not set an address."""
 LARGEST_REQUEST_BYTES = 100_000_000
 _OF_CASE = ("its case uses", "llm")
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
@@ -44,15 +44,15 @@ _NOT_SENT = re.compile(
 )
 _OPTIONS, _USAGE = "stream_options", "include_usage"
 _LEAVES_USAGE = frozenset({"/chat/completions", "/completions"})
-"""Resources whose streams report usage only on request."""
+"""Resources whose streams report token usage only on request."""
 
 
 class Progress:
     """The progress of a request, and whether a client waits for its answer.
 
     Attributes:
-        is_sent: Whether it got a lane; until then it waits in the pool's queue.
-        is_wanted: Whether a client waits for its answer, or was told to come back for it.
+        is_sent: Whether the request got a lane. Until then it waits in the pool's queue.
+        is_wanted: Whether a client waits for the answer, or was told to come back for it.
     """
 
     __slots__ = ("is_sent", "is_wanted")
@@ -64,16 +64,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class NativeRequest:
-    """A request that has passed the checks; a `sender.Request`.
+    """A request that has passed the checks; it is a `sender.Request`.
 
     Attributes:
-        model: The pool's name of the model.
+        model: The pool's name for the model.
         path: The resource, one of its API's `serves`.
         query: The query to send, in addition to the query of the lane's URL.
         fields: The fields of the body, undecoded.
-        asked: The meaning of the request.
-        progress: Its progress, for the client that waits.
-        asks_usage: Whether the plugin asks for the usage of the stream, and the client did not.
+        asked: The parsed content of the request.
+        progress: The progress of the request, for the client that waits.
+        asks_usage: Whether the plugin asks for the token usage of the stream because the client
+            did not.
         asker: The known facts about the client, unless it belongs to an episode.
     """
 
@@ -101,7 +102,7 @@ class NativeRequest:
         return self.progress.is_wanted
 
     def on(self, endpoint: Endpoint) -> tuple[Endpoint, bytes]:
-        """The address and the body to send."""
+        """Return the address and the body to send."""
         url = endpoint.api.resource_url(
             endpoint.base_url, endpoint.api_name, endpoint.version, self.path
         )
@@ -111,7 +112,7 @@ class NativeRequest:
         fields = dict(self.fields)
         if "model" in fields:
             fields["model"] = msgspec.Raw(msgspec.json.encode(endpoint.api_name))
-        # Some servers do not know the option; the pool names them.
+        # Some servers do not know the option; for those, the pool leaves it out.
         if self.asks_usage and endpoint.parameters.get(_OPTIONS, _OPTIONS) is not None:
             own = msgspec.json.decode(fields.get(_OPTIONS, b"null")) or {}
             fields[_OPTIONS] = msgspec.Raw(msgspec.json.encode({**own, _USAGE: True}))
@@ -128,35 +129,36 @@ class NativeRequest:
 
 
 def check_client(url: str, headers: Mapping[str, str], keys: Container[str]) -> None:
-    """Refuse a client that would send to an address, or with a key, that its suite set.
+    """Refuse a client with an address or a key that the suite set itself.
 
     Args:
-        url: The whole URL of the client.
-        headers: With lower-case names.
-        keys: The keys that it may use.
+        url: The whole URL of the client's request.
+        headers: The headers, with lower-case names.
+        keys: The keys that the client may use.
 
     Raises:
-        BadRequestError: The message says what to give the client instead.
+        BadRequestError: The client has such an address or key. The message names what to give the
+            client instead.
     """
     split = urlsplit(url)
     if split.hostname not in PUBLIC_HOMES and split.hostname != urlsplit(HOME).hostname:
         raise BadRequestError(
-            f"a client of llm would send to {split.hostname}: its requests go to the pool's "
-            f"lanes, so do not give it an address (or give it {HOME})"
+            f"a client of llm has its own address, {split.hostname}, but its requests go to the "
+            f"pool's lanes: do not give it an address (or give it {HOME})"
         )
     if any(key not in keys for key in keys_of(split.query, headers)):
         raise BadRequestError(
-            "a client of llm has a key of its own: the pool's keys are used, so give it "
+            "a client of llm has its own key, but its requests use the pool's keys: give it "
             "api_key=llm.api_key"
         )
 
 
 def keys_of(query: str, headers: Mapping[str, str]) -> list[str]:
-    """The keys of a request, from all places in which an API may have one.
+    """Return the keys of a request, from all places where an API may expect one.
 
     Args:
-        query: The query of its URL.
-        headers: With lower-case names.
+        query: The query of the request's URL.
+        headers: The headers, with lower-case names.
     """
     found = [headers[name].removeprefix("Bearer ") for name in _KEY_HEADERS if name in headers]
     given = parse_qsl(query, keep_blank_values=True)
@@ -175,18 +177,18 @@ def read_request(
     kept: Callable[[str], int],
     role: str = "",
 ) -> NativeRequest:
-    """The request to send.
+    """Check a client's request and make it ready to send.
 
     Args:
         method: The client's method, unchanged, like the next three arguments.
-        url: Only its resource and its query matter.
-        headers: With lower-case names.
+        url: The client's URL; only the resource and the query matter.
+        headers: The client's headers, with lower-case names.
         body: The whole body.
-        model: The pool's name of the model.
+        model: The pool's name for the model.
         lanes: All lanes of that model.
-        tokens: Estimates tokens of requests; None if no limit counts tokens.
-        kept: The tokens of a state at the provider, by its name.
-        role: The role of the model; empty: the case's own model.
+        tokens: Estimates the tokens of requests; None if no limit counts tokens.
+        kept: Returns the tokens of a conversation that is stored at the provider, by its id.
+        role: The role of the model; empty for the case's own model.
 
     Raises:
         BadRequestError: The request may not be sent.
@@ -203,7 +205,7 @@ def read_request(
     if named is not None and (not isinstance(named, str) or named not in names):
         about, llm = (f"role {role} uses", f"llm.role({role!r})") if role else _OF_CASE
         raise BadRequestError(
-            f"a request asks for the model {named!r}, but {about} {model!r}: give its client "
+            f"a request asks for the model {named!r}, but {about} {model!r}: give the client "
             f"model={llm}.model"
         )
     is_stream = plain.get("stream") is True or ":stream" in path
@@ -236,22 +238,20 @@ def read_request(
 
 
 def _fields(body: bytes) -> tuple[dict[str, msgspec.Raw], dict[str, Any]]:
-    """The fields of a body, undecoded for the provider and decoded for the checks."""
+    """Return the fields of a body twice: undecoded to send, and decoded to check."""
     if has_too_many_objects(body):
         raise BadRequestError(f"a request has more than {MOST_OBJECTS} objects")
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         return fields, {name: msgspec.json.decode(field) for name, field in fields.items()}
     except UNREADABLE as error:
-        raise BadRequestError(
-            f"the body of a request must be a JSON object, and this one is not: {error}"
-        ) from None
+        raise BadRequestError(f"the body of a request is not a JSON object: {error}") from None
 
 
 def _resource(
     method: str, path: str, model: str, lanes: Sequence[Endpoint]
 ) -> tuple[str, str | None]:
-    """The resource in a path, and the model if the path contains it."""
+    """Return the resource in a path, and the model if the path contains it."""
     found: tuple[str, str | None] | None = None
     for lane in lanes:
         found = None if method != "POST" else resource_asked(lane, path)
@@ -259,18 +259,18 @@ def _resource(
             served = frozenset.intersection(*(frozenset(one.api.serves) for one in lanes))
             raise not_served(method, path, served, f" for the model {model!r}")
     if found is None:
-        raise BadRequestError(f"the pool has no lane of the model {model!r}")
+        raise BadRequestError(f"the pool has no lane for the model {model!r}")
     return found
 
 
 def not_served(method: str, path: str, served: Collection[str], whom: str = "") -> BadRequestError:
-    """The error about a request for a resource that the pool does not serve.
+    """Make the error for a request for a resource that the pool does not serve.
 
     Args:
         method: The client's method.
         path: The client's path.
         served: The resources that the pool serves.
-        whom: The model, if it matters; begins with a blank.
+        whom: A phrase that names the model, if it matters; begins with a space.
     """
     listed = ", ".join(f"POST {one}" for one in sorted(served)) or "nothing"
     return BadRequestError(
@@ -280,5 +280,5 @@ def not_served(method: str, path: str, served: Collection[str], whom: str = "") 
 
 
 def too_large() -> str:
-    """The message about a request that is too large, from any client."""
-    return f"a request has more than {LARGEST_REQUEST_BYTES:,} bytes, the maximum"
+    """The message for a request that is too large, from any client."""
+    return f"a request is larger than the maximum of {LARGEST_REQUEST_BYTES:,} bytes"

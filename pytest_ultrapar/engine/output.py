@@ -1,8 +1,8 @@
-"""The output and log of episodes, kept separate from the output of the running test.
+"""Collect the output and log of episodes, separately from the output of the running test.
 
-Many episodes run at the same time in another thread than pytest, so a print could appear under any
-test. A context variable names the episode. `sys.stdout` is wrapped once per run, and a handler
-takes the log records.
+Many episodes run at the same time, and not in pytest's thread, so a print could appear under any
+test. A context variable holds the output of the current episode. `sys.stdout` is wrapped once per
+run, and a logging handler collects the log records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeOutput:
-    """The output and log text of one episode; `beginning` bounds each."""
+    """The output and log text of one episode; `beginning` limits the length of each."""
 
     __slots__ = ("_log", "_stdout")
 
@@ -37,24 +37,24 @@ class EpisodeOutput:
         return beginning(self._log)
 
     def add_print(self, text: str) -> None:
-        """Keep a printed text, up to the bound."""
+        """Append a printed text, up to the maximum length."""
         if len(self._stdout) <= LARGEST_TEXT:
             self._stdout += text[: LARGEST_TEXT + 1]
 
     def add_log(self, text: str) -> None:
-        """Keep a formatted log record, up to the bound."""
+        """Append a formatted log record, up to the maximum length."""
         if len(self._log) <= LARGEST_TEXT:
             self._log += f"{text[: LARGEST_TEXT + 1]}\n"
 
 
 current_output: ContextVar[EpisodeOutput | None] = ContextVar("current_output", default=None)
-"""The episode of the running code; None outside episodes."""
+"""The output of the episode whose code is running; None outside episodes."""
 
 
 class RoutedStream:
-    """A text stream that writes an episode's text to its record, and all other text to `wrapped`.
+    """A text stream that adds an episode's text to its record, and passes other text to `wrapped`.
 
-    It is not an `io` class on purpose: all other attributes (`buffer`, `encoding`, `getvalue`,
+    It deliberately is not an `io` class: all other attributes (`buffer`, `encoding`, `getvalue`,
     `seek`) come from the wrapped stream, and pytest's capture uses many of them.
     """
 
@@ -62,7 +62,7 @@ class RoutedStream:
         self.wrapped = wrapped
 
     def write(self, text: str) -> int:
-        """Write `text` to its episode's record, or to the wrapped stream. Any thread may call."""
+        """Write `text` to the episode's record, or to the wrapped stream. Any thread may do so."""
         output = current_output.get()
         if output is None:
             return self.wrapped.write(text)
@@ -70,7 +70,7 @@ class RoutedStream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each line like `write`."""
+        """Write each line as `write` does."""
         for line in lines:
             self.write(line)
 
@@ -79,20 +79,20 @@ class RoutedStream:
 
     @property  # type: ignore[misc] # typeshed has it settable
     def __class__(self) -> type:
-        """The wrapped stream's class, since `SysCapture.snap` of pytest asserts it."""
+        """The wrapped stream's class, which pytest's `SysCapture.snap` asserts."""
         return type(self.wrapped)
 
 
 class EpisodeLogHandler(logging.Handler):
-    """Takes the log records of episodes and ignores all others."""
+    """Collects the log records of episodes and ignores all others."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record. Called by `logging` on the thread that logs."""
+        """Add a record to its episode. `logging` calls this on the thread that logs."""
         output = current_output.get()
         if output is not None:
             output.add_log(self.format(record))
 
 
 def is_outside_episodes(_record: logging.LogRecord | None = None) -> bool:
-    """Whether this code runs in no episode; also a logging filter against episodes' records."""
+    """Whether this code runs outside episodes; as a logging filter, it drops episodes' records."""
     return current_output.get() is None

@@ -1,4 +1,4 @@
-"""How long a client waits for an answer: from its headers, or as usual for its kind."""
+"""Find out how long a client waits for an answer, from its headers or its kind."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 USUAL_S = 600.0
-"""The time-out of the SDKs of OpenAI and Anthropic; most others wait longer, or forever."""
+"""The default time-out of OpenAI's and Anthropic's SDKs. Most others wait longer, or forever."""
 _FETCH_S = 300.0
 _TOLD = ("x-stainless-read-timeout", "x-stainless-timeout", "x-server-timeout")
-"""Headers with the time-out in seconds: SDKs of OpenAI and Anthropic (Python, others), Google."""
+"""Headers that state the time-out in seconds. OpenAI's and Anthropic's SDKs send the first (Python)
+or the second (others), and Google's SDKs send the third."""
 _ENDS_SOONER = re.compile(r"aiohttp/|\b(?:node|undici|ai-sdk|promptfoo)\b|/JS\b", re.IGNORECASE)
-"""Clients whose HTTP library ends a request after `_FETCH_S` regardless of their settings: aiohttp,
-and `fetch` of Node, which waits no longer for the headers of an answer."""
+"""Clients whose HTTP library ends a request after `_FETCH_S`, regardless of their settings: aiohttp
+and Node's `fetch`, which waits only this long for the headers of an answer."""
 
 
 def patience_s(headers: Mapping[str, str]) -> float:
-    """Seconds that a client waits for an answer, > 0.
+    """Return how many seconds a client waits for an answer, > 0.
 
     Args:
         headers: The headers of its request, with lower-case names.

@@ -1,8 +1,8 @@
 """Answer requests with the stored answers of an earlier run instead of a provider.
 
-A request gets the answer that the same request of the same case got before, on any lane. Each
-stored answer is given once. It takes no lease, no seat and no time. A request without a stored
-answer is a miss: it ends the case, or takes a lease and is sent like any other request.
+A request gets the answer that the same request of the same case received in that run, on any lane.
+Each stored answer is used once. It needs no lease, no seat and no time. A request without a stored
+answer is a miss: either it ends the case, or it takes a lease and is sent like any other request.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.conversation import Conversation
 
 _MOMENTS = ("t_ready_s", "t_lease_s", "t_send_s", "t_first_byte_s", "t_end_s")
-"""The times of an attempt; a replayed one has no duration."""
+"""The times of an attempt. In a replayed attempt they are all equal: it has no duration."""
 _ANSWERED = frozenset({"ok", "refused", "bad_request"})
-"""Outcomes of requests whose answer says something about the request."""
+"""The outcomes of requests whose answer is about the request itself."""
 LEAVES_LATE_S = 1.0
-"""How much later than in the stored run an episode may drop a request without waiting for it."""
+"""How much later than in the stored run an episode may cancel a request before the request fails,
+in seconds."""
 _MOST_LINES = 200
-"""Lines to compare in each request: the time of a diff grows with their product."""
+"""The number of lines of each request to compare. The time for a diff grows with its square."""
 _MOST_SHOWN = 40
 _LONGEST_LINE = 200
 
 
 class Wording(NamedTuple):
-    """The parts of a request that are the same in equal requests.
+    """The parts of a request that must be the same in two requests for them to count as equal.
 
     Attributes:
         resource: As `Exchange.path`.
@@ -78,8 +79,9 @@ class Stored(NamedTuple):
         status: HTTP status; None: no answer came.
         came: The answer's body.
         is_stream: Whether the body is a stream of events.
-        attempt: The last attempt; None if it was never sent.
-        is_unasked: Whether the client got the stream as one body, since it asked for no stream.
+        attempt: The last attempt; None if the request was never sent.
+        is_unasked: Whether the client got the stream as one body because it had not asked for a
+            stream.
     """
 
     asked: Wording
@@ -92,13 +94,13 @@ class Stored(NamedTuple):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is stored and can be given again."""
+        """Whether there is a stored answer that can be used again."""
         outcome = None if self.attempt is None else self.attempt.outcome
         # A stream that ended in a refusal is not stored.
         return outcome in _ANSWERED and self.status is not None and bool(self.came)
 
     def can_be_read_as(self, is_stream: bool | None) -> bool:
-        """Whether the client can read it: as a stream, or as one body; None reads both."""
+        """Whether a client that expects a stream, or one body, can read it; None: it reads both."""
         if is_stream is None or not self.is_answered or self.status != HTTPStatus.OK:
             return True
         return (self.is_stream and not self.is_unasked) is is_stream
@@ -109,7 +111,7 @@ class Match(NamedTuple):
 
     Attributes:
         number: Which of the request's wordings fits.
-        is_ambiguous: Whether stored requests with other answers fit, too.
+        is_ambiguous: Whether other stored requests, with different answers, fit as well.
     """
 
     stored: Stored
@@ -129,17 +131,17 @@ class StoredAnswers:
         self._all = tuple(stored)
 
     def take(self, ways: Sequence[Wording], *, is_stream: bool | None) -> Match | None:
-        """Take the first unused request that fits; None for a miss.
+        """Take the first unused request that fits, so that it is not used again; None for a miss.
 
         Args:
             ways: The wordings of the request for lanes of different kinds.
-            is_stream: Whether the client expects a stream; None: both will do.
+            is_stream: Whether the client expects a stream; None: it reads both forms.
         """
         fitting = [one for one in self._left if one.asked in ways and one.can_be_read_as(is_stream)]
         if not fitting:
             return None
         stored = fitting[0]
-        # Compare by identity: of two equal requests, one must stay.
+        # Compare by identity: remove only one of two equal requests.
         self._left = [one for one in self._left if one is not stored]
         answers = {(one.status, one.came) for one in fitting}
         return Match(stored, ways.index(stored.asked), len(answers) > 1)
@@ -150,13 +152,14 @@ class StoredAnswers:
         return sum(one.is_answered for one in self._left)
 
     def difference(self, ways: Sequence[Wording]) -> str | None:
-        """A diff from the stored request with most lines in common; unused requests come first.
+        """Return a diff from the most similar stored request, which is an unused one if possible.
 
         Args:
-            ways: As for `take`; the nearest of them is compared, and there is at least one.
+            ways: At least one, as for `take`; the most similar of them is compared.
 
         Returns:
-            At most `_MOST_SHOWN` lines; empty for an equal request, None if no request is stored.
+            Up to `_MOST_SHOWN` lines. The text is empty if the requests are equal; None if no
+            request is stored.
         """
         then = [_lines(one.asked) for one in self._left or self._all]
         if not then:
@@ -175,7 +178,7 @@ class StoredAnswers:
 
 
 def _lines(asked: Wording) -> list[str]:
-    """A request as readable lines: its body as JSON, with line breaks inside its texts."""
+    """Format a request as lines: its body as indented JSON, with line breaks inside strings."""
     try:
         body = msgspec.json.format(asked.body, indent=1)
     except (msgspec.DecodeError, RecursionError):
@@ -187,12 +190,12 @@ def _lines(asked: Wording) -> list[str]:
 
 
 class StoredCase(msgspec.Struct, frozen=True):
-    """The stored data of a run for one case.
+    """The data that a run has stored for one case.
 
     Attributes:
         episode: The recorded episode; None if it is missing.
         part: Returns the content of a part of that run by its name.
-        missing: Why there is no episode, as a sentence without its end; empty if there is one.
+        missing: The reason why there is no episode, as a clause; empty if there is one.
     """
 
     episode: EpisodeEnded | None
@@ -205,11 +208,11 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 
     Attributes:
         run: Id of the earlier run, for messages.
-        asks: Whether misses are sent; if not, they end their case.
-        case: The stored data for a case, by the case's id in this run. Called on the engine's
-            thread, once per episode and role; must not raise.
-        redact: Redacts a request in the same way as the stored ones.
-        is_own: Whether the run is this one, and the case was interrupted in it.
+        asks: Whether misses are sent. If not, a miss ends its case.
+        case: Returns the stored data for a case, given the case's id in this run. It is called on
+            the engine's thread, once per episode and role, and must not raise.
+        redact: Redacts a request in the same way as the stored requests were redacted.
+        is_own: Whether the stored answers are from this run, in which the case was interrupted.
     """
 
     run: str
@@ -221,13 +224,13 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class EpisodeReplay:
-    """Gives the requests of one episode their stored answers; used on the engine's loop.
+    """Answers the requests of one episode with stored answers. It is used on the engine's loop.
 
     Attributes:
         settings: The settings of the engine.
         case_id: The case.
         lanes: The lanes of the model.
-        role: The role whose answers to give; empty: the case's own model.
+        role: The role whose requests it answers; empty for the case's own model.
         now_s: Reads the engine's clock.
         shown: As in `EngineParts`.
     """
@@ -262,16 +265,17 @@ class EpisodeReplay:
     async def answer(
         self, turn: int, request: Request, conversation: Conversation
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId] | None:
-        """The stored answer of a request and its lane; None: the request must be sent.
+        """Return the stored answer to a request, and its lane; None if the request must be sent.
 
         Args:
             turn: The number of the request in the episode, from 0.
             request: The request of this run.
-            conversation: Keeps the request and its answer.
+            conversation: Records the request and its answer.
 
         Raises:
             InfraError: The stored request has no answer.
-            PromptRefused: The stored request was refused in a stream, which is not stored.
+            PromptRefused: The stored request was refused within a stream. Such streams are not
+                stored.
             ReplayMissError: No stored request fits, and misses are not sent.
         """
         conversation.check()
@@ -292,7 +296,7 @@ class EpisodeReplay:
         return self._given(match, endpoint, body, turn=turn, request=request, note=conversation)
 
     def _written(self, request: Request) -> list[tuple[Endpoint, bytes]]:
-        """The wordings of a request for lanes of each kind; some kinds may not support it."""
+        """Write the request for each kind of lane, except for kinds that do not support it."""
         found: list[tuple[Endpoint, bytes]] = []
         refusal: TypeError | None = None
         for endpoint in self._kinds:
@@ -319,7 +323,7 @@ class EpisodeReplay:
         request: Request,
         note: Conversation,
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer, LaneId]:
-        """A stored answer, noted as an answer of this moment and as replayed."""
+        """Record a stored answer as a replayed answer that arrived just now, and return it."""
         stored = match.stored
         then, now_s = stored.attempt, self.now_s()
         word: Replayed = "ambiguous" if match.is_ambiguous else "match"
@@ -359,7 +363,7 @@ class EpisodeReplay:
         note.troubles.pop(then.role, None)
         if isinstance(result, Failure):
             message = self.shown(result.message)
-            # The failure as it was read then, or as newer rules read it.
+            # The failure may be classified as it was in that run, or by newer rules.
             if "refused" in {then.outcome, result.outcome}:
                 return PromptRefused(result.refused_kind or "refused", message), answer, lane
             if "bad_request" not in {then.outcome, result.outcome}:
@@ -373,7 +377,7 @@ class EpisodeReplay:
     def _failure(
         self, match: Match | None, ways: Sequence[Wording], request: Request
     ) -> InfraError | PromptRefused | ReplayMissError:
-        """Why a request has no answer: it got none in the stored run, or was not sent there."""
+        """Return the error for a request that got no answer in the stored run, or was not sent."""
         run, episode = self.settings.run, self._case.episode
         if match is not None:
             outcome = "unsent" if match.stored.attempt is None else match.stored.attempt.outcome
@@ -396,22 +400,23 @@ class EpisodeReplay:
         if self._missing:
             return f"run {run} has no answer to this request: {self._missing}"
         if not ways:
-            return f"run {run} cannot be replayed here: the pool has no lane of this model"
+            return f"run {run} cannot be replayed here: the pool has no lane for this model"
         told = self._answers.difference(ways)
         if told is None:
-            return f"run {run} has no answer to this request: its case sent no request"
-        told = told or "the same request was sent fewer times, or for another kind of stream"
+            return f"run {run} has no answer to this request: the case sent no requests in that run"
+        told = told or "the same request was sent fewer times, or with a different stream setting"
         return (
-            f"run {run} has no answer to this request; the nearest of its case:\n{told}\n"
-            "use --ultrapar-replay-misses ask to send requests without a stored answer"
+            f"run {run} has no answer to this request; the most similar one of the case:\n{told}\n"
+            "to send requests that have no stored answer, use --ultrapar-replay-misses ask"
         )
 
 
 def _left_after_s(match: Match | None) -> float:
-    """How long to wait before a request without an answer fails: as long as it was in flight.
+    """How many seconds a request waits before it fails for lack of an answer.
 
-    This applies only to a cancelled request. Its episode may have a time-out, and should cancel the
-    request again instead of seeing it fail.
+    Only a request that was cancelled in the stored run waits, for as long as it was in flight there
+    and a little longer. Its episode may have a time-out: then the episode should cancel the request
+    again instead of seeing it fail.
     """
     attempt = None if match is None else match.stored.attempt
     if attempt is None or attempt.outcome != "cancelled":
@@ -420,7 +425,7 @@ def _left_after_s(match: Match | None) -> float:
 
 
 def _messages(request: Request) -> bytes:
-    """The form in which a request that was never sent is kept (`Conversation.noted`)."""
+    """Encode a request as `Conversation.noted` records requests that were never sent."""
     try:
         return msgspec.json.encode({"messages": list(request.messages)})
     except (TypeError, UnicodeEncodeError):
@@ -428,7 +433,7 @@ def _messages(request: Request) -> bytes:
 
 
 def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
-    """One lane of each kind: lanes of a kind get the same request, except for names."""
+    """Return one lane of each kind. All lanes of a kind get the same request, except for names."""
     kinds: dict[object, Endpoint] = {}
     for one in lanes:
         own = (one.api_word, one.max_tokens, tuple(sorted(one.parameters.items())))
@@ -439,7 +444,7 @@ def _kinds(lanes: Sequence[Endpoint]) -> list[Endpoint]:
 def stored_requests(
     episode: EpisodeEnded, part: Callable[[str], bytes], role: str
 ) -> Iterator[Stored]:
-    """The requests of a recorded episode to a role, in the order in which they were sent.
+    """Yield the requests that a recorded episode sent to a role, in the order of sending.
 
     Args:
         episode: The episode with its exchanges.
@@ -465,7 +470,7 @@ class _Wanted(msgspec.Struct):
 
 
 class NoBroker(BrokerPort):
-    """The broker's port of a run that sends no requests and asks for no leases."""
+    """The broker's port in a run that sends no requests and asks for no leases."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:
         """Never called."""

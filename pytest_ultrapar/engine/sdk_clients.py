@@ -1,8 +1,8 @@
-"""Make clients of provider SDKs whose requests all go through the pool.
+"""Make clients of provider SDKs that send all their requests through the pool.
 
-The SDKs accept an HTTP client. They get one with a transport that hands requests to `NativeClient`
-instead of a network. An SDK is imported only when a suite asks for it: each takes 1 to 2.5 s to
-load.
+The SDKs accept an HTTP client. They get one whose transport passes requests to `NativeClient`
+instead of the network. An SDK is imported only when a suite asks for it, because loading takes 1 to
+2.5 s.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.native import NativeClient
 
 FAULT = "ultrapar.fault"
-"""Extension of a response and of its request, since some SDKs keep only the request. Its value has
-a `fault`: the `BadRequestError` or `PromptRefused` of the answer, or None."""
+"""An extension of a response, and of its request because some SDKs keep only the request. Its value
+has an attribute `fault`: the `BadRequestError` or `PromptRefused` of the answer, or None."""
 _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
 def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
-    """A client that sends every request through `native`.
+    """Return a client that sends every request through `native`.
 
     Args:
         native: The native client of the episode.
-        library: `httpx` or `httpx2`; None: httpx2.
-        wait: Makes a synchronous client, for threads.
+        library: The module `httpx` or `httpx2`; None means httpx2.
+        wait: If given, the client is synchronous, for use in threads.
 
     Raises:
         ConfigError: The library is not installed.
@@ -46,25 +46,28 @@ def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | 
         library = _imported("httpx2", "llm.httpx_client()")
     if not hasattr(library, "AsyncBaseTransport"):
         raise TypeError(f"llm.httpx_client() takes httpx or httpx2 (got {library!r})")
-    # A time-out of the client would include the time that a request waits for the pool.
+    # A time-out of the client would include the time that a request waits for the pool's limits.
     kind = library.AsyncClient if wait is None else library.Client
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
 def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; also for Azure's lanes.
+    """Return OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; both work with Azure's lanes.
 
     Raises:
         ConfigError: The package is not installed.
-        BadRequestError: A lane of the model has another API; the case is an `error`.
+        BadRequestError: A lane of the model has another API; the case becomes an `error`.
     """
     return _sdk_client(native, wait, "OpenAI", "/chat/completions", f"{HOME}/v1")
 
 
 def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
-    """Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`; errors as `openai_client`."""
+    """Return Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`.
+
+    It raises the same errors as `openai_client`.
+    """
     client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
-    # Without this it would also send the value of ANTHROPIC_AUTH_TOKEN.
+    # Otherwise it would also send the value of ANTHROPIC_AUTH_TOKEN.
     client.auth_token = None
     return client
 
@@ -72,7 +75,7 @@ def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # 
 def _sdk_client(
     native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
 ) -> Any:  # noqa: ANN401 - as above
-    """The client `name` of the SDK of the same name, for requests of one resource."""
+    """Return the client `name` of its SDK, after checking that all lanes serve the resource."""
     package = name.lower()
     whose = f"llm.{package}()"
     native.must_serve(path, whose)
@@ -84,7 +87,7 @@ def _sdk_client(
 
 
 def _library_of(sdk: Any) -> ModuleType:  # noqa: ANN401 - the SDK may be absent
-    """The HTTP library of an SDK: httpx2, or httpx in versions from before 2026."""
+    """Return the HTTP library of an SDK: httpx2, or httpx in versions from before 2026."""
     bases = sdk.DefaultAsyncHttpxClient.__mro__
     base = next(one for one in bases if one.__module__.partition(".")[0] in {"httpx", "httpx2"})
     return import_module(base.__module__.partition(".")[0])
@@ -115,7 +118,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
                 yield piece
 
         def close(self) -> None:
-            # Garbage collection may run in any thread, and after the run.
+            # The garbage collector may call this in any thread, even after the run.
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._pump.close)
 
@@ -146,8 +149,8 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             if n_retries != "0" and not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "the SDK tried a request again (%s: %s); the pool tries again itself if that "
-                    "helps, so give the client max_retries=0",
+                    "the SDK sent a request again (%s: %s); the pool does that itself where it "
+                    "helps: give the client max_retries=0",
                     _RETRIES,
                     n_retries,
                 )
@@ -156,7 +159,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             )
             handed = await self._native.answer(asked)
             body = handed.body
-            # A stream may report a fault only later.
+            # A stream may report an error later.
             extensions = {FAULT: body if isinstance(body, Pump) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
@@ -173,7 +176,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
 
 
 def fault_behind(error: BaseException) -> BaseException | None:
-    """The fault that a provider reported for a request, if an SDK raised it."""
+    """Return the error that the provider reported in a request, if it is behind an SDK's error."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

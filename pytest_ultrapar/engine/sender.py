@@ -1,7 +1,8 @@
-"""Send one request until it is answered or given up: lease, send, read, decide, try again.
+"""Send one request until it gets an answer or the run gives up on it.
 
-Every request to a provider goes through this module. So the limits, the only retry layer, and the
-attempts with their attribution apply to all requests.
+For each attempt: take a lease, send, read the answer, and decide whether to try again. Every
+request to a provider goes through this module. So the limits and the only retry layer apply to
+every request, and all its attempts are recorded.
 """
 
 from __future__ import annotations
@@ -61,28 +62,28 @@ from pytest_ultrapar.system.clock import Clock
 
 _HOLD_FIRST_LEASE_S = 1.0
 _HOLD_SEAT_S = 0.05
-"""How long an episode may take to its first request while it holds only a seat."""
+"""How long an episode may take until its first request if its lease only reserves a seat."""
 _CLOSE_S = 1.0
-"""A cancelled send ends immediately; if one ever does not, its episode ends without it."""
+"""A cancelled send ends immediately. If one ever does not, its episode ends without it."""
 _CLOCK_STEP_S = 0.05
-"""The loop's clock may be behind the engine's clock by a few of its steps of 1 ms."""
+"""The loop's clock advances in steps of 1 ms, and may be a few steps behind the engine's clock."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the clients of all episodes of an engine.
+    """The settings for the clients of all episodes of an engine.
 
     Attributes:
-        endpoints: The address of each lane's requests.
+        endpoints: The endpoint of each lane.
         retry: The policy of the retry layer.
         shown: Shortens the text of a failure to one line without secrets.
-        masked: Removes secrets from answers to SDKs.
+        masked: Removes secrets from the answers that SDKs get.
         tokens: Estimates the tokens of requests; None if no limit counts tokens.
-        conversation: Makes an episode's conversation, which keeps what the run stores.
-        replay: The source of stored answers, tried before a request is sent; None: send all.
+        conversation: Makes the record of an episode's conversation, as far as the run stores it.
+        replay: The stored answers to search before a request is sent; None if all are sent.
         roles: The model of each role of the pool.
-        gateway: The server for other processes, once an episode gives them its address.
-        begun: By case id, the stored answers of an interrupted episode; None if it was not
-            interrupted. Called on the engine's thread; must not raise.
+        gateway: The server for other processes. It starts when an episode first needs its address.
+        begun: Returns, by case id, the stored answers of an interrupted episode; None if it was not
+            interrupted. It is called on the engine's thread and must not raise.
     """
 
     endpoints: Mapping[LaneId, Endpoint]
@@ -99,7 +100,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
-    """The settings and the engine's parts, shared by the clients of all its episodes."""
+    """The settings and parts of an engine that the clients of all its episodes share."""
 
     port: BrokerPort
     exchange: HttpClient
@@ -108,10 +109,10 @@ class EngineParts(ClientSettings, frozen=True, kw_only=True):
 
 
 class Sends:
-    """All requests that an episode has in progress, to any model; the end of the episode ends them.
+    """All requests of an episode that are in progress, to any model. They end with the episode.
 
     Attributes:
-        replays: The sources of stored answers for its requests.
+        replays: The sources of stored answers for these requests.
     """
 
     def __init__(self) -> None:
@@ -134,9 +135,9 @@ class Sends:
         return bool(self._under_way)
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, so that its record has each of them.
+        """End all requests that the episode left unfinished, so that its record includes them.
 
-        Wait for the requests, not for the tasks that send them.
+        This waits for the requests, not for the tasks that send them.
         """
         self.is_closed = True
         for task, request in self._under_way.items():
@@ -154,20 +155,21 @@ class Sender:
     """Sends the requests of one episode to one model; used on the engine's loop.
 
     Attributes:
-        parts: The shared parts of the clients of all episodes.
+        parts: The parts that the clients of all episodes share.
         model: The model of all requests.
-        group: The case's group in the assignment; empty without a group.
-        case_id: The case.
-        seed: For the jitter of back-offs.
-        first: The episode's first lease until a request takes it; None: another sender has it.
-        until_s: The episode's deadline, monotonic seconds.
-        role: The role of the model; empty: the case's own model.
-        case: The sender of the episode's own model, if this one is for a role.
+        group: The case's group in the assignment; empty if it is in no group.
+        case_id: The id of the case.
+        seed: The seed for the jitter of back-offs.
+        first: The episode's first lease until a request takes it. None for a sender that never got
+            it, such as a role's.
+        until_s: The episode's deadline, in seconds of the monotonic clock.
+        role: The role of the model; empty for the case's own model.
+        case: The sender for the episode's own model, if this one is for a role.
         begun: The stored answers of the episode, if it was interrupted before.
         keep: Writes the conversation so far to the journal.
-        conversation: Keeps requests and their answers.
-        sends: The requests that the episode has in progress.
-        since_s: When the episode began, monotonic seconds.
+        conversation: Records requests and their answers.
+        sends: The episode's requests in progress.
+        since_s: When the episode began, in seconds of the monotonic clock.
     """
 
     parts: EngineParts
@@ -210,13 +212,13 @@ class Sender:
         self._first_timer: asyncio.TimerHandle | None = None
         if first is not None:
             self._lane = first.lane
-            # A seat is scarce: an episode that prepares for long before its first request returns
-            # it. A send that was counted cannot be returned.
+            # Seats are scarce: an episode that prepares for long before its first request returns
+            # its seat. A send that has been counted against a rate cannot be returned.
             is_paced = first.late_after_s < math.inf
             self._hold_first(_HOLD_FIRST_LEASE_S if is_paced else _HOLD_SEAT_S)
 
     def _hold_first(self, hold_s: float) -> None:
-        # If the loop is this busy, the request may be about to start.
+        # If the loop is so busy that the timer is late, the request may be about to start.
         busy_s = self.loop.time() + 2 * hold_s
 
         def look() -> None:
@@ -233,11 +235,11 @@ class Sender:
         return random.Random(f"{self.seed} {self.role}" if self.role else self.seed)
 
     def in_role(self, role: str) -> Sender:
-        """A sender for the requests to the model of a role; called once for each role.
+        """Make a sender for requests to the model of a role. Called once for each role.
 
-        The requests belong to the same case and share its count of turns. But they begin without a
-        lease, may use all lanes of their model regardless of the case's group, and have their own
-        lane and back-offs.
+        The requests belong to the same case, and their turns are numbered together with its own.
+        But they begin without a lease, may use all lanes of their model regardless of the case's
+        group, and have their own lane and back-offs.
 
         Raises:
             ConfigError: The pool has no such role.
@@ -245,7 +247,7 @@ class Sender:
         __tracebackhide__ = True
         models = self.parts.roles
         if role not in models:
-            how = "add to the pool (ultrapar init makes one)"
+            how = "add to the pool (ultrapar init creates one)"
             how += f'\n    [role.{role}]\n    model = "NAME"'
             has = f"it has {', '.join(models)}" if models else how
             meant = did_you_mean(role, models)
@@ -265,7 +267,7 @@ class Sender:
         )
 
     def next_turn(self, messages: Messages) -> int:
-        """Number a request of the episode, from 0, and note its messages.
+        """Record the messages of a request and return its number in the episode, from 0.
 
         Args:
             messages: The whole conversation so far.
@@ -281,21 +283,21 @@ class Sender:
         return turn
 
     async def close(self) -> None:
-        """End all requests that the episode left behind, and return its unused lease."""
+        """End all requests that the episode left unfinished, and return its unused lease."""
         await self.sends.close()
         self.return_unused()
 
     async def answer(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        """The provider's final answer: a reply, or the fault of the request itself.
+        """Send a request and return the final answer: a reply, or an error in the request itself.
 
         Args:
             turn: The number of the request in the episode, from 0.
             request: The request to send.
 
         Raises:
-            InfraError: The request got no answer. The case is `infra` from now on.
+            InfraError: The request got no answer. The case becomes `infra`.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -309,7 +311,8 @@ class Sender:
                 self.conversation.is_wrong(turn)
         finally:
             self.sends.end(task)
-        # Other requests of the episode may take long.
+        # Write the answer now if other requests of the episode are still running: they may take
+        # long.
         if self.sends:
             self.keep(self.conversation)
         return found
@@ -317,7 +320,7 @@ class Sender:
     async def _stored(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer] | None:
-        """The stored answer of a request, if a replay has one."""
+        """Return the stored answer to a request, if a replay has one."""
         found = None
         for replay in self._replays:
             try:
@@ -338,13 +341,14 @@ class Sender:
     async def _asked(
         self, turn: int, request: Request
     ) -> tuple[Reply | PromptRefused | BadRequestError, Answer | Failure]:
-        # By lane: names of models and parameters differ. Encode once, however often it is sent.
+        # The body for each lane, since names of models and parameters differ. It is encoded once,
+        # however often it is sent.
         on: dict[LaneId, tuple[Endpoint, bytes]] = {}
         bound = self._bound(request, on)
         tries = Tries()
         after: LaneId | None = None
         was_late = False
-        # Refusals for too much are tried again without a count: the episode's deadline ends them.
+        # Retries after refusals for too many requests are not counted: the deadline ends them.
         while True:
             t_ready_s = self.parts.clock.now_s()
             try:
@@ -353,15 +357,15 @@ class Sender:
                 if tries.wrong is None:
                     raise
                 return tries.wrong
-            # The retry budget pays for this lease. If it is too old to send on, do not pay again.
+            # The retry budget paid for this lease. Do not pay again if it is too old to send on.
             after = None
             if lease.is_check:
                 await self._check_lane(lease)
                 continue
             if lease.lane in tries.refused_by:
-                # The lane was checked while this request waited for it, and works.
+                # While this request waited for the lane, a check found that the lane works.
                 self.parts.port.release(lease, "unsent")
-                # A broker in this process grants immediately: let the loop run other tasks.
+                # A broker in this process grants immediately, so let the loop run other tasks.
                 await sleep(0)
                 continue
             if not request.begin():
@@ -386,12 +390,12 @@ class Sender:
                     is_patient=was_late,
                 )
             except TooLateError:
-                # Next time it may find that connection, or it waits for a new one without a bound.
+                # Next time it may use that connection, or wait for a new one without a time limit.
                 was_late = True
                 continue
             if isinstance(result, Reply):
                 self.conversation.troubles.pop(self.role, None)
-                # Chat completions, the most common requests, neither use nor create a state.
+                # Chat completions, the most common requests, store no conversation at the provider.
                 if isinstance(answer, Answer) and getattr(endpoint.reader, "has_state", False):
                     self._made |= dict.fromkeys(state_made(answer.body), lease.lane)
                 return result, answer
@@ -405,10 +409,13 @@ class Sender:
     def _failed(
         self, turn: int, request: Request, tries: Tries, lease: Lease, failure: Failure
     ) -> tuple[PromptRefused | BadRequestError | None, float]:
-        """Handle a failed attempt; return the request's fault, if any, and the back-off in seconds.
+        """Handle a failed attempt.
+
+        Returns:
+            The error in the request, if that is the reason, and the back-off in seconds.
 
         Raises:
-            InfraError: The request is not tried again.
+            InfraError: The request is not sent again.
         """
         retry = self.parts.retry
         self.conversation.troubles[self.role] = failure.message
@@ -443,14 +450,15 @@ class Sender:
             if tries.is_hopeless:
                 n = sum(outcome in OWN for outcome in tries.failed)
                 kind = OF_REQUEST
-                said = f"this request alone was refused {n} times while others were served: {said}"
+                said = f"this request was refused {n} times while others were served: {said}"
             self._fail(InfraError(kind, said), None)
         return None, wait_s
 
     def _bound(self, request: Request, on: dict[LaneId, tuple[Endpoint, bytes]]) -> LaneId | None:
-        """The lane that holds the provider's state that a request names, if it names any.
+        """Return the only lane that can answer the request; None if any lane can.
 
-        Only state created by this episode is known; other ids are not.
+        If a request continues a conversation that the provider stores, only the lane of that
+        conversation can answer it. Only conversations that this episode created are known.
         """
         if not self._made:
             return None
@@ -459,12 +467,13 @@ class Sender:
         named = state_named(on[lane][1]) & self._made.keys()
         lanes = sorted({self._made[name] for name in named})
         if len(lanes) > 1:
-            reason = f"the request names state of {' and '.join(lanes)}: no lane has all of it"
+            where = " and ".join(lanes)
+            reason = f"the request refers to data stored at {where}: no lane has all of it"
             self._fail(NoLaneError(reason), None)
         return lanes[0] if lanes else None
 
     async def _check_lane(self, lease: Lease) -> None:
-        """Let a check decide about a lane that refused requests."""
+        """Check a lane that refused requests, so that the broker can decide about it."""
         parts = self.parts
         with suppress(TooLateError):
             endpoint = parts.endpoints[lease.lane]
@@ -473,9 +482,9 @@ class Sender:
     async def _lease(
         self, asked: Request, tries: Tries, after: LaneId | None, bound: LaneId | None
     ) -> Lease:
-        """The next lease, unless another request of the case has failed for good meanwhile.
+        """Return the next lease; raise if another request of the case failed for good meanwhile.
 
-        The case is lost then, and this request would cost for nothing.
+        In that event the result is already lost, and sending this request would be a waste.
         """
         self.conversation.check()
         lease = await self._next_lease(asked, tries, after, bound)
@@ -491,11 +500,11 @@ class Sender:
     ) -> Lease:
         tokens, most = asked.tokens, asked.most
         if self.case is not None:
-            # The case may hold the very seat that this request needs.
+            # The case may occupy the very seat that this request needs.
             self.case.return_unused()
         first = self._take_first()
         if first is not None:
-            # The episode asked for its lease before the need of its first request was known.
+            # The episode asked for this lease before the tokens of its first request were known.
             if (tokens <= first.tokens or not first.tokens) and await self._paid(first, most):
                 return first
             self.parts.port.release(first, "unsent")
@@ -519,7 +528,7 @@ class Sender:
             if tries.wrong is not None and error.kind != NO_LANE:
                 raise tries.wrong[0] from None
             if bound is not None:
-                why = f"{error}; the request names state that only {bound} has"
+                why = f"{error}; the request refers to data that is stored only at {bound}"
                 error = NoLaneError(why, error.kind)
             self._fail(self._with_trouble(error), error)
         except ConnectionError as error:
@@ -528,7 +537,7 @@ class Sender:
         return lease
 
     async def _acquire(self, wish: LeaseRequest) -> Lease:
-        """A lease; it asks again if a lane is removed while the request waits for its probe."""
+        """Get a lease; ask again if a lane is removed while the request waits for its probe."""
         said = ""
         while True:
             try:
@@ -536,12 +545,16 @@ class Sender:
             except NoLaneError as error:
                 if not wish.refused_by or error.kind != NO_LANE or str(error) == said:
                     raise
-                # Other lanes may be left; if not, the same error comes again.
+                # Other lanes may be left. If not, the same error comes again.
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
     async def _paid(self, first: Lease, most: Most | None) -> bool:
-        """Whether the money for the episode's first request is reserved, if a budget counts it."""
+        """Reserve the cost of the episode's first request, if a budget counts it.
+
+        Returns:
+            Whether the cost is reserved, or needs no reservation.
+        """
         if most is None:
             return True
         try:
@@ -564,11 +577,11 @@ class Sender:
         t_ready_s: float,
         is_patient: bool,
     ) -> tuple[Reply | Failure, Answer | Failure]:
-        """Send one attempt; `tries` are the failed attempts of this turn.
+        """Send one attempt; `tries` contains the earlier attempts of this turn.
 
         Raises:
-            TooLateError: The lease was too old to send on. A patient request goes as soon as it has
-                a connection, regardless of the time, if this host's share is still valid.
+            TooLateError: The lease was too old to send on. A patient request is sent as soon as it
+                has a connection, however late, if this host's share is still valid.
         """
         parts = self.parts
         t_send_s = parts.clock.now_s()
@@ -613,7 +626,7 @@ class Sender:
             result = _as_counted(result, lease, is_chat=is_chat)
             outcome = "ok" if isinstance(result, Reply) else result.outcome
             feedback = feedback_from(result, endpoint, answer, late_s)
-            # A refused connection says nothing about this request.
+            # A refused connection is not about this request.
             if (
                 outcome in OWN
                 and isinstance(answer, Answer)
@@ -624,7 +637,7 @@ class Sender:
             outcome = "unsent"
             raise
         finally:
-            # Take the time before the release: records must never show two requests on one seat.
+            # Read the time before the release: records must never show two requests on one seat.
             t_end_s = parts.clock.now_s()
             is_sent = outcome != "unsent"
             if (
@@ -674,10 +687,10 @@ class Sender:
         return result, answer
 
     def _is_overdue(self, t_send_s: float, t_end_s: float, timeout_s: float) -> bool:
-        """Whether a request that the episode's deadline ended shows that its lane is silent.
+        """Whether a request that the episode's deadline ended shows that its lane does not answer.
 
-        Without this rule, a hanging server stays unnoticed if episodes may take less time than
-        requests. A request that was sent shortly before the deadline shows nothing.
+        Without this rule, a server that hangs goes unnoticed if episodes have a shorter time limit
+        than requests. A request sent shortly before the deadline shows nothing.
         """
         if t_end_s <= self.until_s - _CLOCK_STEP_S:
             return False
@@ -690,7 +703,7 @@ class Sender:
             return error
         if isinstance(error, NoLaneError):
             return NoLaneError(f"{error}; the last try: {trouble}", error.kind)
-        return InfraError(error.kind, f"{error}; the last try ended with: {trouble}")
+        return InfraError(error.kind, f"{error}; the last try failed with: {trouble}")
 
     async def _back_off(self, seconds: float) -> None:
         if seconds > 0:
@@ -698,10 +711,10 @@ class Sender:
             await sleep(seconds)
 
     def _wrong(self, wrong: PromptRefused | BadRequestError) -> PromptRefused | BadRequestError:
-        """The fault of a request, as its client gets it.
+        """Return the error in a request as its client gets it.
 
         Raises:
-            InfraError: A role's model refused the prompt, which says nothing about the case's own
+            InfraError: A role's model refused the prompt, which is not an answer of the case's own
                 model.
         """
         if not self.role:
@@ -718,7 +731,7 @@ class Sender:
         raise error from cause
 
     def return_unused(self) -> None:
-        """Return the first lease if no request used it; called by the timer, and at the end."""
+        """Return the first lease if no request used it. Called by the timer and at the end."""
         first = self._take_first()
         if first is not None:
             self.parts.port.release(first, "unsent")
@@ -731,12 +744,12 @@ class Sender:
 
 
 def _as_counted(result: Reply | Failure, lease: Lease, *, is_chat: bool) -> Reply | Failure:
-    """A failure, classified by the state of its lane."""
+    """Reclassify a failure according to the state of its lane."""
     if not isinstance(result, Failure):
         return result
     if result.is_wordless and lease.is_answering:
         return replace(result, outcome="congestion")
-    # For `llm.chat()` a 404 is about the model; any other resource may just not exist.
+    # For `llm.chat()` a 404 is about the model. Any other resource may simply not exist.
     if result.outcome == "not_found" and not is_chat:
         return replace(result, outcome="bad_request")
     return as_awaited(result, lease)

@@ -1,7 +1,7 @@
-"""Find the suite's code that blocks the loop of all episodes.
+"""Find code of the suite that blocks the event loop of all episodes.
 
-A thread checks the loop's thread when a beat of the loop is late, and sleeps otherwise: its whole
-cost is ten wake-ups per second, 20 us each.
+A separate thread looks at the loop's thread whenever a heartbeat is late, and sleeps otherwise. It
+costs ten wake-ups per second, of 20 us each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STALL_S = 0.1
 _STEP_S = 0.02
-"""Between two checks of a blocked loop."""
+"""The time between two checks of a blocked loop."""
 _NOT_OF_SUITES = (
     str(Path(__file__).parents[1]) + os.sep,
     *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
@@ -39,11 +39,12 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
         ended: Set when the loop has ended.
 
     Returns:
-        Lost seconds by the place in the suite, such as `answer (test_words.py:12)`.
+        The seconds lost at each place in the suite, such as `answer (test_words.py:12)`. The
+        watching thread continues to update this dict.
     """
     lost: defaultdict[str, float] = defaultdict(float)
     loop, folder = threading.get_ident(), str(Path.cwd())
-    waits = CpuWaits()  # subtract the time in which other processes had the CPU
+    waits = CpuWaits()  # to subtract the time in which other processes had the CPU
 
     def watch() -> None:
         wait_s, known, said_s, waited_s, before_s = STALL_S, 0.0, 0.0, 0.0, 0.0
@@ -69,7 +70,7 @@ def watch_stalls(overdue: Callable[[], tuple[float, float]], ended: Event) -> di
 
 
 def place_in_suite(frame: FrameType | None, folder: str) -> str:
-    """Function, file and line of the suite's code in a thread's frames; empty without any."""
+    """The innermost function, file and line of the suite in a thread's frames; empty if none."""
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_OF_SUITES):
         frame = frame.f_back
     if frame is None:

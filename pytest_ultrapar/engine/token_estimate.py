@@ -1,9 +1,10 @@
 """Estimate the tokens of a request before it is sent, from the replies of this process.
 
-The reservation decides how fast requests go, and whether a token limit holds. A reservation that is
-too large costs time until the answer arrives. One that is too small becomes a debt, and exceeds the
-limit for a while. So each part of an estimate is a high quantile of the observed values and not the
-mean: a request that takes more is rare, and the many that take less make up for it.
+The broker reserves the estimated tokens, which decides how fast requests are sent and whether a
+token limit is kept. A reservation that is too large slows the run until the answer arrives. One
+that is too small exceeds the limit for a while, until the debt is paid. So each part of an estimate
+is a high quantile of the observed values, not their mean. Few requests take more, and the many that
+take less make up for them.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 TOKENS_PER_BYTE = 1 / 3
-"""Assumed for a prompt. English has some 4.2 bytes of UTF-8 per token, Chinese 3 to 4.5, code and
-JSON 3 to 3.5."""
+"""The assumption for prompts. A token of English has about 4.2 bytes of UTF-8, of Chinese 3 to 4.5,
+of code and JSON 3 to 3.5."""
 TOKENS_PER_MESSAGE = 8
-"""The tokens of a role and its delimiters, rounded up. Source: OpenAI cookbook, "How to count
-tokens", 3 per message and 3 for the reply."""
+"""Tokens for a message's role and delimiters, rounded up. Source: OpenAI cookbook, "How to count
+tokens": 3 per message, and 3 for the reply."""
 TOKENS_PER_ATTACHMENT = 1000
-"""Tokens of an image or the like, whose size in bytes says nothing."""
+"""Tokens to assume for an image or similar content: its size in bytes does not show the number."""
 FIRST_TOKENS = 2000
 FIRST_SHARE = 0.05
-"""Assumed for a request that is not known yet, since its episode has not begun; at most that share
-of the smallest limit. Dozens of cases use it before the first answer. Too few tokens cost little:
-the lease is returned unused and requested again with the real estimate."""
+"""The assumption for a request that is unknown because its episode has not begun: this many tokens,
+but at most that share of the smallest limit. Dozens of cases use it before the first answer. If it
+is too small, little is lost: the lease is returned unused, and requested again with the actual
+estimate."""
 
 MOST_TOKENS = 10**9
-"""More than any limit allows: a larger request is refused anyway, and this fits every message."""
+"""The largest estimate. It is more than any limit allows, and fits into every message: a larger
+request is refused anyway."""
 
 
 class _Model:
@@ -52,7 +55,7 @@ class _Model:
 
 
 class TokenEstimates:
-    """Estimates for the requests of one process; used on the engine's loop."""
+    """Estimates tokens for the requests of one process; used on the engine's loop."""
 
     def __init__(
         self, least: Mapping[str, float], bounds: Mapping[str, int | None] | None = None
@@ -60,10 +63,10 @@ class TokenEstimates:
         """Start without observations.
 
         Args:
-            least: By model, the smallest token limit of its lanes. For other models no tokens are
-                reserved.
-            bounds: The models with a budget, which `least` names, too: the longest answer if the
-                suite does not set a bound; None: unbounded.
+            least: The smallest token limit of the lanes of each model. No tokens are reserved for
+                models that are not in it.
+            bounds: For each model with a budget, the maximum tokens of an answer if the suite does
+                not set any; None means unlimited. `least` must contain these models, too.
         """
         self._least = dict(least)
         self._bounds = dict(bounds or {})
@@ -71,7 +74,7 @@ class TokenEstimates:
 
     @classmethod
     def of(cls, pool: Pool) -> TokenEstimates | None:
-        """Estimates for a pool; None if no limit counts tokens or money."""
+        """Make the estimates for a pool; None if no limit counts tokens or money."""
         least: dict[str, float] = {}
         paid: dict[str, None] = {}
         for lane in pool.lanes:
@@ -85,9 +88,10 @@ class TokenEstimates:
         return cls(least, {model: _bound(pool, model) for model in paid}) if least else None
 
     def of_first(self, model: str) -> int:
-        """Tokens to reserve for the first request of an episode that has not begun.
+        """How many tokens to reserve for the first request of an episode that has not begun.
 
-        Never more than any lane can grant: the real need of the request is known only afterwards.
+        Every lane can grant this number. The actual number is known only when the episode has
+        begun.
         """
         known = self._models.get(model)
         if known is None or math.isinf(least := self._least[model]):
@@ -96,10 +100,11 @@ class TokenEstimates:
         return max(1, math.floor(min(least, tokens)))
 
     def most(self, model: str, asked: Asked) -> Most | None:
-        """The most that a request may cost; None if no budget counts it.
+        """Return the maximum tokens that a request may cost; None if its model has no budget.
 
-        Every tokenizer uses at least one byte of text per token. So the prompt is bounded, not
-        estimated, except for attachments. An answer is bounded if the request or the pool does it.
+        A token has at least one byte of text in every tokenizer. So the number for the prompt is a
+        real maximum, except that attachments are estimated. An answer has a maximum only if the
+        request or the pool sets one.
         """
         if model not in self._bounds:
             return None
@@ -108,10 +113,10 @@ class TokenEstimates:
         return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
     def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
-        """Like `most`, for a request that is sent unchanged: each byte of its body counts.
+        """Return the maximum, as `most`, for a request that is sent unchanged.
 
-        Estimates are added for content that it refers to: attachments, and the `kept` tokens of a
-        state at the provider.
+        Each byte of the body counts as a token. Estimates are added for content that the request
+        only refers to: attachments, and the `kept` tokens of a conversation at the provider.
         """
         if model not in self._bounds:
             return None
@@ -119,24 +124,24 @@ class TokenEstimates:
         return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
-        """The most tokens of all answers, and the number of answers without a bound."""
+        """Return the maximum tokens of all bounded answers, and the number of unbounded answers."""
         one = bound if asked.bound is None else asked.bound
         return (0, asked.n_answers) if one is None else (min(asked.n_answers * one, MOST_TOKENS), 0)
 
     def _answer(self, model: str, asked: Asked) -> int:
-        """Estimated tokens of all answers to a request."""
+        """Estimate the tokens of all answers to a request."""
         one = self._models[model].answer.value if asked.bound is None else asked.bound
         return math.ceil(asked.n_answers * one)
 
     def of_request(self, model: str, asked: Asked, kept: int = 0) -> int:
-        """Estimated tokens, in and out, of a request.
+        """Estimate the tokens of a request and its answers together.
 
-        If the request sets `max_tokens`, the answer counts with that: providers do the same.
+        If the request sets `max_tokens`, each answer counts as that many: providers do the same.
 
         Args:
             model: The model of the request.
-            asked: The meaning of the request.
-            kept: Tokens of the state at the provider that it continues.
+            asked: The parsed content of the request.
+            kept: Tokens of the conversation at the provider that the request continues.
         """
         known = self._models.get(model)
         if known is None or math.isinf(self._least[model]):
@@ -146,7 +151,7 @@ class TokenEstimates:
         return min(text + fixed + kept + self._answer(model, asked), MOST_TOKENS)
 
     def learn(self, model: str, asked: Asked, reply: Reply, *, is_first: bool) -> None:
-        """Learn from the usage in an answer, if it reports one."""
+        """Improve the estimates with the token usage that an answer reports, if it reports any."""
         known = self._models.get(model)
         if known is None or reply.tokens_in is None or reply.tokens_out is None:
             return
@@ -155,19 +160,19 @@ class TokenEstimates:
             known.per_byte.add(max(0, reply.tokens_in - fixed) / n_bytes)
         known.answer.add(reply.tokens_out / asked.n_answers)
         if is_first and known.answer.is_known:
-            # Its reservation, which is more than its usage if it set `max_tokens`.
+            # Add the reservation. If the request set `max_tokens`, it is larger than the usage.
             known.first.add(self.of_request(model, asked))
 
 
 def _bound(pool: Pool, model: str) -> int | None:
-    """The longest answer of a model on any of its lanes; None: unknown."""
+    """Return the maximum tokens of a model's answers on any of its lanes; None if unknown."""
     bounds: list[int | None] = []
     for provider in pool.providers:
         for one in provider.models:
             if one.name != model:
                 continue
             if any(one.parameters.get(name, name) is None for name in BOUNDS):
-                # The suite's value may not be sent.
+                # The pool drops the parameter, so a suite's maximum would not be sent.
                 return None
             bounds.append(one.max_tokens)
             if one.max_tokens is None and provider.api == "anthropic":
@@ -179,7 +184,7 @@ def _bound(pool: Pool, model: str) -> int | None:
 
 
 def _size(asked: Asked) -> tuple[int, int]:
-    """The bytes of text in a prompt, and the tokens of its other content."""
+    """Return the bytes of text in a prompt, and the estimated tokens of its other content."""
     n_bytes, tokens = 0, TOKENS_PER_MESSAGE
     for message in asked.messages:
         tokens += TOKENS_PER_MESSAGE

@@ -1,8 +1,9 @@
-"""Put the clocks of all parts of a run on one clock; pure.
+"""Convert the times of all parts of a run to one clock; pure.
 
-Each segment of a host has a monotonic clock. Hosts that share limits also note the clock of their
-server. The error of that clock comes from the duration of the calls. If the server's clock was set,
-or another server took its place, the clock jumps, and the error includes the jump.
+The times in a segment of a host's journal come from a monotonic clock. Hosts that share limits also
+record the time of their server. The longer the call that reads it takes, the larger its error. If
+the server's clock was set, or another server replaced it, the time jumps, and the error includes
+the jump.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _STRETCH_S = 10.0
 
 
 SAME_CLOCK_S = 5.0
-"""Anchors of one machine that are closer than this belong to one monotonic clock. Two boots are
-further apart, and a wall clock is usually set by less."""
+"""Anchors of one machine that differ by less than this belong to one monotonic clock. Between two
+boots they differ by more, and a wall clock is usually set by less."""
 
 
 def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
-    """The clock of each journal segment of a host, as the wall clock less the monotonic clock.
+    """Find out which journal segments of a host share a monotonic clock.
 
     Args:
-        anchors_s: The wall clock less the monotonic clock for each segment, in seconds.
+        anchors_s: For each segment, the wall-clock time minus the monotonic time, in seconds.
 
     Returns:
-        The anchor of each segment. Segments of one clock share the least anchor, so times of a host
-        keep their order to the last digit.
+        The anchor to use for each segment. Segments with the same clock share the smallest anchor,
+        so that the times of a host keep their exact order.
     """
     found: dict[str, float] = {}
     clock_s = before_s = -math.inf
@@ -47,7 +48,7 @@ def clocks_of(anchors_s: Mapping[str, float]) -> dict[str, float]:
 
 
 class _Point(NamedTuple):
-    """A host's clock at one call: `ahead_s` is the server's time less its own."""
+    """A host's clock at one call: `ahead_s` is the server's time minus the host's."""
 
     at_s: float
     ahead_s: float
@@ -68,12 +69,12 @@ class _HostClock:
         self._times_s = [one.at_s for one in self.points]
         self.error_s = max((one.error_s for one in self.points), default=0.0)
         for before, after in pairwise(self.points):
-            # A difference that exceeds both errors: a clock was set, or held back.
+            # If the difference exceeds both errors, a clock was set, or was slower for a while.
             open_s = before.error_s + after.error_s
             self.error_s = max(self.error_s, abs(after.ahead_s - before.ahead_s) - open_s)
 
     def ahead(self, at_s: float) -> float:
-        """The server's time less the host's, at a time of the host."""
+        """Return the server's time minus the host's, at a time of the host's clock."""
         at = bisect_right(self._times_s, at_s)
         if at in {0, len(self.points)}:
             return self.points[0 if at == 0 else -1].ahead_s
@@ -83,14 +84,16 @@ class _HostClock:
 
 
 class ServerClock:
-    """Moves times of hosts to the clock of the first of them.
+    """Converts the times of hosts to the clock of the first host.
 
     Args:
-        hosts: The stamps of each host; None for a host without times.
+        hosts: The clock stamps of each host; None for a host that has no times.
 
     Attributes:
-        error_s: The largest error of the time between events of two hosts, in either direction.
-        lacks: The reason why hosts cannot be compared, in words that follow "since"; else empty.
+        error_s: The largest error, in either direction, of the time between two events on different
+            hosts.
+        lacks: The reason why hosts cannot be compared, as a clause that follows "since"; empty if
+            they can be compared.
     """
 
     def __init__(self, hosts: Sequence[Sequence[Stamp] | None]) -> None:
@@ -99,10 +102,10 @@ class ServerClock:
         n_without = sum(not one.points for one in known)
         self.lacks = "" if known else "no host sent anything"
         if n_without:
-            self.lacks = f"{n_without} of {len(known)} hosts did not note the server's time"
+            self.lacks = f"{n_without} of {len(known)} hosts did not record the server's time"
         self.error_s = sum(sorted((host.error_s for host in known), reverse=True)[:2])
         self._first_s = 0.0 if self.lacks else known[0].points[0].ahead_s
 
     def shift(self, host: int, at_s: float) -> float:
-        """The seconds to add to a time of a host."""
+        """Return the seconds to add to a time of a host."""
         return self._hosts[host].ahead(at_s) - self._first_s

@@ -1,8 +1,8 @@
-"""Whether runs are parts of one run, and the manifest of the merged run; pure.
+"""Check that runs are parts of one run, and make the manifest of the merged run; pure.
 
-Parts are the shards K/N of one N, the hosts of one cluster run, or runs of the same suite, seed and
-pool that the user divided by hand. Limits of shards are divided, so they are added. Hosts and other
-parts name the undivided limits.
+Parts are shards K/N with the same N, hosts of one cluster run, or runs of the same suite, seed and
+pool that the user divided by hand. Shards have a part of each limit, so their limits are added.
+The manifests of hosts and of other parts contain the undivided limits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 def covered_by_others(parts: Sequence[Part]) -> list[Part]:
-    """The merged runs whose parts are all here: they add nothing to their parts."""
+    """Return the merged runs whose parts are all here: they add nothing to their parts."""
     alone = {part.manifest.run_id for part in parts if part.manifest.merged is None}
     return [
         part
@@ -103,7 +103,7 @@ def check(parts: Sequence[Part], *, allow: bool = False) -> tuple[str, ...]:
             allowed += settings
         if found or (settings and not allow):
             said = "; ".join(found + settings)
-            hint = "" if found else f"; to merge them nevertheless, add {ALLOW}"
+            hint = "" if found else f"; to merge them anyway, add {ALLOW}"
             refuse(f"{first.name} and {part.name} are not parts of one run: {said}{hint}")
     return tuple(dict.fromkeys(allowed))
 
@@ -118,7 +118,7 @@ def _check_shards(parts: Sequence[Part]) -> None:
             continue
         counts.setdefault(_shard(shard)[1], part.name)
         if shard in of and not part.is_host:
-            refuse(f"{of[shard]} and {part.name} are both shard {shard}; name one of them")
+            refuse(f"{of[shard]} and {part.name} are both shard {shard}; name only one of them")
         of[shard] = part.name
     if len(counts) > 1:
         said = [
@@ -135,7 +135,7 @@ def _shard(text: str) -> tuple[int, str]:
 
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
-    """The parts: shards in their order, others in the order in which they were named."""
+    """Sort the parts: shards by number, others in the order in which the user named them."""
     return sorted(parts, key=lambda part: _place(part.manifest.shard))
 
 
@@ -144,7 +144,7 @@ def _place(shard: str | None) -> int:
 
 
 def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
-    """The shards for which there is no run, in their order."""
+    """Return the shards for which there is no run, in their order."""
     there = [_shard(one.shard) for one in parts if one.shard is not None]
     if not there:
         return ()
@@ -154,7 +154,7 @@ def missing_shards(parts: Iterable[MergedPart]) -> tuple[str, ...]:
 
 
 def n_missing(manifest: Manifest, parts: Sequence[MergedPart]) -> int | None:
-    """The number of cases of the missing shards, before any was deselected; None if unknown."""
+    """Return how many cases the missing shards have, before deselection; None if unknown."""
     if manifest.generated is None or not missing_shards(parts):
         return None
     # All hosts of one shard plan the same cases.
@@ -174,24 +174,24 @@ _FACTS: tuple[tuple[str, Callable[[Manifest], object]], ...] = (
     ("set of cases of all shards", _said_generated),
     ("mode", lambda one: one.mode),
     ("rate mode", lambda one: one.rate_mode),
-    ("pool's models", lambda one: ", ".join(sorted(one.models))),
+    ("list of models", lambda one: ", ".join(sorted(one.models))),
     ("kind of the answers", lambda one: "simulated" if one.simulated else "real"),
     ("currency of the prices", lambda one: one.currency if one.prices else None),
     ("record of conversations", lambda one: one.record),
     ("format of the tables", lambda one: one.storage_format),
     ("replayed run", lambda one: one.replayed or "none"),
     ("reused run", lambda one: one.reused or "none"),
-    ("kind of the run", lambda one: "a gateway's" if one.asked_by_others else "a suite's"),
-    ("names that the summary counts by", lambda one: ", ".join(one.summary_by)),
+    ("source of the requests", lambda one: "a gateway" if one.asked_by_others else "a suite"),
+    ("grouping of the summary", lambda one: ", ".join(one.summary_by)),
 )
-"""Facts that are the same in all parts of one run, each with its name for messages."""
+"""The facts that must be the same in all parts of a run, each with its name for messages."""
 
 
 def differences(one: Part, other: Part) -> Iterator[str]:
-    """The differences that keep two runs from being parts of one run, one clause each.
+    """Yield the differences that prevent two runs from being parts of one run, one clause each.
 
-    Keys, instances, policy, workers and machines may differ: no case depends on them. Limits of
-    shards may also differ: they are parts of the undivided limits, and differ by one.
+    Keys, instances, policy, workers and machines may differ, because no case depends on them. The
+    limits of shards may differ by one, because they are parts of the undivided limits.
     """
     left, right = one.manifest, other.manifest
     said = _says(one, other)
@@ -221,7 +221,7 @@ def differences(one: Part, other: Part) -> Iterator[str]:
 
 
 def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
-    """The differences of two pools that affect the answers of a common model, one clause each."""
+    """Yield the differences of two pools that affect a common model's answers, one clause each."""
     left, right = one.manifest, other.manifest
     for facts in (answer_settings, addresses):
         then, now = (facts(each.effective, each.pool_lanes) for each in (left, right))
@@ -229,7 +229,7 @@ def asked_otherwise(one: Part, other: Part) -> Iterator[str]:
 
 
 def _says(one: Part, other: Part) -> Callable[[str, object, object], str]:
-    """A function that describes a difference of two runs."""
+    """Return a function that describes a difference between two runs."""
     return lambda what, then, now: f"the {what} is {then} in {one.name} and {now} in {other.name}"
 
 
@@ -265,11 +265,11 @@ MEASURED, FINAL, INFRA = 0, 1, 2
 
 
 class Standing(NamedTuple):
-    """The rank of a case's result in one part; the least one counts in the merged run.
+    """The rank of a case's result in one part. In the merged run, the smallest one counts.
 
     Attributes:
         rank: `MEASURED`, `FINAL` for another final outcome, or `INFRA`.
-        at_us: When the case was graded, by the wall clock of its host, in us since the epoch.
+        at_us: When the case was graded, by its host's wall clock, in microseconds since the epoch.
         part: The number of the part, from 0.
     """
 
@@ -279,7 +279,7 @@ class Standing(NamedTuple):
 
 
 def standing(grade: Grade, part: int) -> Standing:
-    """The standing of a graded case: a measurement comes first, `infra` last, then by time."""
+    """Return the standing of a graded case: measurements first, `infra` last, then by time."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
     return Standing(rank, grade.at_us, part)
 
@@ -288,7 +288,7 @@ def standing(grade: Grade, part: int) -> Standing:
 
 
 def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
-    """The manifest of the merged run, as far as it follows from the parts' manifests in order.
+    """Make the manifest of the merged run, as far as the manifests of its parts determine it.
 
     The measured time is from the first request of any part to the last end. Requests before a
     resume are included, because all times are on one clock.
@@ -318,13 +318,13 @@ def joined_manifest(manifests: Sequence[Manifest]) -> Manifest:
 
 
 def _alike(manifests: Iterable[Manifest], field: str, *names: str) -> Iterable[list[Any]]:
-    """Elements of a field of all manifests, grouped by the attributes with these names."""
+    """Collect the elements of a field of all manifests, grouped by these attributes."""
     every = (each for one in manifests for each in getattr(one, field))
     return by_key((attrgetter(*names)(each), each) for each in every).values()
 
 
 def _joined_limits(manifests: Sequence[Manifest], *, divided: bool) -> tuple[Limit, ...]:
-    """The limits of the merged run: sums of divided limits, else the largest amount of each row."""
+    """Return the limits of the merged run: the sum if they were divided, otherwise the maximum."""
     join = sum if divided else max
     found = []
     for limits in _alike(manifests, "pool_limits", "name"):
@@ -344,8 +344,8 @@ _COUNTS = ("waited_s", "outcomes", "pauses", "paused_s")
 
 
 def _joined_lane(lanes: Sequence[LaneStatus]) -> LaneStatus:
-    """The status of a lane over all parts: sums; the lane is removed if all parts removed it."""
-    # A lane that one host removed was still used by others.
+    """Add up the status of a lane over all parts. It is removed only if all parts removed it."""
+    # Other hosts may still have used a lane that one host removed.
     worst = [lane for lane in lanes if lane.is_removed]
     best = [lane for lane in lanes if not lane.is_removed]
     shown = next((lane for lane in best or worst if lane.reason), (best or worst)[0])

@@ -1,8 +1,8 @@
-"""Make one run directory from several: in a staging folder first, then moved into place.
+"""Make one run directory from several: build it in a staging folder, then move it into place.
 
 Records are copied one by one, so a journal may be larger than memory. Each record gets the name of
-its host and times on one clock. If several parts ran a case, only the result that counts stays a
-result. The requests of the other parts stay as requests that were sent and paid for.
+its host, and its times are converted to one clock. If several parts ran a case, only one result
+remains a result. The requests of the other parts remain as requests that were sent and paid for.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ if TYPE_CHECKING:
 
 OPTION = "ultrapar merge"
 STAGE = ".merging"
-"""The staging folder in the merged run's directory: the remains of a killed merge are not a run."""
+"""The staging folder in the merged run's directory. Its contents are not a run, so a killed merge
+leaves no run behind."""
 REPEATED = "repeated"
-"""The kind of an episode whose case has its result from another part."""
+"""The kind of an episode whose case gets its result from another part."""
 _BLOCK = 1 << 20
 _REPORT = "report.md"
 _ASSIGNMENT_FILE = "assignment.json"
@@ -75,11 +76,11 @@ class MergedRun(NamedTuple):
     """A merged run.
 
     Attributes:
-        directory: Absolute.
+        directory: The absolute path of the run's directory.
         manifest: The manifest of the merged run.
         summary: The summary of its tables.
-        left_out: Names of merged runs that were left out because all their parts were named too,
-            such as the run that the last host made in the same folder.
+        left_out: The names of merged runs that were left out because all their parts were named as
+            well, such as the run that the last host made in the same folder.
         faults: The reasons why figures of the suite are missing, one sentence each.
     """
 
@@ -93,12 +94,12 @@ class MergedRun(NamedTuple):
 def merge(
     names: Sequence[str], out: Path, now: datetime, *, allow_differences: bool = False
 ) -> MergedRun:
-    """Make one run from several, which stay unchanged. After an error nothing is left in `out`.
+    """Make one run from several, which stay unchanged. After an error, nothing remains in `out`.
 
     Args:
-        names: Directories or ids of the runs.
-        out: Directory of the merged run; new or empty.
-        now: An aware time; names the run.
+        names: The directories or ids of the runs.
+        out: The directory for the merged run, new or empty.
+        now: The present time, with a time zone, for the id of the run.
         allow_differences: Whether settings of the parts' pools that affect answers may differ.
 
     Raises:
@@ -118,8 +119,8 @@ def merge(
             stack.enter_context(held(source.directory, OPTION))
             if out.resolve().is_relative_to(source.directory.resolve()):
                 refuse(
-                    f"--out: {out} is, or is in, one of the runs to merge, which must not change; "
-                    "name a new or empty directory elsewhere"
+                    f"--out: {out} is one of the runs to merge, or is inside one, and these must "
+                    "not change; name a new or empty directory elsewhere"
                 )
         stage = stack.enter_context(_staged(out))
         run_id = new_run_id(now)
@@ -156,7 +157,7 @@ def _staged(out: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, out: Path, run_id: str) -> None:
-    """Move the files into place. The lock comes last and makes the directory a run."""
+    """Move the files into place. The lock file comes last, and makes the directory a run."""
     for path in stage.iterdir():
         path.rename(out / path.name)
     stage.rmdir()
@@ -213,9 +214,9 @@ class _Planned(NamedTuple):
     """The cases of all parts.
 
     Attributes:
-        n: Number of distinct cases.
-        digest: Their `suite_digest`.
-        shared: Ids of the cases that more than one part planned.
+        n: The number of different cases.
+        digest: The `suite_digest` of these cases.
+        shared: The ids of the cases that more than one part planned.
     """
 
     n: int
@@ -226,8 +227,8 @@ class _Planned(NamedTuple):
 def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
     """Write the cases of all parts, in their order.
 
-    Hosts of one cluster run have the same cases, which keep their numbers, so that the merged run
-    can be resumed. Cases of other parts are numbered again, because each part begins at 0.
+    Hosts of one cluster run have the same cases. These keep their numbers, so that the merged run
+    can be resumed. Cases of other parts get new numbers, because each part begins at 0.
     """
     known: set[str] = set()
     shared: set[str] = set()
@@ -255,14 +256,14 @@ def _join_cases(sources: Sequence[Source], stage: Path) -> _Planned:
 
 
 class _Clocks:
-    """The shift that moves the times of each part to the clock of the first part.
+    """Converts the times of each part to the clock of the first part.
 
-    Monotonic clocks of different machines are unrelated. So clocks are compared by the time of day
-    at which episodes began. Clocks of the hosts of one run are compared by the time of their common
-    server, if each host noted it.
+    The monotonic clocks of different machines are unrelated. So they are compared through the time
+    of day at which episodes began. The clocks of the hosts of one run are compared through the time
+    of their common server, if every host recorded it.
 
     Attributes:
-        n: Number of clocks: one for each part, and more for parts that were resumed after a boot.
+        n: The number of clocks: one for each part, and more if a part was resumed after a reboot.
         error_s: See `Merged`.
         not_compared: See `Merged`.
     """
@@ -277,7 +278,7 @@ class _Clocks:
         self.not_compared = ""
         parts = [source.part for source in sources]
         if len(parts) > 1 and all(part.is_host for part in parts):
-            # Use the server's clock for the hosts of one run, if all hosts noted it.
+            # Use the server's clock for the hosts of one run, if all hosts recorded it.
             pairs = zip(map(_stamps, sources), self._anchors, strict=True)
             server = ServerClock([stamps if own else None for stamps, own in pairs])
             self.not_compared = server.lacks
@@ -285,17 +286,17 @@ class _Clocks:
                 self._server, self.error_s = server, server.error_s
 
     def shift_of_segment(self, number: int, segment: str) -> Callable[[float], float]:
-        """A function that returns the seconds to add to a time of a part's segment."""
+        """Return a function that returns the seconds to add to a time in a part's segment."""
         anchor_s = self._anchors[number].get(segment)
         return (lambda _: 0.0) if anchor_s is None else partial(self.shift, number, anchor_s)
 
     def shift(self, number: int, anchor_s: float, at_s: float) -> float:
-        """The seconds to add to a time of a part.
+        """Return the seconds to add to a time of a part.
 
         Args:
-            number: Number of the part.
-            anchor_s: The time of day less the time of the clock, in seconds.
-            at_s: The time.
+            number: The number of the part.
+            anchor_s: The time of day minus the time of the monotonic clock, in seconds.
+            at_s: The time of the monotonic clock.
         """
         if self._server is not None and self._anchors[number]:
             return self._server.shift(number, at_s)
@@ -305,7 +306,7 @@ class _Clocks:
 
 
 def _stamps(source: Source) -> list[Stamp]:
-    """The clock stamps of a part; empty if it was resumed, perhaps after a boot."""
+    """Return the clock stamps of a part; empty if it was resumed, perhaps after a reboot."""
     return [] if source.part.manifest.resumed else read_stamps(source.directory)
 
 
@@ -316,9 +317,9 @@ class _PartWriter:
     Attributes:
         source: The part.
         stage: The directory of the merged run.
-        number: Number of the part, from 0.
+        number: The number of the part, from 0.
         clocks: The clocks of all parts.
-        best: The standing that counts, for each case that several parts planned.
+        best: For each case that several parts planned, the standing of the result that counts.
     """
 
     source: Source
@@ -336,10 +337,10 @@ class _PartWriter:
             self._open = recovered.cut_off_episodes(journal, recovered.read_history(journal))
 
     def copy(self, beginning: bytes) -> dict[str, int]:
-        """Copy all segments, each with the first line of the merged run's segments.
+        """Copy all segments. Each begins with the first line of the merged run's segments.
 
         Returns:
-            The size of each segment by its new name, in bytes, including a lost end.
+            The size of each segment in bytes, by its new name. A lost end is included.
         """
         manifest = self.source.part.manifest
         journal = self.source.directory / JOURNAL_NAME
@@ -355,7 +356,7 @@ class _PartWriter:
         return sizes
 
     def part(self) -> MergedPart:
-        """The part in the merged run's manifest; called when the part is copied."""
+        """Return the part's entry in the merged run's manifest. Call this after `copy`."""
         manifest = self.source.part.manifest
         audits = audit(self.log, manifest.pool_limits)
         exceeded = [f"{one.limit} ({', '.join(one.passed)})" for one in audits if one.passed]
@@ -400,7 +401,7 @@ class _PartWriter:
     def _changed(
         self, record: JournalRecord, shift: Callable[[float], float]
     ) -> JournalRecord | None:
-        """The record for the merged run; None for a record that does not count there."""
+        """Return the record for the merged run; None if the merged run does not need it."""
         host = self.source.part.manifest.host
         if isinstance(record, Grade):
             if self._counts_elsewhere(record.case_id):
@@ -438,7 +439,7 @@ class _PartWriter:
             if path.name.startswith(".") or not path.is_file() or new.exists():
                 continue
             try:
-                # A link is safe: a part is never changed, because its name is its content's digest.
+                # A link is safe: this file never changes, because its name is its content's digest.
                 os.link(path, new)
             except OSError:
                 shutil.copyfile(path, new)
@@ -456,7 +457,7 @@ _TIMES = tuple(name for name in Attempt.__struct_fields__ if re.fullmatch(r"t_\w
 
 
 def moved(attempt: Attempt, shift_s: float) -> Attempt:
-    """The attempt with all its times moved by `shift_s`."""
+    """Return the attempt with all its times moved by `shift_s` seconds."""
     times = {name: getattr(attempt, name) for name in _TIMES}
     later = {name: time_s + shift_s for name, time_s in times.items() if time_s is not None}
     return msgspec.structs.replace(attempt, **later)
@@ -466,7 +467,7 @@ def moved(attempt: Attempt, shift_s: float) -> Attempt:
 
 
 def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> None:
-    """Write the changes of limits and the pauses of lanes, with times on the common clock."""
+    """Write the changes of limits and the pauses of lanes, with times of the common clock."""
     changes: list[LimitRecord] = []
     pauses: list[PauseRecord] = []
     replace = msgspec.structs.replace
@@ -489,7 +490,7 @@ def _join_histories(sources: Sequence[Source], stage: Path, clocks: _Clocks) -> 
 
 
 def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
-    """Write the answers that suites took from each other, and the layouts of suites' tables."""
+    """Write which answers suites took from each other, and the layouts of the suites' tables."""
     here: dict[str, set[str]] = defaultdict(set)
     reused: dict[str, set[str]] = defaultdict(set)
     for source in sources:
@@ -510,6 +511,6 @@ def _join_small_files(sources: Sequence[Source], stage: Path) -> None:
         cases_file.write_tables(stage, tables)
     first = sources[0]
     if first.part.manifest.cluster_run is not None:
-        # All hosts have the same groups, and the cluster's server numbers cases by them.
+        # All hosts have the same groups, which determine the numbers of cases on the server.
         with suppress(FileNotFoundError):
             shutil.copyfile(first.directory / _ASSIGNMENT_FILE, stage / _ASSIGNMENT_FILE)

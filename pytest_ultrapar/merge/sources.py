@@ -1,4 +1,4 @@
-"""Read the parts from their directories, which are never written."""
+"""Read the parts from their directories, without changing anything there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from pytest_ultrapar.merge.joining import Standing
 
 _SAMPLE = 200
-"""Episodes of a segment that give its clock: their anchors differ by less than a millisecond."""
+"""How many episodes of a segment are used to find its clock. Their anchors differ by less than a
+millisecond."""
 
 
 class Source(NamedTuple):
     """A part and its directory.
 
     Attributes:
-        directory: Absolute.
+        directory: The absolute path of the part's directory.
         part: The part's name and manifest.
     """
 
@@ -38,13 +39,13 @@ class Source(NamedTuple):
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The runs with these names, in the order given.
+    """Find the runs with these names, and return them in the given order.
 
-    A shard may be empty if the suite has few cases; it is left out.
+    A shard of a suite with few cases may be empty. It is left out.
 
     Raises:
         ConfigError: There is no such run, or a run that is not a shard has no cases.
-        ResultsError: A manifest cannot be read, or is of a newer version.
+        ResultsError: A manifest cannot be read, or was written by a newer version.
     """
     found, empty = [], []
     for name in names:
@@ -59,9 +60,9 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 
 def anchors(source: Source) -> dict[str, float]:
-    """The wall clock less the monotonic clock in each segment, in seconds, by the segment's name.
+    """Return the wall-clock time minus the monotonic time, in seconds, for each segment by name.
 
-    Segments without requests are missing.
+    Segments without requests are not included.
 
     Raises:
         ResultsError: The journal cannot be listed.
@@ -86,14 +87,15 @@ def _episodes(path: Path) -> Iterator[EpisodeEnded]:
 def standings(
     sources: Sequence[Source], shared: Collection[str]
 ) -> tuple[dict[str, Standing], int]:
-    """The standing that counts, for each case that several parts planned.
+    """Find the result that counts, for each case that several parts planned.
 
     Args:
         sources: The parts, in their order.
-        shared: Ids of the cases that more than one part planned.
+        shared: The ids of the cases that more than one part planned.
 
     Returns:
-        The standings of graded cases by case id; and how many cases several parts graded.
+        The standing of that result by case id, if the case was graded; and how many cases were
+        graded by several parts.
     """
     best: dict[str, Standing] = {}
     repeated: set[str] = set()
@@ -107,7 +109,7 @@ def standings(
 
 
 def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, Standing]:
-    """The standings in one run: the last grade counts, but `infra` replaces no other grade."""
+    """Return the standings in one run: the last grade counts, but `infra` never replaces others."""
     found: dict[str, Standing] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):

@@ -1,4 +1,4 @@
-"""The suite's figures of a merged run, computed again from the rows of all parts."""
+"""Compute the suite's figures for a merged run again, from the rows of all parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_suite_figures(
     sources: Sequence[Source], stage: Path, summary: RunSummary
 ) -> tuple[RunSummary, tuple[str, ...]]:
-    """Have the suite in the working directory compute its figures again, if a part has any.
+    """Let the suite in the working directory compute its figures again, if a part has any.
 
     Args:
         sources: The parts.
@@ -48,8 +48,8 @@ def add_suite_figures(
     faults = asking.faults
     if missing and not faults:
         faults = (
-            f"the merged run lacks figures of its parts ({', '.join(sorted(missing))}): no "
-            f"{HOOK} computes them here; run ultrapar merge in the suite's root folder",
+            f"the merged run lacks figures that its parts have ({', '.join(sorted(missing))}): no "
+            f"{HOOK} in this folder computes them; run ultrapar merge in the suite's root folder",
         )
     return asking.summary, faults
 
@@ -64,6 +64,6 @@ class _Asking:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Compute the figures. Called when pytest has loaded the conftests, before a session."""
+        """Compute the figures. Called after pytest has loaded the conftests, before any session."""
         self.summary, self.faults = add_figures(config, self._run_dir, self.summary)
         return 0

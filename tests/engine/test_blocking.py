@@ -158,7 +158,7 @@ def test_function_of_a_cancelled_case_gets_an_error_at_its_next_request(tmp_path
 
 def test_client_of_functions_refuses_to_block_the_loop(tmp_path):
     async def scene(told):
-        with pytest.raises(RuntimeError, match=r"use it in a function that `await llm.run"):
+        with pytest.raises(RuntimeError, match=r"use it only in a function that `await llm.run"):
             told.llm.sync.chat("Hi")
 
     play(tmp_path, fine, scene)

@@ -180,7 +180,7 @@ def test_status_shows_how_long_a_new_server_keeps_rows_closed(server, capsys):
     Sharing(server, "one", (5, 2)).renew()
     text = status(capsys)
     assert re.search(
-        r"key:abc:qps = 2: closed for \d\.\d\d s more, since the server restarted", text
+        r"key:abc:qps = 2: closed for another \d\.\d\d s, since the server restarted", text
     )
     assert "one 0 (2 on the way)" in text
 
@@ -194,7 +194,7 @@ def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
     Sharing(server, "one", (5, 2)).renew(news=(gone, notice("j")))
     text = status(capsys)
     assert "  lab/i/key0: key removed, run night: 401: \\x1b[31mno such key\n" in text
-    assert re.search(r"  lab/j/key0: paused for (59\.\d|60\.0) s more, run night\n", text)
+    assert re.search(r"  lab/j/key0: paused for another (59\.\d|60\.0) s, run night\n", text)
     assert {one["removes"] for one in json.loads(status(capsys, "--json"))["news"]} == {"key", ""}
 
 
@@ -297,10 +297,10 @@ def test_no_host_is_called_dead_when_all_were_away(server, kv):
 
 def test_a_drained_host_begins_no_more_cases(server, capsys):
     numbers = {name: join(server, name) for name in ("one", "two")}
-    assert shown(capsys, "drain", "night", "one") == (0, "one begins no more cases of run night\n")
+    assert shown(capsys, "drain", "night", "one") == (0, "one starts no more cases of run night\n")
     assert claim(server, "one", numbers["one"], wants=[(0, 4)]).given == []
     assert claim(server, "two", numbers["two"], wants=[(0, 4)]).given == [0, 1, 2, 3]
-    assert re.search(r"^  one .*drained: begins no more cases", status(capsys), re.MULTILINE)
+    assert re.search(r"^  one .*drained: starts no more cases", status(capsys), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_days_stay_closed_while_hosts_may_still_report_their_counts(server, kv, 
     server.renew(msgspec.structs.replace(call, seq=2, epoch=epoch))
     code, text = shown(capsys, "reset-day")
     assert code == 0
-    assert re.match(r"all limits are closed for \d\.\d\d s more, since the server restarted", text)
+    assert re.match(r"all limits stay closed for another \d\.\d\d s, since the server ", text)
 
 
 @pytest.mark.cpu_s(3)

@@ -88,11 +88,11 @@ def test_token_is_invalid_elsewhere_and_after_its_case(tmp_path):
         client = Outside(told)
         stranger = await Outside(told, token="sk-mine").ask()
         assert (stranger.status_code, stranger.headers["x-should-retry"]) == (401, "false")
-        assert "has no token that this gateway knows" in said(stranger)
+        assert "has no key that this gateway knows" in said(stranger)
         await told.llm.close()
         late = await client.ask()
         assert late.status_code == 401
-        assert "the token of a case ends with the case" in said(late)
+        assert "the key of a case is valid until the case ends" in said(late)
         assert told.server.requests == []
 
     play(tmp_path, saying(), scene)
@@ -139,7 +139,7 @@ def test_large_body_is_refused_unread(tmp_path, monkeypatch):
         for content in (b" " * 100_000, pieces()):
             answer = await client.client.post(client.url, headers=client.headers, content=content)
             assert answer.status_code == 413
-            assert said(answer) == "a request has more than 1,000 bytes, the maximum"
+            assert said(answer) == "a request is larger than the maximum of 1,000 bytes"
         assert (await client.ask()).status_code == 200
 
     play(tmp_path, saying(json_response(CHATTED)), scene)
@@ -373,9 +373,9 @@ def test_drained_gateway_finishes_sent_requests_and_refuses_waiting_ones(tmp_pat
         drained = asyncio.create_task(gateway.drain())
         away = await waits
         assert (away.status_code, away.headers["retry-after"]) == (503, "5")
-        assert said(away) == (await stream)["error"]["message"] == "the gateway is ending"
+        assert said(away) == (await stream)["error"]["message"] == "the gateway is shutting down"
         late = await client.ask(user="third")
-        assert (late.status_code, said(late)) == (503, "the gateway is ending")
+        assert (late.status_code, said(late)) == (503, "the gateway is shutting down")
         assert not drained.done()
         may.set()
         assert (await first).json()["id"] == "c-1"

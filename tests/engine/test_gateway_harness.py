@@ -300,7 +300,7 @@ def test_ctrl_c_finishes_sent_requests_and_refuses_waiting_ones(tmp_path):
     answers.sort(key=lambda one: one.status_code)
     assert [one.status_code for one in answers] == [200, 503, 503], [one.text for one in answers]
     assert answers[1].headers["retry-after"] == "5"
-    assert answers[1].json()["error"]["message"] == "the gateway is ending"
+    assert answers[1].json()["error"]["message"] == "the gateway is shutting down"
     assert "waiting for answers to requests in flight; press Ctrl-C again to end now" in said
     assert served.process.returncode == 0
     assert "1 solved" in said

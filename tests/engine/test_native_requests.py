@@ -113,9 +113,9 @@ def test_request_has_the_lanes_deployment_and_version(tmp_path, url, target):
     [
         ("https://other.example/v1/chat/completions", {}, {}, "other.example"),
         ("http://127.0.0.1:9/v1/chat/completions", {}, {}, "127.0.0.1"),
-        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "key of its own"),
-        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "key of its own"),
-        (f"{CHAT}?key=sk-own-canary", {}, {}, "key of its own"),
+        (CHAT, {"authorization": "Bearer sk-own-canary"}, {}, "its own key"),
+        (CHAT, {"x-api-key": "sk-own-canary"}, {}, "its own key"),
+        (f"{CHAT}?key=sk-own-canary", {}, {}, "its own key"),
         (f"{HOME}/v1/files", {}, {}, "/v1/files"),
         (f"{HOME}/v1/messages", {}, {}, "/chat/completions"),
         (CHAT, {}, {"model": "another"}, "'another'"),
@@ -153,7 +153,7 @@ def test_huge_body_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
-        with pytest.raises(BadRequestError, match="has more than 1,000 bytes, the maximum"):
+        with pytest.raises(BadRequestError, match="is larger than the maximum of 1,000 bytes"):
             await told.ask(user="x" * 1000)
         assert told.server.requests == []
 
@@ -254,7 +254,9 @@ def test_client_works_only_in_its_own_loop_and_episode(tmp_path):
 
 def test_client_of_another_api_is_refused(tmp_path):
     async def scene(told):
-        with pytest.raises(BadRequestError, match=r"llm.anthropic\(\) does not fit the lane p/m/"):
+        with pytest.raises(
+            BadRequestError, match=r"llm.anthropic\(\) does not work with the lane p/m/"
+        ):
             told.llm.anthropic()
 
     play(tmp_path, saying(), scene)

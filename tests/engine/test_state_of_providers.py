@@ -106,7 +106,9 @@ def test_case_is_infra_if_the_key_that_made_the_state_is_gone(tmp_path):
             await told.llm.chat([USER, reply.message, USER])
         assert infra.value.kind == "refusal_of_request"
         lane = told.llm.conversation.attempts[0]
-        assert f"the request names state that only p/m/{lane.key} has" in str(infra.value)
+        assert f"the request refers to data that is stored only at p/m/{lane.key}" in str(
+            infra.value
+        )
 
     on_two_keys(tmp_path, provider, scene)
 

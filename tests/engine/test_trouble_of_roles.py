@@ -29,7 +29,7 @@ def test_answer_of_a_judge_does_not_hide_why_the_case_waits(tmp_path):
         ended = await run_episode(work, None, parts, timeout_s=0.4, worker="main")
         assert [one.role for one in ended.attempts][:2] == ["", "judge"]
         assert ended.kind == "timeout"
-        assert "it waited to try again after: " in ended.detail
+        assert "it was waiting to try again after: " in ended.detail
         assert "out of order" in ended.detail
 
     # The server announces that it closes each connection: otherwise the judge's request might use

@@ -164,7 +164,7 @@ def test_run_waits_for_a_missing_server_and_then_refuses(project, monkeypatch):
     [
         ("redis://:wrong@127.0.0.1:{port}", "rejected the user name or password"),
         ("redis://:{password}@127.0.0.1:{port}/99", "DB index is out of range"),
-        ("redis://reader:reader@127.0.0.1:{port}", "denies a needed permission"),
+        ("redis://reader:reader@127.0.0.1:{port}", "denies a required permission"),
     ],
 )
 def test_run_reports_why_the_server_refuses(project, monkeypatch, url, said):
@@ -300,7 +300,7 @@ def test_drained_host_ends_after_its_own_cases(project, hosts, kv, lab, monkeypa
     assert main(["cluster", "drain", "night", "one"]) == 0
     output = host.end()
     assert len(host.rows()) < 100
-    assert output.count("ultrapar: this host is being drained: it finishes what it has begun") == 1
+    assert output.count("this host is being drained: it finishes its cases in progress") == 1
     assert "of 100 cases are done; join it again to continue" in output
     assert f"{len(host.rows())} of 100 cases on host one: " in output
 

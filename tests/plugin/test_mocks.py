@@ -201,7 +201,7 @@ def test_mock_of_an_episodes_tools_is_allowed_and_reported_once(mocks, workers):
     mocks.suite(IMPORTS + TOOLS)
     said = said_by(mocks.run(workers, "-prespx.plugin"), 0)
     assert said.count(SAID) == 1
-    what = "httpcore.AsyncConnectionPool.handle_async_request is one of respx.mocks"
+    what = "httpcore.AsyncConnectionPool.handle_async_request is mocked by respx.mocks"
     assert f"ultrapar: {what}: " in said
     assert set(mocks.outcomes().values()) == {"solved"}
 
@@ -244,7 +244,7 @@ def test_mock_of_another_test_neither_answers_nor_fails_an_episode(mocks):
     mocks.suite(IMPORTS + BESIDE)
     said = said_by(mocks.run_here("-n0"), 0)
     assert said.count(SAID) == 1
-    assert "ultrapar: httpx.AsyncClient.send is one of test_suite: requests did not use" in said
+    assert "ultrapar: httpx.AsyncClient.send is mocked by test_suite: requests did not use" in said
     assert mocks.outcomes() == {"test_it[m-r0]": "solved"}
 
 

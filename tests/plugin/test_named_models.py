@@ -160,7 +160,7 @@ def test_missing_role_is_reported_with_the_lines_to_write(here):
     assert "\n>       assert await llm.role('judge').chat('say a')\n" in said
     assert (
         "ConfigError: llm.role('judge'): the pool has no such role; add to the pool (ultrapar "
-        'init makes one)\nE           [role.judge]\nE           model = "NAME"\n'
+        'init creates one)\nE           [role.judge]\nE           model = "NAME"\n'
     ) in said
     assert "sender.py" not in said
     assert "errors.py" not in said

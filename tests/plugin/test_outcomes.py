@@ -243,7 +243,7 @@ def test_grade(fine, grade): grade(3)
     assert project.server.prompts == ["say c"]
     for words in (
         "*llm.chat() got temperature=nan; a number must be finite*",
-        "*llm.chat() takes a text, or a list of messages such as*(got int)*",
+        "*llm.chat() takes a string, or a list of messages such as*(got int)*",
         "*grade() got 3; it takes 'solved', 'partial', 'unsolved', 'scored', True, False, None,*",
     ):
         result.stdout.fnmatch_lines([words])

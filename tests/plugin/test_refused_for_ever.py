@@ -67,5 +67,5 @@ def test_other_cases_end_in_time_and_the_refused_one_is_named(project, way, keys
     assert with_s <= 3.0 * without_s + 1.1 * PAUSE_S
     n = project.server.prompts.count("bad one")
     (said,) = [row["error"] for row in project.rows() if row["outcome"] == "infra"]
-    assert said.startswith(f"this request alone was refused {n} times while others were served: ")
+    assert said.startswith(f"this request was refused {n} times while others were served: ")
     assert 10 < n <= 10 + 2 * keys + 2

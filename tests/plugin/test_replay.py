@@ -122,7 +122,7 @@ def test_changed_prompt_misses_only_in_its_cases(project, gone):
     }
     done.stdout.fnmatch_lines(
         [
-            "*has no answer to this request; the nearest of its case:*",
+            "*has no answer to this request; the most similar one of the case:*",
             '- * "content": "say c!",',
             '+ * "content": "say more",',
         ]

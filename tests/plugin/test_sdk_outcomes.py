@@ -90,7 +90,7 @@ def test_outcomes_equal_the_outcomes_of_chat(project):
     )
     assert (handled["outcome"], handled["n_attempts"]) == ("solved", 3)
     assert (lost["outcome"], lost["kind"], lost["n_attempts"]) == ("infra", "overload", 3)
-    for name, sentence in (("test_strange", "'another'"), ("test_keyed", "key of its own")):
+    for name, sentence in (("test_strange", "'another'"), ("test_keyed", "its own key")):
         row = next(row for nodeid, row in rows.items() if nodeid.startswith(name))
         assert (row["outcome"], row["n_attempts"]) == ("error", 0)
         assert sentence in done.stdout.str()

@@ -159,6 +159,6 @@ def test_figures_of_a_merged_run_are_computed_from_all_rows(project, capsys, mon
     monkeypatch.chdir(elsewhere)
     assert cli.main(["merge", *parts, "--out", "whole"]) == 1
     assert (
-        "FAILED: the merged run lacks figures of its parts (length, n, share): no "
-        "pytest_ultrapar_figures computes them here"
+        "FAILED: the merged run lacks figures that its parts have (length, n, share): no "
+        "pytest_ultrapar_figures in this folder computes them"
     ) in capsys.readouterr().out

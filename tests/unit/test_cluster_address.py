@@ -113,7 +113,7 @@ def test_unsupported_servers_are_refused(said, why):
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_server_that_may_evict_keys_is_refused(policy):
     said = {"redis_version": "7.2.4", "run_id": "x"}
-    with pytest.raises(ConfigError, match=f"maxmemory-policy {policy}: .* set it to noeviction"):
+    with pytest.raises(ConfigError, match=f"maxmemory-policy {policy}: .* policy to noeviction"):
         server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 0, "maxmemory_policy": policy})
     assert server_facts(said, {}, {"maxmemory": 10**9, "maxmemory_policy": "noeviction"})
@@ -123,7 +123,7 @@ def test_server_that_may_evict_keys_is_refused(policy):
     ("text", "means"),
     [
         *(
-            (text, "takes no calls for now: ")
+            (text, "accepts no calls at present: ")
             for text in (
                 "OOM command not allowed when used memory > 'maxmemory'.",
                 "MISCONF Valkey is configured to save RDB snapshots",
@@ -136,8 +136,8 @@ def test_server_that_may_evict_keys_is_refused(policy):
             )
         ),
         ("MOVED 7 10.0.0.1:6379", "without the keys {ultrapar:default}:*: name the node"),
-        ("NOPERM User x has no permissions to run", "denies a needed permission"),
-        ("ACL failure in script: User x has no permissions", "denies a needed permission"),
+        ("NOPERM User x has no permissions to run", "denies a required permission"),
+        ("ACL failure in script: User x has no permissions", "denies a required permission"),
         ("TRYAGAIN Multiple keys request during rehashing", "does not answer"),
     ],
 )

@@ -238,6 +238,6 @@ def test_hosts_with_other_groups_have_the_same_order_but_other_numbers():
 
 @pytest.mark.parametrize("theirs", ["", "{}", "\x00", "[1]", '{"version": 1}'])
 def test_record_of_another_program_is_refused(theirs):
-    assert "is of another version or another program" in str(
+    assert "is from another version or another program" in str(
         refuse_other("night", identity(), theirs)
     )

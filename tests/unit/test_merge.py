@@ -178,7 +178,7 @@ def test_cases_that_a_host_lost_are_named_with_the_command_to_reopen_them(tmp_pa
         write_journal(run, "gw0", episode(n, 1.0, 2.0), grade(n))
         runs.append(run.path)
     said = said_of(ultrapar, tmp_path / "w", *runs, code=1)
-    assert "1 case of run r without a result" in said
+    assert "no result for 1 case of run r" in said
     assert f"ultrapar cluster reopen r {tmp_path / 'w'}" in said
     assert "  s/phase53/test_x.py::test[2]" in said
     assert "is below 98.0% (--coverage): " in said
@@ -317,7 +317,7 @@ def test_damage_of_a_part_is_damage_of_the_merged_run(tmp_path):
         ({"seed": 6}, "the run seed is 5 in {a} and 6 in {b}"),
         ({"mode": "phase"}, "the mode is ultra in {a} and phase in {b}"),
         ({"rate_mode": "adaptive"}, "the rate mode is fixed in {a} and adaptive in {b}"),
-        ({"models": ("m1",)}, "the pool's models is m1, m2 in {a} and m1 in {b}"),
+        ({"models": ("m1",)}, "the list of models is m1, m2 in {a} and m1 in {b}"),
         ({"simulated": False}, "the kind of the answers is simulated in {a} and real in {b}"),
         ({"data": {"digest": "x"}}, "the digest is none in {a} and x in {b}"),
         ({"record": "full"}, "the record of conversations is text in {a} and full in {b}"),
@@ -399,8 +399,8 @@ def test_same_run_twice_is_refused(tmp_path, ultrapar):
 def test_folder_that_is_not_empty_is_refused_and_unchanged(tmp_path, ultrapar):
     a = part(tmp_path / "a", [0])
     places = (
-        (tmp_path / "a", "is in, one of the runs"),
-        (tmp_path / "a" / "deep" / "x", "is in, one of the runs"),
+        (tmp_path / "a", "is one of the runs to merge, or is inside one"),
+        (tmp_path / "a" / "deep" / "x", "is one of the runs to merge, or is inside one"),
         (tmp_path, "is not empty"),
     )
     for where, said in places:

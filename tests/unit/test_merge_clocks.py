@@ -125,4 +125,4 @@ def test_host_without_stamps_is_reported_and_audited_by_itself(tmp_path):
     made = merge([str(a), str(b)], tmp_path / "w", NOW)
     assert made.manifest.merged.clock_error_s is None
     said = (tmp_path / "w" / "report.md").read_text("utf-8")
-    assert "1 of 2 hosts did not note the server's time" in said
+    assert "1 of 2 hosts did not record the server's time" in said
