@@ -1,4 +1,4 @@
-"""`ultrapar check`: find the lanes of a pool that answer, before thousands of cases cost money."""
+"""`ultrapar check`: see which lanes of a pool answer, before thousands of cases cost money."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_key_lock(parser: argparse.ArgumentParser) -> None:
-    """Declare `--key-lock`, which all commands that send requests have."""
+    """Declare `--key-lock`, an option of all commands that send requests."""
     parser.add_argument(
         "--key-lock",
         choices=Options.key_lock.choices,
@@ -87,7 +87,7 @@ def add_key_lock(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line per lane as results arrive, then a summary; return 1 if the check failed.
+    """Print a line for each lane as results arrive, then a summary; return the exit code.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
