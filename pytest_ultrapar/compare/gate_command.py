@@ -1,4 +1,4 @@
-"""`ultrapar gate`: rules that a finished run must keep, for CI."""
+"""`ultrapar gate`: judge a finished run with rules, for use in CI."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; return 1 if the run does not pass, else 0.
+    """Print the table; return 1 if the run does not pass, otherwise 0.
 
     Raises:
         ConfigError: A rule or a run cannot be used.
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not rules and arguments.baseline is None:
         refuse("no rule is given: add --rule RULE, or --baseline RUN for the default rules")
 
-    # Importing msgspec's structs of a whole run takes 60 ms that `--help` saves.
+    # Importing the structs of a whole run takes 60 ms, which `--help` need not spend.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
     from pytest_ultrapar.compare.report import gate_section  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Comparisons and gates as sections of a report, for terminals and Markdown; pure."""
+"""Turn comparisons and gates into sections of a report, for terminals and Markdown; pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""The columns after the names of a cell."""
+"""The columns that follow the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -64,7 +64,7 @@ _ANSWERS = {
 
 
 def _is_telling(look: Look) -> bool:
-    """Whether the interval of a score's change excludes 0; always true for other figures."""
+    """Whether to show a figure: always, except for a score whose interval of change includes 0."""
     if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
@@ -73,12 +73,12 @@ def _is_telling(look: Look) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """The verdict, the runs, then speed and, for each run, answers and changed cells.
+    """Yield the sections: the verdict, the runs, speed, and each run's answers and changed cells.
 
     Args:
         base: The baseline.
-        comparisons: The other runs, at least one, each compared with the baseline.
-        every_look: Whether to include scores that did not change beyond chance.
+        comparisons: At least one other run, compared with the baseline.
+        every_look: Whether to include scores whose change may be chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
@@ -93,12 +93,13 @@ def comparison_sections(
 
 
 def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
-    """At most `MOST_LINES` lines for a terminal: the verdict, solved rates, and what differs.
+    """Return at most `MOST_LINES` lines for a terminal: verdict, solved rates and differences.
 
     Args:
         base: The baseline.
-        comparisons: The other runs, at least one; the rates are from the last.
-        width: The length of a line, in characters.
+        comparisons: At least one other run, compared with the baseline. The solved rates belong to
+            the last one.
+        width: The width of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
@@ -112,7 +113,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
     ]
-    # After the verdict on the answers.
+    # Insert the rates after the verdict on the answers.
     parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
@@ -125,7 +126,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """Sentences on the differences between two runs, differences in prompts first."""
+    """Sentences about the differences between two runs; differences in prompts come first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -199,7 +200,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _cost(run: MeasuredRun) -> str:
-    """`1.25 USD`; "at least" if the cost of some requests is unknown."""
+    """The cost as text, such as `1.25 USD`, with "at least" if some requests' cost is unknown."""
     cost = run.summary.cost
     if cost is None:
         return NONE
@@ -336,7 +337,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """The gate as a section of a report: a row for each rule, and notes."""
+    """Turn the result of a gate into a section of a report: a row for each rule, and notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
@@ -369,7 +370,7 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """The failed rules of a gate; the gate's table shows the figures."""
+    """A sentence that names the failed rules of a gate; its table shows the figures."""
     failed = [each.rule.text for each in result.judged if each.failed]
     parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":

@@ -1,4 +1,4 @@
-"""The arguments of `ultrapar bench`, checked before anything runs; pure."""
+"""Check the arguments of `ultrapar bench` before the first mode runs; pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that bench sets, or that run no case; as written, without `=VALUE`."""
+"""Options that bench sets itself, or with which pytest runs no case. Their names are as on the
+command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -50,14 +51,15 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""By pytest's name, options from the command line, `addopts` or `PYTEST_ADDOPTS`."""
+"""Refused options by pytest's internal name, no matter whether they come from the command line,
+`addopts` or `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
     """Parse a list of modes such as `serial,ultra`, and keep its order.
 
     Raises:
-        ConfigError: The list is empty, or contains an unknown mode or a mode twice.
+        ConfigError: The list is empty, or it contains an unknown mode, or a mode twice.
     """
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
@@ -74,7 +76,7 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse options of pytest that do not work if every mode runs the same cases.
+    """Refuse pytest options that prevent bench from running the same cases in every mode.
 
     Args:
         passed_on: The suite and pytest's options.
@@ -97,9 +99,9 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 
 
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
-    """The command line of pytest for one mode, without a directory.
+    """Return pytest's arguments for one mode, without the run's directory.
 
-    Only modes that use a policy get the policy option.
+    Only modes that use a policy get the option for it.
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:

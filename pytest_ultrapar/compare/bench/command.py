@@ -1,4 +1,4 @@
-"""`ultrapar bench`: run pytest once per mode on the same cases, and write one report."""
+"""`ultrapar bench`: run pytest once in each mode on the same cases, and write one report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all modes; return pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: An argument cannot be used; nothing has run.
+        ConfigError: An argument cannot be used; no mode has run.
         ResultsError: A file of a run cannot be read.
     """
     modes = parse_modes(arguments.modes)

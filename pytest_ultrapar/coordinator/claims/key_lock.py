@@ -162,7 +162,7 @@ class KeyLocks:
         return None
 
     def _join(self, name: str, directory: Path, group: KeyGroup) -> Taken | None:
-        """Lock a key as a member of a group; if another run holds it alone, return that run."""
+        """Lock a key as a member of a group; if another run prevents this, return that run."""
         path, own_path = directory / name, directory / group.file_of(name)
         own_fd = _open(own_path)
         fd = -1
