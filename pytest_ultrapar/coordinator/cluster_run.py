@@ -130,7 +130,7 @@ class ClusterRun:
         from pytest_ultrapar.cluster.server import ask_patiently  # noqa: PLC0415 - with a cluster only
 
         began_s = boot_s()
-        most = f"the run waits {duration(self._patience_s)} at most"
+        most = f"the run waits at most {duration(self._patience_s)}"
         with line:
             ask_patiently(
                 ask,
@@ -153,7 +153,7 @@ class ClusterRun:
             return []
         return [
             f"{self.address.shown} ({facts.name}) has appendonly no: if it is killed, it loses the "
-            "run and cases may be sent twice; limits still hold"
+            "run's data, and cases may be sent twice; limits still apply"
         ]
 
     def join(
@@ -367,9 +367,9 @@ class ClusterRun:
             lines.append(f"{self._shown}: {n_done} of {cases} are done; {rest}")
         if claiming.n_lost:
             lines.append(
-                f"{counted(claiming.n_lost, 'case')} of this host went to others while it "
-                "was silent: others finish those that it had not answered, and if both "
-                "answered a case, ultrapar merge keeps one answer"
+                f"other hosts took over {counted(claiming.n_lost, 'case')} of this host while it "
+                "was silent. They finish cases that this host had not answered. If both hosts "
+                "answered a case, ultrapar merge keeps one of the answers"
             )
         return lines
 

@@ -263,8 +263,8 @@ class ControllerSession:
             may_come = self._nodes.keys() - self._collections.keys()
             if alone or not (self._dispatch.workers or may_come):
                 self._stop(
-                    f"{worker} replaces a worker that died, but collected other tests: no worker "
-                    "can run the remaining ones; make the ids of tests the same in every process"
+                    f"{worker} replaces a worker that died, but collected different tests: no "
+                    "worker can run the remaining tests; make test ids the same in every process"
                 )
             return
         home = self._vacant.pop() if self._vacant else None
@@ -551,7 +551,7 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         raise pytest.UsageError(
-            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
+            f"{_MOST_IN_A_ROW} worker processes in a row ended during startup; the last one: {said}"
         )
 
     node_manager.setup_node = setup

@@ -82,8 +82,8 @@ def find_history(
     if not found.run.episodes:
         why = "; ".join(found.notes)
         if given is None:
-            return History(_NOTHING, (f"not from {directory}: {why}",))
-        refuse(f"{_OPTION}: {directory} has no measurement for this run: {why}")
+            return History(_NOTHING, (f"{directory} is not used: {why}",))
+        refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -188,7 +188,7 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         if one.model in pool.models and one.model not in others and one.role in {"", *roles}
     )
     if not own:
-        notes = notes or ["it has no graded case of these models"]
+        notes = notes or ["it has no graded cases for these models"]
     return History(msgspec.structs.replace(run, episodes=own, roles=roles), tuple(notes))
 
 
@@ -288,7 +288,7 @@ def again(options: Options) -> Again:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the resumed run began without this option; leave out one of the two")
+        refuse(f"{option}: the resumed run was started without it; leave out this option")
     ids = (
         one.case.case_id
         for one in run.cases

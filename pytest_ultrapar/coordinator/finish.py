@@ -184,7 +184,7 @@ def finish(
                     judged = gate.judge(path, judge)
                     found += judged.failures
                 except ResultsError as error:
-                    found += (f"the gate cannot be judged: {error}",)
+                    found += (f"cannot judge the run with the gate's rules: {error}",)
         # The process that made the tables also writes the page.
         has_page = run.services.wait_for_page(tell)
         return FinishedRun(path, manifest, summary, found, said, judged, has_page)
@@ -223,7 +223,7 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     try:
         left = days_left(run.pool, kept, MonotonicClock(), claim=False)
     except ConfigError as error:
-        yield visible(f"cannot read the rest of the daily limits: {error}")
+        yield visible(f"cannot read how much is left of the daily limits: {error}")
         return
     days = [*left, *(one for one in run.days if not one.counted.name)]
     audits = () if summary.measured_earlier else summary.audit
@@ -231,11 +231,11 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            ", which becomes available later than a case may wait (--ultrapar-episode-timeout "
+            ": more becomes available later than a case may wait (--ultrapar-episode-timeout "
             f"{run.options.episode_timeout_s:g} s); then"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
-        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
+        yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"
 
 
 def stopped_early(summary: RunSummary) -> str:

@@ -60,11 +60,11 @@ def lines(run: Run) -> Iterator[str]:
         yield f"replaying the answers of run {run.replayed.run_id}: {misses}"
     if run.options.resume is not None:
         finished = counted(len(run.recovered), "finished episode")
-        lost = f"; {run.n_lost} can no longer be read and run again" if run.n_lost else ""
+        lost = f"; {run.n_lost} unreadable, to be run again" if run.n_lost else ""
         yield f"resuming {run.directory.run_id}: {finished} resumed{lost}{_begun(run)}"
         if run.resumed is not None and run.resumed.record != run.options.record:
             yield (
-                f"recorded of conversations so far: '{run.resumed.record}'; from now on: "
+                f"conversations so far were recorded with '{run.resumed.record}', from now on with "
                 f"'{run.options.record}'"
             )
 
@@ -75,10 +75,10 @@ def _begun(run: Run) -> str:
     if cut_off is None or earlier is None or not run.source.sends:
         return ""
     if n_begun := cut_off.n_begun:
-        return f"; {counted(n_begun, 'conversation')} that broke off: recorded answers come first"
+        return f"; {counted(n_begun, 'conversation')} cut off: recorded answers come first"
     if cut_off.n_cases and earlier.record != "full":
         return (
-            f"; {counted(cut_off.n_cases, 'case')} that broke off start again, because "
+            f"; {counted(cut_off.n_cases, 'case')} cut off, to be started again, because "
             f"--ultrapar-record {earlier.record} stores no answers"
         )
     return ""
@@ -100,7 +100,7 @@ def settings_lines(options: Options, pool: Pool, lanes: tuple[Lane, ...]) -> Ite
     ]
     plain = [text for text in said if any(one in text for one in _PLAIN)]
     if plain:
-        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... overrides it"
+        yield f"the environment changes this run: {', '.join(plain)}; ULTRAPAR_... overrides that"
     simulated = " SIMULATED," if pool.is_simulated else ""
     sample = "" if options.sample is None else f", sample {options.sample}"
     models = {lane.model for lane in lanes}
@@ -195,8 +195,8 @@ def assignment_lines(
     sample = run.manifest.serial_sample if run.manifest is not None else ()
     if sample and run.options.resume is None:
         yield (
-            f"{counted(len(sample), 'case')} one at a time first, as a serial sample; "
-            f"the other {run.planned - len(sample):,} are measured against it"
+            f"a serial sample of {counted(len(sample), 'case')} runs first, one at a time; "
+            f"the speed of the other {run.planned - len(sample):,} is compared with it"
         )
     else:
         loads = process_loads(
@@ -302,7 +302,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
     for one in shared:
         how = "shared with other suites of this run" if one.here else "reused from the earlier run"
         n = len(one.here) + len(one.reused)
-        yield f"{one.suite}: {counted(n, 'case')} not sent, {how}"
+        yield f"{one.suite}: {counted(n, 'case')} not sent: answers are {how}"
 
 
 class Looking(collection.CollectOnly):
@@ -334,7 +334,7 @@ def idle_workers(n_workers: int, most: int) -> Iterator[str]:
     """
     if n_workers > most:
         yield (
-            f"{n_workers} workers for {counted(most, 'request')} in flight at most; "
+            f"{n_workers} workers for at most {counted(most, 'request')} in flight; "
             f"-n {enough_workers(most, n_workers)} is as fast and starts sooner"
         )
 

@@ -109,7 +109,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
     finally:
         server.close()
     if state is None:
-        raise UltraparError("the server has forgotten it")
+        raise UltraparError("the server no longer knows this run")
     return frozenset(state.finishers), utc_now() - timedelta(seconds=state.began_s)
 
 

@@ -164,7 +164,7 @@ class Planning(collection.CollectOnly):
             counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the counts of daily limits are stored by key.
-            return [], [f"cannot read the rest of the daily limits: {error}"]
+            return [], [f"cannot read how much is left of the daily limits: {error}"]
         left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
@@ -231,7 +231,7 @@ class Planning(collection.CollectOnly):
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
-            yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
+            yield f"a serial sample of {counted(self._options.baseline, 'case')} runs first"
 
     def _shard(self, n_cases: int) -> Iterator[str]:
         """Lines about the part of the run that is planned."""
@@ -244,7 +244,7 @@ class Planning(collection.CollectOnly):
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would end at its start: {error}"
+            yield f"a run would stop at its start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
@@ -264,11 +264,11 @@ class Planning(collection.CollectOnly):
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
-                f"the longest episode would take {duration(forecast.longest_s)} including waits "
-                f"and end at --ultrapar-episode-timeout {timeout_s:g}; raise it"
+                f"the longest episode would take {duration(forecast.longest_s)} including waits, "
+                f"but --ultrapar-episode-timeout {timeout_s:g} would end it earlier; raise it"
             )
         if forecast.refused:
-            yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"
+            yield f"mode {plan.mode} has no lane for {counted(len(forecast.refused), 'case')}"
 
 
 def _ceilings(pool: Pool) -> Iterator[str]:
@@ -304,7 +304,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
     suites = by_key((hint.turns, one.suite) for one, hint in supposed)
     notes = [
-        f"turns of an episode are assumed to be {n:g} "
+        f"turns per episode are assumed to be {n:g} "
         f"({'suite' if len({*named}) == 1 else 'suites'} {', '.join(dict.fromkeys(named))})"
         for n, named in suites.items()
     ]
@@ -315,7 +315,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{header.ASSUMED_S:g} s per request assumed, as the pool has no latency_hint_s, for "
-            + ", ".join(silent)
+            f"{header.ASSUMED_S:g} s per request is assumed, because the pool states no "
+            f"latency_hint_s, for {', '.join(silent)}"
         )
     return tuple(notes)

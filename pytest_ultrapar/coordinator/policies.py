@@ -306,7 +306,7 @@ def find_policy(word: str, mode: str) -> Policy:
     if name is None:
         refuse(
             f"--ultrapar-policy {word} (mode {mode}) is offered by a conftest or plugin, but no "
-            "pytest_ultrapar_assign gave an assignment for it"
+            "pytest_ultrapar_assign returned an assignment for it"
         )
     return partial(batch, n_models=batch_size(word)) if name == _BATCH else POLICIES[name]
 
@@ -319,9 +319,7 @@ def batch_size(word: str) -> int:
     """
     text = word.partition(":")[2]
     if not (text.isascii() and text.isdecimal() and len(text) <= 6 and int(text) >= 1):  # noqa: PLR2004 - a million models
-        refuse(
-            f"--ultrapar-policy {word!r}: batch:N needs the number of models at once, 1 to 999999"
-        )
+        refuse(f"--ultrapar-policy {word!r}: N in batch:N must be a number of models, 1 to 999999")
     return int(text)
 
 
@@ -422,8 +420,9 @@ def _faults(assignment: Assignment, lanes: set[LaneId], cases: set[str]) -> Iter
             yield f"group names must be unique and not empty (got {group.name!r})"
         if strange:
             yield (
-                f"group {group.name!r} waits for {strange[0]!r}; the groups are {', '.join(times)}"
+                f"group {group.name!r} waits for {strange[0]!r}, which does not exist; the groups "
+                f"are {', '.join(times)}"
             )
         if not cases.issuperset(group.cases) or seen.intersection(group.cases):
-            yield f"group {group.name!r} has cases that do not run or are in another group"
+            yield f"group {group.name!r} has cases that do not run or are also in another group"
         seen.update(group.cases)

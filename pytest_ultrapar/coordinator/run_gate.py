@@ -109,7 +109,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)
     if not isinstance(source, PoolLanes) and timed is not None:
-        how = "regrading it" if isinstance(source, Regrade) else "replaying it"
+        how = "a regraded run" if isinstance(source, Regrade) else "a replayed run"
         refuse(
             f"--ultrapar-gate {timed.text}: {how} ({source.option}) measures no speed; "
             "leave out this rule"
@@ -120,7 +120,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        refuse(f"--ultrapar-gate-baseline: {base.directory} is the resumed run")
+        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run to resume; name another")
     check_names(
         [rule for rule in rules if rule.needs_baseline],
         base.summary,

@@ -41,9 +41,9 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
     """
     if n >= len(cases):
         refuse(
-            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here. The "
-            "sample needs other cases to compare with; choose a smaller sample, leave the option "
-            "out, or run all cases both ways with `ultrapar bench --modes serial,ultra`"
+            f"--ultrapar-baseline {n}: this run has only {counted(len(cases), 'case')}. The sample "
+            "needs other cases to compare with; choose a smaller sample, leave out the option, or "
+            "run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
         (case.case_id for case in cases if not case.stage),  # the others wait for later cases

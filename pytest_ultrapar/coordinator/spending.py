@@ -71,7 +71,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     if not n_unknown:
         return "" if found is None else found.trouble
     return (
-        "the run had sessions without a budget: it counts the cost of their answers, but "
+        "earlier sessions of this run had no budget: the cost of their answers is counted, but "
         f"not {counted(n_unknown, 'request')} of unknown cost"
     )
 
@@ -131,6 +131,6 @@ def spending_after(
         )
     if n := summary.n_infra(BUDGET):
         yield (
-            f"{counted(n, 'case')} ended without money: raise the budget and continue with "
+            f"{counted(n, 'case')} ended for lack of money: raise the budget and continue with "
             f"{how_to_ask_again}"
         )

@@ -121,7 +121,7 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
         return f" (sent to {asked} for {what}: check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
-        return " (check in `parameters` of the pool under which name max_tokens is sent)"
+        return " (check the name of max_tokens in the pool's `parameters`)"
     return ""
 
 
@@ -167,7 +167,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
         yield f"no result for {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
-        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
+        yield f"no lane is ok that serves the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
@@ -191,7 +191,7 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
         offers.setdefault(_offer(pool, lane, levels.get(name, "lane"), own), []).append(name)
     offers.pop("", None)
     for offer, names in offers.items():
-        yield f"run {manifest.run_id} found for {listed(names)} {offer}"
+        yield f"run {manifest.run_id} estimated for {listed(names)}: {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
@@ -201,7 +201,7 @@ def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | Non
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
     said = ", ".join(text for text in stated if text not in declared)
     table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
-    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it: {table}"
     return told if said else ""
 
 
