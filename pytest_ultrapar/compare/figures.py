@@ -189,8 +189,8 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws new random values. Then only"
-    " pass@k and pass^k with k up to half of the repetitions have an interval"
+    "no interval: the suite's mark says that each repetition draws new random values. In that case"
+    " only pass@k and pass^k with k up to half of the repetitions have an interval"
 )
 
 
@@ -215,7 +215,7 @@ def left_out(metric: str, n: int, n_left_out: int) -> str:
         if metric == MAJORITY
         else f"they have fewer than {counted(repetitions_of(metric) or 1, 'graded repetition')}"
     )
-    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, since {few}"
+    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, because {few}"
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:
@@ -232,7 +232,7 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
     }
     value = values[metric]
     if value is None:
-        why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
+        why = UNTIMED if metric != "efficiency" else "the run has no lower bound for its makespan"
         raise NoFigureError(why)
     return _single(value, statistics.n_timed, None)
 
@@ -259,7 +259,7 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     if part.n_serial is not None and part.n_serial < few:
         few, where = part.n_serial, "in the serial sample"
     cases = f"{counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
-    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file gives none"
+    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file does not contain it"
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
@@ -502,12 +502,12 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: time without waiting for limits, as geometric means: the change is the typical ratio"
-    " of a case's two times"
+    "service: the time without waits for limits, as a geometric mean; its change is the typical"
+    " ratio of a case's two times"
 )
 CELL_FIGURES = (
-    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), each with"
-    " all of its repetitions"
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model); all"
+    " repetitions of a cell count once"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
     "at_most": "its own service times added up, so it is an upper bound",

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 
 ALIKE = (
-    "every case has the same figure in both runs, so there is no change; the interval shows what"
-    " other cases could change"
+    "every case has the same figure in both runs, so there is no change; the interval shows how"
+    " large the change of other cases could be"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 """The result of one rule; `FAIL` and `no figure` fail the run."""

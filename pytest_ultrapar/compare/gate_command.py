@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gate"
-SUMMARY = "judge a finished run by rules, with or without a baseline; exit code 1 if a rule fails"
+SUMMARY = "judge a finished run with rules, with or without a baseline; exit code 1: a rule failed"
 _WIDTH = max(len(metric.name) for metric in METRICS)
 DESCRIPTION = f"""\
-Judge a finished run by rules. The exit code is 0 if no rule fails, 1 (with a table) if a rule
-fails, and 4 if a run or rule cannot be used.
+Judge a finished run with rules, and print a table of the results. The exit code is 0 if no rule
+fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
 
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
 
-If RUN is a bench, the gate judges its run in mode ultra, else phase, else rotate. To judge another
-mode, name that run (.ultrapar/bench-1/phase).
+If RUN is a bench, the gate judges its run in mode ultra; without that mode, phase or else rotate.
+To judge another mode, name its run (.ultrapar/bench-1/phase).
 
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 

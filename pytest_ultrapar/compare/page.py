@@ -122,8 +122,8 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            f" together. Each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
+            "Change of the solved rate in percentage points with its 95 % interval, for all models"
+            f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []

@@ -97,7 +97,7 @@ def refuse_nothing_common(
     suites, own = ({case.suite for case in each} for each in (base.cases, cases))
     if base.manifest.seed != seed:
         why = (
-            f"the run seed was {base.manifest.seed} and is {seed}, and the seed is part of a case;"
+            f"the run seed was {base.manifest.seed} and is {seed}, and cases depend on the seed;"
             f" run again with --ultrapar-seed={base.manifest.seed}"
         )
     elif not suites & own:
@@ -163,7 +163,7 @@ def part_notes(runs: Mapping[str, MeasuredRun]) -> Iterator[str]:
                 "run, its figures differ for this reason alone"
             )
         if {"--lf", "--last-failed"} & {*run.manifest.arguments}:
-            yield f"{word} was given --lf, which selects cases that did not end well before"
+            yield f"{word} used --lf, which selects cases that did not end well before"
 
 
 def _not_skipped(run: MeasuredRun, rows: Mapping[str, CaseRow]) -> set[str]:
@@ -202,7 +202,7 @@ def _each_was(what: str, then: Mapping[str, str], now: Mapping[str, str]) -> Ite
 def _questions(base: Manifest, new: Manifest) -> Iterator[str]:
     yield from _was("the run seed", base.seed, new.seed)
     for said in _each_was("the {}", base.data, new.data):
-        yield f"{said}: the same case may send another prompt"
+        yield f"{said}: the same case may send a different prompt"
     yield from _files(base.files, new.files)
     if base.simulated != new.simulated:
         kind = {True: "simulated", False: "real"}
@@ -248,12 +248,12 @@ def _files(base: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
     """Sentences about changed files of the suites; none if the runs have no file in common."""
     differ = [name for name in sorted({*base, *new}) if base.get(name) != new.get(name)]
     kinds = by_key(
-        ("new" if name not in base else "gone" if name not in new else "changed", name)
+        ("new" if name not in base else "removed" if name not in new else "changed", name)
         for name in (differ if base.keys() & new.keys() else ())
     )
     for what, names in kinds.items():
         files = f"{what} file{'s' if len(names) > 1 else ''}"
-        yield f"{files} of the suite: {listed(names)}: the same case may send another prompt"
+        yield f"{files} of the suite: {listed(names)}: the same case may send a different prompt"
 
 
 def _numbers(limit: Limit) -> str:

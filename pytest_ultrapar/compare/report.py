@@ -153,8 +153,8 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
         notes.append(
             f"{prefix}{of_cells if comparison.n_cells else ''}"
-            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
-            f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
+            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline"
+            f"{' in the sample' if pairing.new.manifest.drawn_from else ''} retained"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
@@ -232,7 +232,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals cover the choice of cases; another machine or day may change more",
+        "intervals cover only the choice of cases; another machine or day may change speeds more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -263,9 +263,9 @@ def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
         notes.append(CELL_FIGURES)
     notes.append(
         "p: exact McNemar test of the cases solved in only one run. Each interval holds for its row"
-        " alone, the verdict at the top for all rows. The verdict ignores changes of a rate up to"
-        f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
+        " alone; the verdict at the top holds for all rows together. It ignores small changes: up"
+        f" to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for a"
+        f" score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
@@ -296,8 +296,8 @@ def _cells(comparison: Comparison) -> Section:
         )
     notes.append(
         f"{counted(comparison.n_cells, 'cell')} by {', '.join(by)}. p: exact McNemar test,"
-        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the listed cells "
-        "are expected to be chance"
+        " adjusted with the method of Benjamini and Hochberg: at most "
+        f"{CHANCE * 100:.0f} % of the listed cells are expected to have changed by chance"
     )
     title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
     rows = tuple(map(_cell_row, shown))
@@ -351,14 +351,14 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so it may be chance. n to decide: about"
-            " the number of cases that decides, if the figure stays the same. It is - if the figure"
-            " is the bound, or if a million cases are not enough"
+            "undecided: the interval contains the bound, so the result may be chance. n to decide:"
+            " about how many cases would decide, if the figure stays the same. It is - if the"
+            " figure equals the bound, or if a million cases would not be enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
-            "undecided rules pass; --undecided fail (in a run --ultrapar-gate-undecided fail) makes"
-            " them fail, METRIC.point judges by the figure alone"
+            "undecided rules pass. To make them fail, use --undecided fail (in a run:"
+            " --ultrapar-gate-undecided fail). To judge by the figure alone, write METRIC.point"
         )
     notes += result.notes
     if result.simulated:

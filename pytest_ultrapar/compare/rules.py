@@ -62,12 +62,12 @@ _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 METRICS = (
     Metric(
-        "throughput", "per second", "cases per second of the makespan", filters=(), of_speed=True
+        "throughput", "per second", "cases per second over the makespan", filters=(), of_speed=True
     ),
     Metric(
         "makespan",
         "seconds",
-        "first send to the end of the last episode",
+        "time from the first request to the end of the last episode",
         filters=(),
         of_speed=True,
     ),
@@ -82,13 +82,13 @@ METRICS = (
     Metric(
         "speedup",
         "factor",
-        "serial time / makespan, of all cases, a model or a suite. ultrapar bench and"
-        " --ultrapar-baseline measure it. Else it is estimated: the estimate rises if the provider"
+        "serial time / makespan, for all cases, a model or a suite. ultrapar bench and"
+        " --ultrapar-baseline measure it. Otherwise it is an estimate, which rises if the provider"
         " gets slower, so it does not show regressions",
         filters=("model", "suite"),
         of_speed=True,
     ),
-    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
+    Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
     *(
         Metric(
             name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
@@ -98,30 +98,30 @@ METRICS = (
     Metric(
         "service",
         "seconds",
-        "mean time of an episode without waiting for limits; a relative change is the typical"
+        "mean time of an episode without its waits for limits; a relative change is the typical"
         " ratio of a case's two times",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
     Metric("cost", "money", "mean cost of an episode, in the currency of its run"),
-    Metric(COVERAGE, "share", "graded cases / planned and not skipped cases", estimated=False),
+    Metric(COVERAGE, "share", "graded / planned cases, excluding skipped ones", estimated=False),
     Metric(
         KEPT,
         "share",
-        "cases of the baseline that the run also has / cases of the baseline, without skipped ones",
+        "baseline's cases that the run also has / baseline's cases, both excluding skipped ones",
         filters=(),
         paired=True,
         estimated=False,
     ),
-    Metric("solved_rate", "share", "solved / graded cases, without cases graded by scores alone"),
+    Metric("solved_rate", "share", "solved / graded cases, excluding ones graded by scores alone"),
     Metric(
         f"{PASS_AT}K",
         "share",
         "cells (a test with its parameters and model) with one solved case in K repetitions: mean"
         " over cells with at least K graded repetitions, such as pass@3",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same if all K repetitions are solved, such as pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved: pass^3"),
     Metric(
         MAJORITY,
         "share",
@@ -164,12 +164,12 @@ Form = Literal["absolute", "difference", "relative", "none"]
 """The bound applies to the run's figure, to its difference from the baseline's figure, or to that
 difference in per cent. `none`: there is no bound."""
 GRAMMAR = """\
-A rule is METRIC[FILTER=VALUE,...] >= BOUND, or with <=. Spaces do not matter. Quote the rule: the
-shell reads [, > and < itself. The form of the bound says what is compared:
+A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
+rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
 
-    solved_rate>=0.7             without sign: the run's own figure
-    score.workflow>=-0.05        with sign: the difference to the baseline's figure
-    throughput>=-10%             with sign and %: the same in per cent of the baseline's figure
+    solved_rate>=0.7             without a sign: the run's own figure
+    score.workflow>=-0.05        with a sign: the difference from the baseline's figure
+    throughput>=-10%             with a sign and %: that difference in per cent
 
 Two more forms:
 
@@ -184,13 +184,13 @@ Metrics of the whole run take no filter. speedup takes only model and suite.
 For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
 (more than half). Each is a mean over cells. 3 may be any number of repetitions that the run has.
 
-A rule fails only with confidence: the 95 % interval of the figure, or of its change, lies
-completely on the wrong side of the bound. So choose as bound the smallest effect that matters.
-If the interval contains the bound, the rule is undecided: the run has too few cases. A rule on
-speed is also undecided if the client, not the pool, limited a run. Undecided rules pass, unless
-you set --undecided fail (in a run: --ultrapar-gate-undecided fail). Counts have no interval and
-are compared as they are: kept, coverage, efficiency, and without sign throughput and makespan. A
-rule without a figure fails.
+A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
+of the bound. So choose the smallest effect that matters as the bound. If the interval contains the
+bound, the rule is undecided: the run has too few cases. A rule about speed is also undecided if the
+client, not the pool, limited a run. Undecided rules pass, unless you set --undecided fail (in a
+run: --ultrapar-gate-undecided fail). Counts have no interval and are compared as they are: kept,
+coverage, efficiency, and throughput and makespan if the bound has no sign. A rule fails if its
+figure is missing.
 """
 _RULE = re.compile(
     r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
@@ -365,7 +365,7 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
 
 def _wanted(metric: Metric) -> str:
     return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
-        "" if metric.paired else ", with + or - as a difference to the baseline"
+        "" if metric.paired else ", with + or - as a difference from the baseline"
     )
 
 
@@ -441,8 +441,8 @@ def check_baseline(rules: Iterable[Rule]) -> None:
             refuse(
                 rule.text,
                 "it needs a baseline: name one (--baseline RUN, in a run"
-                " --ultrapar-gate-baseline RUN), or write a bound without sign and %, if the metric"
-                " takes one",
+                " --ultrapar-gate-baseline RUN), or write a bound with neither a sign nor %, if the"
+                " metric allows that",
             )
 
 

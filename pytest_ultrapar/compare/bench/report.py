@@ -87,15 +87,15 @@ def _basis(runs: Sequence[ModeRun]) -> Iterator[str]:
     base = base_run(runs)
     if base is None:
         yield (
-            "speed-up over serial: at most this, from each run's own service times added up; to"
+            "speed-up over serial: an upper bound, from the sum of each run's own service times; to"
             " measure it, add serial to --modes"
         )
     elif len(runs) > 1:
         like_serial = ", which also runs one case at a time"
         yield (
             f"speed-up over {base.mode}{like_serial if base.mode != 'serial' else ''}: measured on"
-            " the same cases; interval by bootstrap over cases; for 3 to 7 cases Student's t at "
-            "99 %"
+            " the same cases; interval from a bootstrap over cases; for 3 to 7 cases, from "
+            "Student's t at 99 %"
         )
 
 

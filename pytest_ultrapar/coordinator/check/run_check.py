@@ -103,8 +103,8 @@ def check_lanes(
     if n_failed and not go_on:
         said = "\n".join(f"  {text}" for text in failures(found))
         refuse(
-            f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
-            f"cases need failed, and no case was sent:\n{said}\n"
+            f"--ultrapar-check: the selected cases need {counted(len(found), 'lane')}, of which "
+            f"{n_failed} failed; no case was sent:\n{said}\n"
             "fix that, choose other models (--ultrapar-model), or remove dead lanes from the pool; "
             "--ultrapar-check=warn continues without them"
         )

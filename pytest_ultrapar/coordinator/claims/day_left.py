@@ -194,7 +194,7 @@ def too_few(
             short = [("the run", whole, most)]
         for who, n, most in short:
             yield (
-                f"{who} needs {how} {n:,.0f} {counts}, but limits per day leave only {most:,.0f} "
+                f"{who} needs {how} {n:,.0f} {counts}, but daily limits leave only {most:,.0f} "
                 "now: the other cases will end as infra (daily_quota); finish them with "
                 f"{again} when more units are available"
             )

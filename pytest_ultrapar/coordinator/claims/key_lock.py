@@ -276,8 +276,8 @@ def take_all(
 
 def _make_private(directory: Path) -> None:
     advice = (
-        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs of "
-        "this machine"
+        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same one for all runs "
+        "on this machine"
     )
     with cannot(f"lock API keys in {directory}", advice, error=ConfigError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "its client left, or was sent away, before its answer was there"
+_LEFT = "its client disconnected, or was turned away, before its answer arrived"
 _MOST = 80
 """The maximum number of characters that are stored of a text from a client."""
 

@@ -168,8 +168,8 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
     if not is_local(host) and not arguments.allow:
         refuse(
-            f"--host {host} is not the loopback: all clients that reach it with the token can "
-            "spend with the pool's keys; add --allow to permit that"
+            f"--host {host} is not a loopback address: all clients that reach it with the token "
+            "can spend money with the pool's keys; add --allow to permit that"
         )
     try:
         return listen(host, port)
@@ -423,8 +423,8 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
-                "503: let it wait for its background processes (in a shell: wait)"
+                f"after {command[0]} had ended, {counted(n, 'request')} that waited or came later "
+                "got 503: let it wait for its background processes (in a shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
