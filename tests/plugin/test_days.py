@@ -162,7 +162,7 @@ def test_plan_that_fits_in_a_day_has_no_warning_and_names_suites_in_words(projec
 def test_run_warns_before_its_first_request_that_it_needs_more(project):
     project.write_pool(key=", rpd = 5")
     project.suite(cases(list("abc")))
-    project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
+    project.run("-n0").stdout.no_fnmatch_line("*daily limits leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
         ["*WARNING: m needs at least 3 requests, but daily limits leave only 2 now*"]

@@ -100,11 +100,11 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
     base = str(tmp_path / "then")
     _, said, _ = ultrapar("compare", base, str(tmp_path / "now"), "--full")
     for what, name in (
-        ("gone", "data/words.jsonl"),
+        ("removed", "data/words.jsonl"),
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may send another"
+        sentence = f"different: {what} file of the suite: {name}: the same case may send a"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")

@@ -89,7 +89,7 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="has no graded case of these models"):
+    with pytest.raises(ConfigError, match="has no graded cases for these models"):
         find_history(str(run), pool(simulated(named="m9")), {})
 
 
