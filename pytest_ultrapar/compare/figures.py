@@ -506,8 +506,8 @@ SERVICE_MEANS = (
     " ratio of a case's two times"
 )
 CELL_FIGURES = (
-    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model); all"
-    " repetitions of a cell count once"
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"
+    " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
     "at_most": "its own service times added up, so it is an upper bound",

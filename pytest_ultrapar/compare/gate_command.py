@@ -49,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run: its directory, its id, or latest; or the directory of ultrapar bench",
+        help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
+        "--baseline", metavar="RUN", help="the run to compare with, named in the same way"
     )
     parser.add_argument(
         "--rule",

@@ -224,7 +224,7 @@ def _conditions(base: Manifest, new: Manifest) -> Iterator[str]:
     faults = [
         "none" if run.faults is None else f"from a file ({run.faults[:8]})" for run in (base, new)
     ]
-    yield from _was("the simulated provider's script of faults", *faults)
+    yield from _was("the fault script of the simulated provider", *faults)
     if base.machine is not None and new.machine is not None:
         machines = [
             f"{counted(one.cpus, 'core')}, {one.platform}" for one in (base.machine, new.machine)

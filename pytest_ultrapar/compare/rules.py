@@ -174,15 +174,15 @@ rule, because [, > and < have a meaning in the shell. The form of the bound says
 Two more forms:
 
     same_answers                 no bound
-    solved_rate.point>=0.7       with .point: the figure decides without its interval
+    solved_rate.point>=0.7       with .point: the figure itself decides, without its interval
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
 A case must match all filters of a rule. Write values as tables show them; patterns do not work.
 Metrics of the whole run take no filter. speedup takes only model and suite.
-
 For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
-(more than half). Each is a mean over cells. 3 may be any number of repetitions that the run has.
+(more than half). Each is a mean over cells. Instead of 3, write any number of repetitions that the
+run has.
 
 A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
 of the bound. So choose the smallest effect that matters as the bound. If the interval contains the

@@ -79,7 +79,7 @@ def refuse_options(options: Options) -> None:
     if options.mode not in _MODES:
         refuse(
             f"{given} does not work with mode {options.mode} ({options.origin['mode']}), which is "
-            f"for one host; use mode {', '.join(_MODES)}"
+            f"for one host; use one of the modes {', '.join(_MODES)}"
         )
     check_installed(given)
 
@@ -314,7 +314,7 @@ class ClusterRun:
 
     @property
     def claiming(self) -> Claiming:
-        """The claims of this host; after `join`."""
+        """The claims of this host. They exist only after `join`."""
         assert self._claiming is not None
         return self._claiming
 
@@ -325,7 +325,7 @@ class ClusterRun:
             self._claiming.finished(case_id, outcome)
 
     def leave(self) -> None:
-        """Give back claimed cases that are not finished. Idempotent."""
+        """Release claimed cases that are not finished. Idempotent."""
         if self._claiming is not None:
             self._claiming.leave()
 
@@ -352,9 +352,7 @@ class ClusterRun:
                 else f"{n_done} of {cases} are done{failed}, the others have answers but no "
                 "grade yet"
             )
-            lines.append(
-                f"{self._shown}: {done}; ultrapar merge joins the directories of its hosts"
-            )
+            lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:
             lines.append(f"{self._shown}: all {cases} are done, 0 of them by this host")
         elif not said.is_over:

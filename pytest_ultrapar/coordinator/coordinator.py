@@ -88,7 +88,7 @@ class Coordinator:
             self._run = Run(self.config)
             try:
                 self._look_at_cluster()
-                # It loads pyarrow and scipy while pytest collects.
+                # The compactor loads pyarrow and scipy while pytest collects.
                 options = self.run.options
                 if options.otel:
                     from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - rare
@@ -242,7 +242,7 @@ class Coordinator:
                 "ultrapar: ended before all results were written; no finished episode is lost; "
                 f"continue with {self._run.how_to_resume()}"
             )
-            # Not through `sys.stderr`, which may be in the middle of a line.
+            # Do not use `sys.stderr`, which may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
         os._exit(pytest.ExitCode.INTERRUPTED)
 

@@ -49,7 +49,8 @@ def lines(run: Run) -> Iterator[str]:
     yield from settings_lines(run.options, run.pool, run.lanes)
     yield from required_internals.untested()
     if (again := selection.again(run.config)) is not None:
-        yield f"only {run.options.only} of run {again.run_id}: {counted(len(again.ids), 'case')}"
+        n = counted(len(again.ids), "case")
+        yield f"only cases that ended {run.options.only} in run {again.run_id}: {n}"
     if run.services.faults is not None:
         yield f"the simulated provider fails as {run.services.faults.path} specifies"
     if run.regraded is not None:

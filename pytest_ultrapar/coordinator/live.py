@@ -51,7 +51,7 @@ class LiveProgress:
     def __init__(
         self, reporter: pytest.TerminalReporter, *, counts_items: bool, live: Live = "auto"
     ) -> None:
-        """Show nothing before the first step.
+        """Prepare, but show nothing yet.
 
         Args:
             reporter: The terminal reporter of pytest.

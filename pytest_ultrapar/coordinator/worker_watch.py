@@ -54,7 +54,7 @@ class WorkerWatch:
         if worker in self._killed:
             self._coordinator.warn(
                 f"{worker} was killed: it was silent for {self._most_s:g} s "
-                f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
+                f"(--ultrapar-episode-timeout plus {GRACE_S:g} s)"
             )
 
     @pytest.hookimpl(tryfirst=True)

@@ -56,7 +56,7 @@ def test_only_selects_cases_by_their_earlier_outcome(project, words, prompts):
     again, result = asked(project, f"--ultrapar-only={words}")
     assert again == prompts
     assert len(project.rows()) == len(prompts)
-    result.stdout.fnmatch_lines([f"*only * of run 2*: {len(prompts)} case*"])
+    result.stdout.fnmatch_lines([f"*only cases that ended * in run 2*: {len(prompts)} case*"])
 
 
 @pytest.mark.cpu_s(4)

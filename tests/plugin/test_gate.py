@@ -178,7 +178,7 @@ def test_gate_treats_repetitions_as_one_measurement(project):
     )
     result.stdout.fnmatch_lines(
         [
-            "*1 of 4 cells left out, since they have fewer than 3 graded repetitions",
+            "*1 of 4 cells left out, because they have fewer than 3 graded repetitions",
         ]
     )
 

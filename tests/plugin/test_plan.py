@@ -153,7 +153,7 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: the suite has 20 cases here"),
+        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: this run has only 20 cases"),
         ("--ultrapar-gate=solved_rate[model=other]>=0.5", "other"),
     ],
 )

@@ -84,7 +84,7 @@ def test_compare_lists_differences_between_the_runs(ultrapar):
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's script of faults was none and is from a file (01234567)",
+        "the fault script of the simulated provider was none and is from a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 

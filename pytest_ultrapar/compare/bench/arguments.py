@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_OTHER_CASES = "it selects by earlier runs, but all modes must run the same cases"
-_NOTHING_RUNS = "it runs nothing; use it with pytest itself"
+_OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
+_NOTHING_RUNS = "with it, pytest runs no case; use it with pytest itself"
 _ONE_FILE = "each mode would overwrite the file of the mode before"
 _ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
-    "--ultrapar-mode": "--modes names the modes",
-    "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
+    "--ultrapar-mode": "name the modes with --modes",
+    "--ultrapar-out": "name the directory with --out DIR; each mode gets its own below it",
     **dict.fromkeys(
         (
             *("--collect-only", "--collectonly", "--co", "--ultrapar-plan", "--setup-plan"),
@@ -37,10 +37,10 @@ FROM_CONFIGURATION = {
     "stepwise_skip": ("--stepwise-skip", _OTHER_CASES),
     "stepwise_reset": ("--stepwise-reset", _OTHER_CASES),
     "setuponly": ("--setup-only", _NOTHING_RUNS),
-    "ultrapar_resume": ("--ultrapar-resume", "every mode is a run of its own"),
+    "ultrapar_resume": ("--ultrapar-resume", "every mode starts a new run"),
     "ultrapar_baseline": (
         "--ultrapar-baseline",
-        "to run all cases serially, name serial in --modes",
+        "to run all cases serially, add serial to --modes",
     ),
     "ultrapar_gate": ("--ultrapar-gate", _ONE_RUN),
     "ultrapar_gate_baseline": ("--ultrapar-gate-baseline", _ONE_RUN),
@@ -91,7 +91,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
             f"name the suite before pytest's options ({found}), such as: "
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
-    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
+    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool is given"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:

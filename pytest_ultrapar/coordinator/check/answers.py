@@ -1,4 +1,4 @@
-"""Texts about each lane that was checked: whether it answers, and if not, why."""
+"""Describe the result for each checked lane: whether it answers, and if not, why."""
 
 from __future__ import annotations
 

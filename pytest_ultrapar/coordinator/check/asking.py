@@ -80,7 +80,7 @@ class Asking:
     wait_s: float
 
     def __post_init__(self) -> None:
-        """Send nothing yet."""
+        """Prepare, but send nothing yet."""
         self.away: dict[LaneId, str] = {}
         self._clock = MonotonicClock()
         self._request_ids = itertools.count(1)

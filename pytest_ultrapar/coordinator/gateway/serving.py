@@ -328,7 +328,8 @@ class Serving:
         for line in sent_lines(pool, pool.lanes):
             write_line(line)
         if self._sharing is not None:
-            write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
+            server = self._sharing.address.shown
+            write_line(f"limits shared with all runs and gateways that use {server}")
         if self._arguments.command:
             return
         for own in self._variables:
