@@ -168,7 +168,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Read the broker's last status before it ends, and note how busy both processes were."""
+        """Read the broker's last status before it ends; note how busy both processes were."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()

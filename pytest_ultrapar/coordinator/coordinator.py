@@ -191,7 +191,7 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """Record cases without success for --lf and --ff; called after pytest's own plugin."""
+        """For --lf and --ff, record cases that did not succeed; called after pytest's plugin."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:

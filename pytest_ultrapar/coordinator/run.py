@@ -134,11 +134,11 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """Open the run's directory, and copy the needed data of an earlier run into it.
+        """Open the run's directory, and copy into it the data that is needed from an earlier run.
 
         Raises:
-            ConfigError: The earlier run is in use, was a different run, or contains nothing that
-                this run can use.
+            ConfigError: The earlier run is in use, does not match this run, or contains nothing
+                that this run can use.
         """
         options, source = self.options, self.source
         with ExitStack() as held_run:
@@ -427,7 +427,7 @@ class Run:
         return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
-        """Return the work of this session: the cases without a stored answer. After `assign`."""
+        """Return this session's work: the cases without a stored answer. Call after `assign`."""
         unanswered = self._unanswered(cases)
         n_wanted = sum(case.skipped is None for case in cases)
         return ToAsk(

@@ -81,7 +81,7 @@ class SharedTerminal:
         """Show lines below pytest's output, instead of the lines shown before.
 
         Args:
-            lines: Lines that are narrower than the terminal, and fewer than the terminal has.
+            lines: Fewer lines than the terminal has, each narrower than the terminal.
         """
         with self._lock:
             column = self._column % max(1, self.size.columns)

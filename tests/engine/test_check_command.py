@@ -188,7 +188,7 @@ def test_each_lane_is_checked_once_and_reports_its_own_failure(tmp_path, check, 
         "(environment CHECK_KEY_1) was refused (401, or words that reject the key): HTTP 401: "
         '{"error":{"message":"Incorrect or no API key provided","type":"invalid_request_error",'
         '"param":null,"code":"invalid_api_key"}}',
-        "no lane is ok that serves the models gone, busy, broken, slow and 1 more",
+        "no lane is ok for the models gone, busy, broken, slow and 1 more",
     ]
     assert len(log(tmp_path).requests) == 8
 
@@ -255,7 +255,7 @@ def test_check_fails_only_if_no_lane_is_ok(tmp_path, check, status, label):
     with serving(tmp_path, text + MODEL.format("fine"), refusals={"instance:busy": status}):
         code, lines = check()
     assert code == 0
-    assert "no lane is ok that serves the model busy" in lines
+    assert "no lane is ok for the model busy" in lines
 
 
 def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(

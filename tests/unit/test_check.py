@@ -186,7 +186,7 @@ def test_summary_names_lanes_without_a_result_and_models_without_a_lane(load):
         for lane in pool.lanes
         if lane.model == "m"
     ]
-    assert "no lane is ok that serves the model m" in list(summary_lines(pool, fine + dead))
+    assert "no lane is ok for the model m" in list(summary_lines(pool, fine + dead))
     lines = list(summary_lines(pool, fine + dead[:2]))
     assert "no result for lab/b/key0, lab/b/key1" in lines
     assert not [line for line in lines if line.startswith("no lane is ok")]

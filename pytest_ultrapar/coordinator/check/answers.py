@@ -36,7 +36,7 @@ class LaneAnswer:
     Attributes:
         word: `ok`, `limited`, `unsure` or `failed`. A lane is `limited` if it is rate-limited now
             (429, or 503 with `Retry-After`) or a daily limit of the pool is used up. It is `unsure`
-            after a failure that may be temporary, after which a run would retry.
+            after a failure that may be temporary: a run would send the request again.
         latency_s: Seconds from sending the request to the end of the answer, including the time to
             connect; None if nothing was sent.
         label: The outcome, as named in `CLASSES`, or `not asked`; empty for `ok`.
@@ -167,11 +167,11 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
         yield f"no result for {listed(unknown)}"
     dead = _models_without_lane(pool, answers)
     if dead:
-        yield f"no lane is ok that serves the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
+        yield f"no lane is ok for the model{'s' if len(dead) > 1 else ''} {listed(dead)}"
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Lines about limits in headers that differ from the declared ones, for the user to decide."""
+    """Lines about limits in headers that differ from the declared ones. The user decides."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():

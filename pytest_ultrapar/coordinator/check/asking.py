@@ -47,7 +47,7 @@ class Seen:
         latency_s: Seconds from sending the request to the end of the answer; None if nothing was
             sent.
         at_s: The time of the result, in monotonic seconds.
-        unsent: The error because of which nothing was sent; None if a request was sent.
+        unsent: The error that prevented the request; None if a request was sent.
         allowance: The provider's own limits, read from the answer's headers.
     """
 

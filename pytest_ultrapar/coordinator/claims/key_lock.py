@@ -46,10 +46,10 @@ class Holder(msgspec.Struct, frozen=True):
         pid: Process id of the run's coordinator.
         run: The run's directory; empty for a check of lanes.
         since: When the run took the key, for messages.
-        free_s: From this time on, the run's requests make no other run wait. In seconds of the
-            machine's monotonic clock. None while the run is running; it stays None if the run is
-            killed. In the key's file of a group, it is the value of the run that held the key
-            before the group.
+        free_s: From this time on, the run's requests make no other run wait. In seconds on the
+            machine's monotonic clock. None until the run ends; it stays None if the run is killed.
+            In the key's file of a group, it is the value of the run that held the key before the
+            group.
         group: The id of the run's group; empty if it has no group.
         member: The member's name for messages, such as `shard 2/4`.
     """

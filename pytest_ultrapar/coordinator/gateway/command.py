@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-wait",
         type=float,
         metavar="SECONDS",
-        help="answer 429 if a request has waited this long to be sent, but keep its place in the "
-        "queue (default: no answer as long as its client waits)",
+        help="if a request has waited this long to be sent, answer 429 but keep its place in the "
+        "queue (default: hold the request as long as its client waits)",
     )
     parser.add_argument(
         "--timeout",
