@@ -315,7 +315,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{header.ASSUMED_S:g} s per request is assumed, because the pool states no "
-            f"latency_hint_s, for {', '.join(silent)}"
+            f"{', '.join(silent)}: {header.ASSUMED_S:g} s per request is assumed, because the pool "
+            "states no latency_hint_s"
         )
     return tuple(notes)

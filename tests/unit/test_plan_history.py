@@ -148,7 +148,7 @@ def test_plan_lists_its_assumptions(pool):
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
         "turns per episode are assumed to be 1 (suite s)",
-        "1 s per request is assumed, because the pool states no latency_hint_s, for m",
+        "m: 1 s per request is assumed, because the pool states no latency_hint_s",
     )
 
 
