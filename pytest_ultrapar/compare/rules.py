@@ -121,7 +121,7 @@ METRICS = (
         "cells (a test with its parameters and model) with one solved case in K repetitions: mean"
         " over cells with at least K graded repetitions, such as pass@3",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved: pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
     Metric(
         MAJORITY,
         "share",
@@ -169,7 +169,7 @@ rule, because [, > and < have a meaning in the shell. The form of the bound says
 
     solved_rate>=0.7             without a sign: the run's own figure
     score.workflow>=-0.05        with a sign: the difference from the baseline's figure
-    throughput>=-10%             with a sign and %: that difference in per cent
+    throughput>=-10%             with a sign and %: that difference in % of the baseline's
 
 Two more forms:
 
