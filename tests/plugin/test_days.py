@@ -96,9 +96,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         project.suite(cases(200))
         third = project.run_apart("-n2", asking(server))
         assert third.ret == 1
-        third.stdout.fnmatch_lines(
-            ["*m needs at least 200 requests, but daily limits leave only*"]
-        )
+        third.stdout.fnmatch_lines(["*m needs at least 200 requests, but daily limits leave only*"])
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
             "daily_quota"
