@@ -1,6 +1,6 @@
-"""Compare finished runs, and judge them by rules.
+"""Compare finished runs, and judge them with rules.
 
-`pairing.py` finds the common cases of two runs, `figures.py` computes figures, `report.py` makes
-text and `page.py` HTML. `rules.py` reads rules, `gate.py` judges by them. `bench/` runs one suite
-in several modes and compares the runs.
+`pairing.py` finds the cases that two runs have in common, and `figures.py` computes the figures.
+`report.py` turns them into text, and `page.py` turns them into HTML. `rules.py` parses rules, and
+`gate.py` judges a run with them. `bench/` runs one suite in several modes and compares the runs.
 """

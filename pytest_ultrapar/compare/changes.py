@@ -1,4 +1,4 @@
-"""Changes of the first figure, by model and by value of each parameter; pure."""
+"""How the first figure changed, for each model and each value of a parameter; pure."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The dimensions of changes: models, and parameters with their values as text.
+    """The dimensions of a table of changes: models, and parameters with their values as text.
 
     Attributes:
         models: The names of the models.
-        values: By parameter, its values in order, if there are 2 to `MOST_VALUES`. The first
-            parameter has an empty name and one value, which all cases share.
+        values: The values of each parameter in order, for parameters with 2 to `MOST_VALUES`
+            values. The first parameter has an empty name and one value, which all cases share.
     """
 
     models: list[str]
@@ -39,7 +39,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> list[str]:
-        """The models, after a row for all models if there are several."""
+        """The models. If there are several, a row for all models together comes first."""
         return [ALL_MODELS, *self.models] if len(self.models) > 1 else self.models
 
     @property
@@ -49,7 +49,7 @@ class Grid(msgspec.Struct, frozen=True):
         return [*["all models"] * n_all, *labels(self.models)]
 
     def at(self, case: Case) -> list[int | None]:
-        """For each parameter, the index of a case's value; None if the case has no value."""
+        """Return the index of a case's value for each parameter; None if it has no value."""
         return [
             values.index(text) if (text := _text(case, name)) is not None else None
             for name, values in self.values.items()
@@ -57,13 +57,14 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 class ChangedDimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter.
+    """A table of changes: the models by the values of one parameter.
 
     Attributes:
         name: The parameter; empty if all cases share one value.
-        values: Their unique names, as tables show them.
-        looks: For each row of the grid and each value, the change of the solved rate or else of the
-            first score; None if both runs graded no such case.
+        values: The unique names of the values, as tables show them.
+        looks: For each row of the grid and each value, the change of the solved rate. If there is
+            no solved rate, the change of the first score. None if no such case was graded in both
+            runs.
     """
 
     name: str
@@ -72,7 +73,7 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
 
 def grid_of(pairing: Pairing) -> Grid:
-    """The grid of the cases that two runs have in common."""
+    """Make the grid of the cases that two runs have in common."""
     cases = pairing.cases
     names = Uses({}, cases).dimensions(pairing.base.manifest.summary_by)
     known = ((name, [_value(case, name) for case in cases]) for name in names)
@@ -81,9 +82,10 @@ def grid_of(pairing: Pairing) -> Grid:
 
 
 def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
-    """The changes of a pair, for each parameter of the grid.
+    """Compute the changes between two runs for each parameter of the grid.
 
-    Each change and its interval are computed by `rate_look`, and hold only for themselves.
+    The interval of a change is not adjusted for the number of changes: it holds for that change
+    alone.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     at = {case.case_id: grid.at(case) for case in pairing.cases}
@@ -108,11 +110,13 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
 
 
 def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
-    """The changes of solved rates by test, for all models together, the most certain first.
+    """Compute how the solved rate of each test changed, for all models together.
+
+    The most certain change comes first.
 
     Args:
         pairing: The two runs.
-        by_id: Whether to divide tests by those parameters that vary.
+        by_id: Whether to split each test by the parameters that vary.
     """
     values = defaultdict(set)
     for case in pairing.cases:

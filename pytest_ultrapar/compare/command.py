@@ -1,4 +1,4 @@
-"""`ultrapar compare`: finished runs side by side."""
+"""`ultrapar compare`: show finished runs side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUMMARY = "show two or more finished runs side by side, paired by case"
 DESCRIPTION = """\
 Compare finished runs with the first of them, paired by case. The output shows the verdict, the
 solved rate of each model, and other differences between the runs. --full adds speed, latency,
-coverage, every score and the changed cells. Cases that only one run has are left out and counted.
+coverage, every score and the changed cells. Cases that only one run has are left out, but counted.
 Name a run by its directory, its id, or latest.
 
     ultrapar compare runs/main latest
@@ -42,14 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the comparison or write it as HTML; return the exit code.
+    """Print the comparison, or write it as HTML; return the exit code.
 
     Raises:
-        ConfigError: A run cannot be used, or has no case in common with the baseline; or the HTML
-            file has a path that cannot be used.
+        ConfigError: A run cannot be used, or has no case in common with the baseline; or the path
+            of the HTML file cannot be used.
         ResultsError: The HTML file cannot be written.
     """
-    # Structs of a whole run and the tables' reader, which `--help` does not need.
+    # `--help` does not need these modules, which define a run's data and read its tables.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.comparison import compare_runs  # noqa: PLC0415
     from pytest_ultrapar.compare.report import brief_lines, comparison_sections  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Compare finished runs with a baseline: their changes, and which of them exceed chance."""
+"""Compare finished runs with a baseline, and find the changes that are larger than chance."""
 
 from __future__ import annotations
 
@@ -45,21 +45,20 @@ SPEED = (
     "tokens_out",
     "cost",
 )
-"""The rows of the table of a whole run, in order; changes are relative, for coverage differences.
-"""
+"""The rows of the table of a whole run, in order. All changes are relative, except for coverage."""
 
 CHANCE = 0.05
-"""The largest expected share of cells that are called changed by chance."""
+"""At most this share of the cells that are reported as changed is expected to be chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Cases of both runs with the same values of the names in the baseline's summary.
+    """Cases of both runs that belong to the same row of the baseline's summary.
 
     Attributes:
-        names: These values.
-        look: Their solved rate.
-        chance: McNemar's p-value, adjusted for all cells (Benjamini and Hochberg).
+        names: The values that the row names, such as the model.
+        look: The change of their solved rate.
+        chance: McNemar's p-value, adjusted for the number of cells (Benjamini and Hochberg).
     """
 
     names: tuple[str, ...]
@@ -68,7 +67,7 @@ class Cell:
 
     @property
     def changed(self) -> bool:
-        """Whether the change exceeds chance."""
+        """Whether the change is larger than chance would explain."""
         return self.chance <= CHANCE
 
 
@@ -77,12 +76,14 @@ class Comparison:
     """One run compared with the baseline.
 
     Attributes:
-        figures: The figures of `SPEED` that both runs have.
-        looks: Solved rate, figures of repeated cells, and scores, for all models together and for
-            each, with plain 95 % intervals.
-        cells: Cells whose solved rate changed, most certain first.
-        n_cells: All cells that have a pair with a solved rate.
-        tests: By test, the same as `looks`; empty if there is only one test.
+        figures: The figures named in `SPEED` that both runs have.
+        looks: Changes of the solved rate, of figures of repeated cells, and of scores, for all
+            models together and for each model. Their 95 % intervals are not adjusted for their
+            number.
+        answers: The verdict on whether the answers are the same.
+        cells: Cells whose solved rate changed, the most certain change first.
+        n_cells: How many cells have a solved rate in both runs.
+        tests: The same as `looks`, for each test; empty if there is only one test.
     """
 
     pairing: Pairing
@@ -98,8 +99,8 @@ def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Compa
     """Compare each run with the baseline.
 
     Raises:
-        ConfigError: A run is the baseline, is given twice, cannot be read, or has no graded case in
-            common with the baseline.
+        ConfigError: A run is the baseline or is named twice, cannot be read, or has no graded case
+            in common with the baseline.
     """
     for i, run in enumerate(others):
         for earlier in (base, *others[:i]):
@@ -151,14 +152,14 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
         if not pairs:
             continue
         n = n_repetitions(base.cell for base, _ in own)
-        # The first is pass@1, which equals the solved rate.
+        # Skip the first figure, pass@1, because it equals the solved rate.
         cell_looks = (cell_look(model, figure, own) for figure in figures_of_cells(n)[1:])
         looks += [*looks_at(model, pairs), *filter(None, cell_looks)]
     return looks
 
 
 def _figure_looks(pairing: Pairing) -> Iterator[Look]:
-    """The figures of the whole run that both runs have."""
+    """The suite's own figures of the whole run that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):

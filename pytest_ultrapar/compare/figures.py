@@ -1,4 +1,4 @@
-"""Compute the figure of a rule or table row, for one run or as a change between two; pure."""
+"""Compute the figure of a rule or of a table row: for one run, or its change between two; pure."""
 
 from __future__ import annotations
 
@@ -68,20 +68,18 @@ UNRATED = "the selected cases were graded by scores alone"
 
 
 class Figure(NamedTuple):
-    """A figure, or its change.
+    """A figure, or its change between two runs.
 
     Attributes:
-        value: In the metric's unit; a relative change as a share.
-        n: The number of cases, or pairs of cases, in the figure.
-        interval: At the requested confidence, for the speed-up at least 95 %; None for a count of
-            the run itself, which has no sampling error.
+        value: The figure in the metric's unit; a relative change is a share.
+        n: The number of cases, or of pairs of cases, that the figure includes.
+        interval: The interval at the requested confidence; for the speed-up, at least 95 %. None if
+            the figure is a count of the run itself, which has no sampling error.
         base: The baseline's figure; None without a baseline.
         new: The run's figure.
-        alike: For a change, whether both runs have the same figure in every pair.
-        unknown: The reason why the interval is unknown; empty if it is known, or if the number of
-            cases is the reason.
-        left_out: The cells that a figure of cells does not count, with the reason; empty if it
-            counts all.
+        alike: For a change, whether every pair has the same figure in both runs.
+        unknown: Why the interval is unknown; empty if it is known, or if there are too few cases.
+        left_out: A sentence about cells that the figure leaves out; empty if it leaves out no cell.
     """
 
     value: float
@@ -99,15 +97,15 @@ class NoFigureError(Exception):
 
 
 def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> Figure:
-    """The figure of a rule, in one run.
+    """Compute the figure of a rule in one run.
 
     Args:
-        rule: The figure and its cases; a rule that does not compare two runs.
+        rule: A rule that does not compare two runs; it names the figure and selects cases.
         run: The run.
         rows: The rows of its cases, by case id.
 
     Raises:
-        NoFigureError: The run lacks the figure.
+        NoFigureError: The run does not have the figure.
     """
     metric = rule.metric
     wanted = selected(rule, run.cases)
@@ -143,7 +141,7 @@ def figure_of_run(rule: Rule, run: MeasuredRun, rows: Mapping[str, CaseRow]) -> 
 
 
 def number_of(metric: str) -> Callable[[CaseRow], float | None]:
-    """A function that reads the number of a metric from a row; None if the row has no number."""
+    """Return a function that reads a metric's number from a row, or None if the row lacks it."""
     if metric.startswith(SCORE):
         name = metric.removeprefix(SCORE)
         return lambda row: row.scores.get(name)
@@ -158,7 +156,7 @@ def number_of(metric: str) -> Callable[[CaseRow], float | None]:
 
 
 def missing(metric: str) -> str:
-    """The message if no row has a metric's number."""
+    """The message for the case that no row has the metric's number."""
     if metric in {"service", "latency.mean"}:
         return UNTIMED
     return f"no selected graded case has {metric}"
@@ -191,8 +189,8 @@ def _of_cells(rule: Rule, own: Sequence[CaseRow]) -> Figure:
 
 
 _NO_INTERVAL = (
-    "no interval: the suite's mark says that each repetition draws new random values. Then only"
-    " pass@k and pass^k with k up to half of the repetitions have an interval"
+    "no interval: the suite's mark says that each repetition draws new random values. In that case"
+    " only pass@k and pass^k with k up to half of the repetitions have an interval"
 )
 
 
@@ -203,12 +201,12 @@ def _too_few(metric: str) -> str:
 
 
 def left_out(metric: str, n: int, n_left_out: int) -> str:
-    """A sentence on the cells that a figure of cells leaves out; empty if it counts all.
+    """A sentence about the cells that a figure leaves out; empty if it includes all cells.
 
     Args:
         metric: The figure.
-        n: The number of counted cells.
-        n_left_out: The number of other cells.
+        n: The number of cells that it includes.
+        n_left_out: The number of cells that it leaves out.
     """
     if not n_left_out:
         return ""
@@ -217,7 +215,7 @@ def left_out(metric: str, n: int, n_left_out: int) -> str:
         if metric == MAJORITY
         else f"they have fewer than {counted(repetitions_of(metric) or 1, 'graded repetition')}"
     )
-    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, since {few}"
+    return f"{n_left_out:,} of {counted(n + n_left_out, 'cell')} left out, because {few}"
 
 
 def _single(value: float, n: int, interval: Interval | None) -> Figure:
@@ -225,7 +223,7 @@ def _single(value: float, n: int, interval: Interval | None) -> Figure:
 
 
 def _of_run(metric: str, run: MeasuredRun) -> Figure:
-    """A count of the whole run."""
+    """Return a count of the whole run."""
     statistics = run.summary.statistics
     values = {
         "throughput": statistics.throughput,
@@ -234,13 +232,13 @@ def _of_run(metric: str, run: MeasuredRun) -> Figure:
     }
     value = values[metric]
     if value is None:
-        why = UNTIMED if metric != "efficiency" else "the run has no lower bound of its makespan"
+        why = UNTIMED if metric != "efficiency" else "the run has no lower bound for its makespan"
         raise NoFigureError(why)
     return _single(value, statistics.n_timed, None)
 
 
 def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
-    """The speed-up of the whole run, or of a model, a suite or both from its benchmark file."""
+    """Return the speed-up of the run or, from its benchmark file, of one model or suite in it."""
     speeds = run.speeds
     if speeds is None and rule.filters:
         raise NoFigureError(
@@ -255,13 +253,13 @@ def _speedup(rule: Rule, run: MeasuredRun) -> Figure:
     found = part.speedup_interval
     mode = run.manifest.mode if speeds is None else speeds.mode
     if mode == part.over or found is not None:
-        # The base of all speed-ups has no interval; with too few cases it is unknown.
+        # The mode that other modes are compared with has no interval.
         return _single(part.speedup, part.n, Interval(*found) if found is not None else None)
     few, where = part.n, "besides the serial sample"
     if part.n_serial is not None and part.n_serial < few:
         few, where = part.n_serial, "in the serial sample"
     cases = f"{counted(few, 'case')} {where if part.basis == 'sampled' else ''}".rstrip()
-    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file gives none"
+    why = f"{cases}, needs {LEAST_CASES}" if few < LEAST_CASES else "the file does not contain it"
     return _single(part.speedup, part.n, NOTHING_KNOWN)._replace(unknown=f"no interval: {why}")
 
 
@@ -281,19 +279,20 @@ def _coverage(own: Sequence[CaseRow]) -> Figure:
 
 
 ENOUGH_COMMON = 0.9
-"""If the runs share fewer of their timed cases, they did different work: speeds do not compare."""
+"""If the runs share a smaller part of their timed cases, they did different work, and their speeds
+cannot be compared."""
 _SHORTEST_S = 1e-6
 
 
 def change(rule: Rule, pairing: Pairing) -> Figure:
-    """The change of a rule's figure; the rule's form says whether it is relative to the baseline.
+    """Compute the change of a rule's figure, relative or as a difference, as the rule says.
 
     Args:
-        rule: The figure and its cases; not `same_answers`.
+        rule: A rule that names the figure and selects cases; not `same_answers`.
         pairing: The two runs.
 
     Raises:
-        NoFigureError: A run lacks the figure, or the runs did different work.
+        NoFigureError: A run does not have the figure, or the runs did different work.
     """
     metric = rule.metric
     wanted = selected(rule, pairing.cases)
@@ -320,7 +319,7 @@ def change(rule: Rule, pairing: Pairing) -> Figure:
 
 
 def _figure(rule: Rule, base: float, new: float, n: int, interval: Interval | None) -> Figure:
-    """A change from both figures; `interval` is the interval of their difference."""
+    """Compute the change from both runs' figures and the interval of their difference."""
     if rule.form != "relative":
         return Figure(new - base, n, interval, base, new)
     if base <= 0:
@@ -398,10 +397,10 @@ def _cells_changed(rule: Rule, pairs: Sequence[Pair]) -> Figure:
 
 
 def _speed(rule: Rule, pairing: Pairing) -> Figure:
-    """Throughput or makespan of the common cases, with the interval of `ultrapar bench`.
+    """Compute the change of throughput or makespan on the common cases, as `ultrapar bench` does.
 
-    Each case contributes its shares of both makespans. The interval covers only the choice of
-    cases. The rule's bound must leave room for differences between days on the same machine.
+    Each case contributes its share of both makespans. The interval covers only the choice of cases,
+    so the rule's bound must leave room for differences from day to day on the same machine.
     """
     _check_common(pairing)
     timed = pairing.timed
@@ -482,13 +481,13 @@ def _mean(rule: Rule, pairs: Sequence[Pair]) -> Figure:
         figure = _figure(rule, base_mean, new_mean, len(both), interval)
         return figure._replace(alike=alike)
     if rule.metric == "service":
-        # Only geometric means fit a ratio that is geometric.
+        # The ratio is a geometric mean, so show geometric means of the times.
         both = [(early, late) for early, late in both if early > 0 and late > 0]
         ratio = typical_ratio(before, after, confidence=rule.confidence)
         if both:
             base_mean, new_mean = (geometric_mean(times_s) for times_s in zip(*both, strict=True))
     else:
-        # Times never repeat, but scores and tokens do.
+        # Times are never exactly the same, but scores and tokens can be.
         ends = None if rule.metric == "latency.mean" else possible_change([*before, *after])
         ratio = ratio_interval(before, after, ends=ends, confidence=rule.confidence)
     if ratio is None:
@@ -503,12 +502,12 @@ def _no_part_of(base: float) -> str:
 
 NONE = "-"
 SERVICE_MEANS = (
-    "service: time without waiting for limits, as geometric means: the change is the typical ratio"
-    " of a case's two times"
+    "service: the time without waits for limits, as a geometric mean; its change is the typical"
+    " ratio of a case's two times"
 )
 CELL_FIGURES = (
-    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), each with"
-    " all of its repetitions"
+    "pass@k, pass^k and majority: n counts cells (a test with its parameters and model), not"
+    " repetitions"
 )
 _SERIAL_TIMES: dict[Basis, str] = {
     "at_most": "its own service times added up, so it is an upper bound",
@@ -519,7 +518,11 @@ _SERIAL_TIMES: dict[Basis, str] = {
 
 
 def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
-    """Sentences on the data of the runs' speed-ups; `runs` by their names in sentences."""
+    """Sentences that say how each run's speed-up was measured or estimated.
+
+    Args:
+        runs: The runs, by the names that the sentences use.
+    """
     bases = {name: run.basis for name, run in runs.items()}
     for name, basis in bases.items():
         if basis is not None:
@@ -533,7 +536,11 @@ def speedup_notes(runs: Mapping[str, MeasuredRun | RunSpeeds]) -> Iterator[str]:
 
 
 def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
-    """A sentence for each run that the client limited; `runs` by their names in sentences."""
+    """A sentence for each run whose speed was limited by the client.
+
+    Args:
+        runs: The runs, by the names that the sentences use.
+    """
     return [
         f"the client, not the pool, limited {name}: {run.summary.client_bound}"
         for name, run in runs.items()
@@ -542,11 +549,11 @@ def client_notes(runs: Mapping[str, MeasuredRun]) -> list[str]:
 
 
 def figure_text(metric: str, value: float | None, form: Form = "absolute") -> str:
-    """A figure, its difference (`+0.3 s`) or its relative change (`-13.2 %`)."""
+    """A figure, a difference of figures (`+0.3 s`) or a relative change (`-13.2 %`) as text."""
     if value is None:
         return NONE
     if form == "relative":
-        # No minus zero.
+        # Adding zero avoids "-0.0".
         return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if form == "difference":
         return ("-" if value < 0 else "+") + unit_of(metric).shown(abs(value))
@@ -554,7 +561,7 @@ def figure_text(metric: str, value: float | None, form: Form = "absolute") -> st
 
 
 def interval_text(metric: str, low: float | None, high: float | None, form: Form) -> str:
-    """`-14.1 to -12.3 %`; `from 2.31 s` if the upper end is unknown."""
+    """An interval as text, such as `-14.1 to -12.3 %`, or `from 2.31 s` if it has no upper end."""
     texts = [figure_text(metric, bound, form) for bound in (low, high)]
     if low is None and high is None:
         return "unknown"

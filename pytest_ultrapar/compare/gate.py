@@ -1,4 +1,4 @@
-"""Judge rules on a finished run, with or without a baseline."""
+"""Judge a finished run with rules, with or without a baseline."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 
 ALIKE = (
-    "every case has the same figure in both runs, so there is no change; the interval shows what"
-    " other cases could change"
+    "every case has the same figure in both runs, so there is no change; the interval shows how"
+    " large the change of other cases could be"
 )
 Verdict = Literal["pass", "undecided", "FAIL", "no figure"]
 """The result of one rule; `FAIL` and `no figure` fail the run."""
@@ -64,14 +64,14 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A rule and its result.
 
     Attributes:
-        verdict: `FAIL` if the interval is completely beyond the bound, `undecided` if it contains
-            the bound or if a client limited the speed. `no figure` fails, too.
+        verdict: `FAIL` if the whole interval is on the wrong side of the bound. `undecided` if the
+            interval contains the bound, or if a client limited the speed. `no figure` also fails.
         figure: The figure that is compared with the bound; None if it is missing or the rule has no
             bound.
-        n: Cases, or pairs of cases.
+        n: The number of cases, or of pairs of cases.
         n_to_decide: About how many cases would decide an undecided rule; None if no number would,
             or if the interval is unknown.
-        note: A sentence, or empty.
+        note: A sentence about the result; may be empty.
     """
 
     rule: Rule
@@ -83,19 +83,19 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the rule fails the run, without regard to undecided rules."""
+        """Whether this rule makes the run fail. An undecided rule does not count as failed."""
         return self.verdict in {"FAIL", "no figure"}
 
 
 class GateResult(msgspec.Struct, frozen=True):
-    """All rules of a gate.
+    """The results of all rules of a gate.
 
     Attributes:
         run: Id of the judged run.
-        named: The bench that the user named instead of the run; empty if the user named the run.
-        base: Id of the baseline; None without one.
-        notes: Caveats of the comparison, a sentence each.
-        undecided: Whether a run with undecided rules and no failed rule passes or fails.
+        named: The bench that the user named instead of a run; empty if the user named the run.
+        base: Id of the baseline; None without a baseline.
+        notes: Caveats about the comparison, one sentence each.
+        undecided: Whether a run passes or fails if rules are undecided and no rule failed.
     """
 
     run: str
@@ -113,12 +113,12 @@ class GateResult(msgspec.Struct, frozen=True):
 
     @property
     def n_failed(self) -> int:
-        """Rules that failed."""
+        """How many rules failed."""
         return sum(each.failed for each in self.judged)
 
     @property
     def n_undecided(self) -> int:
-        """Rules that neither failed nor passed with confidence."""
+        """How many rules neither passed nor failed with enough confidence."""
         return sum(each.verdict == "undecided" for each in self.judged)
 
 
@@ -135,12 +135,12 @@ def judge(
         rules: The rules; if empty, the default rules, which need a baseline.
         run: The run to judge.
         baseline: The run to compare with.
-        undecided: Whether a run with undecided rules and no failed rule passes or fails.
+        undecided: Whether the run passes or fails if rules are undecided and no rule failed.
 
     Raises:
-        ConfigError: A rule names something that the run lacks; or needs a baseline without having
-            one; or needs a measured speed-up that the bench lacks. Or the runs have no case in
-            common, are the same run, or cannot be read.
+        ConfigError: A rule names something that the run does not have, or it needs a baseline or a
+            measured speed-up that is missing. Or the runs have no case in common, are the same run,
+            or cannot be read.
     """
     _check_measured(rules, run, baseline)
     rows = read_rows(run)
@@ -191,10 +191,10 @@ def _check_measured(rules: Sequence[Rule], run: MeasuredRun, baseline: MeasuredR
 
 
 def default_rules(pairing: Pairing) -> list[Rule]:
-    """The rules of a gate to which the user gave none.
+    """Return the rules that apply if the user gave no rule.
 
-    The intervals of the models' solved rates hold for all models together (Bonferroni). Without
-    this, one of many models would fail by chance.
+    The intervals of the models' solved rates hold for all models together (Bonferroni). Otherwise,
+    with many models, one of them would often fail by chance.
     """
     graded = graded_pairs(pairing.base_rows.values(), pairing.new_rows.values())
     models = sorted({row.model for row, _ in rated_pairs(graded)})
@@ -214,15 +214,15 @@ def default_rules(pairing: Pairing) -> list[Rule]:
 def check_repetitions(
     rules: Iterable[Rule], cases: Sequence[Case], baseline: Sequence[Case] = ()
 ) -> None:
-    """Make sure that no rule needs more repetitions of a cell than the runs have.
+    """Check that no rule needs more repetitions of a cell than the runs have.
 
     Args:
-        rules: The rules, with filters that match.
+        rules: The rules. Their filters match at least one case.
         cases: The planned cases of the judged run.
         baseline: The planned cases of the baseline.
 
     Raises:
-        ConfigError: A rule needs more.
+        ConfigError: A rule needs more repetitions.
     """
     theirs = {case.case_id for case in baseline}
     for rule in rules:
@@ -242,7 +242,7 @@ def check_repetitions(
 
 
 def _judged(rule: Rule, figure: Figure, held_up: Sequence[str]) -> Judged:
-    """Judge a rule by its figure; `held_up` names the runs that a client slowed down."""
+    """Judge a rule by its figure; `held_up` has a sentence for each run that a client slowed."""
     point = Interval(figure.value, figure.value)
     interval = figure.interval or point
     verdict = _verdict(rule, figure, point if rule.point else interval)
@@ -268,15 +268,16 @@ def _verdict(rule: Rule, figure: Figure, interval: Interval) -> Verdict:
     failed = high < rule.bound if better_above else low > rule.bound
     passed = low >= rule.bound if better_above else high <= rule.bound
     if figure.alike and not failed:
-        # No case changed, so nothing is estimated; `same_answers` passes then, too.
+        # No case changed, so use the figure itself: in this case `same_answers` also passes.
         passed = figure.value >= rule.bound if better_above else figure.value <= rule.bound
     return "FAIL" if failed else "pass" if passed else "undecided"
 
 
 def _n_to_decide(figure: Figure, interval: Interval, bound: float) -> int | None:
-    """Cases with which the interval would end at the bound, if the figure stays the same.
+    """Estimate how many cases would move the interval's end to the bound.
 
-    Intervals shrink with the square root of the number of cases.
+    This assumes that the figure stays the same. The width of an interval is inversely proportional
+    to the square root of the number of cases.
     """
     away = abs(figure.value - bound)
     reach = figure.value - interval.low if figure.value > bound else interval.high - figure.value
@@ -327,7 +328,7 @@ def _notes(
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The runs' directories and the rules to judge; without rules, the default rules."""
+    """A request to judge a run: the runs' directories and the rules; empty: the default rules."""
 
     run: str
     baseline: str | None
@@ -336,7 +337,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 def start_judge() -> Child:
-    """Start a process that judges one run for `judged_by`, and loads its modules meanwhile."""
+    """Start a process that loads its modules and then judges one run for `judged_by`."""
     return Child.start(__name__)
 
 
@@ -347,7 +348,7 @@ def judged_by(
     rules: tuple[Rule, ...],
     undecided: Undecided,
 ) -> GateResult:
-    """Have a finished run judged; wait until the process has ended.
+    """Let the process judge a finished run, and wait until it has ended.
 
     Raises:
         ResultsError: The run could not be judged.
@@ -355,13 +356,13 @@ def judged_by(
     base = str(baseline) if baseline is not None else None
     order = Order(str(run_dir), base, rules, undecided)
     said = output_of(judge, msgspec.json.encode(order))
-    # Unlike JSON, msgpack can express intervals without an end.
+    # Unlike JSON, msgpack can represent an infinite end of an interval.
     return msgspec.msgpack.decode(said, type=GateResult)
 
 
 def _answer() -> bytes:
-    """Judge as ordered on standard input; nothing if the input ends without an order."""
-    # Loading takes a fifth of a second, while the order is still to come.
+    """Judge the run that standard input names; do nothing if the input is empty."""
+    # Loading takes a fifth of a second. Do it before the input arrives.
     import scipy.special  # noqa: F401, PLC0415
 
     said = sys.stdin.buffer.read()

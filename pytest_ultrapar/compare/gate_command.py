@@ -1,4 +1,4 @@
-"""`ultrapar gate`: rules that a finished run must keep, for CI."""
+"""`ultrapar gate`: judge a finished run with rules, for use in CI."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import argparse
 
 NAME = "gate"
-SUMMARY = "judge a finished run by rules, with or without a baseline; exit code 1 if a rule fails"
+SUMMARY = "judge a finished run with rules, with or without a baseline; exit code 1: a rule failed"
 _WIDTH = max(len(metric.name) for metric in METRICS)
 DESCRIPTION = f"""\
-Judge a finished run by rules. The exit code is 0 if no rule fails, 1 (with a table) if a rule
-fails, and 4 if a run or rule cannot be used.
+Judge a finished run with rules, and print a table of the results. The exit code is 0 if no rule
+fails, 1 if a rule fails, and 4 if a run or rule cannot be used.
 
     ultrapar gate latest --rule 'solved_rate>=0.7' --rule 'latency.p95<=2.5s'
     ultrapar gate latest --baseline runs/main --rule 'throughput>=-10%' --rule same_answers
     ultrapar gate latest --baseline runs/main
 
-If RUN is a bench, the gate judges its run in mode ultra, else phase, else rotate. To judge another
-mode, name that run (.ultrapar/bench-1/phase).
+If RUN is a bench, the gate judges its run in mode ultra; without that mode, phase or else rotate.
+To judge another mode, name its run (.ultrapar/bench-1/phase).
 
     ultrapar gate .ultrapar/bench-1 --rule 'speedup>=3' --rule 'speedup[model=small]>=2'
 
@@ -49,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="the run: its directory, its id, or latest; or the directory of ultrapar bench",
+        help="the run: its directory, its id, or latest; or a directory from ultrapar bench",
     )
     parser.add_argument(
-        "--baseline", metavar="RUN", help="the run to compare with, named in the same ways"
+        "--baseline", metavar="RUN", help="the run to compare with, named in the same way"
     )
     parser.add_argument(
         "--rule",
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table; return 1 if the run does not pass, else 0.
+    """Print the table; return 1 if the run does not pass, otherwise 0.
 
     Raises:
         ConfigError: A rule or a run cannot be used.
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not rules and arguments.baseline is None:
         refuse("no rule is given: add --rule RULE, or --baseline RUN for the default rules")
 
-    # Importing msgspec's structs of a whole run takes 60 ms that `--help` saves.
+    # Importing the structs of a whole run takes 60 ms, which `--help` need not spend.
     from pytest_ultrapar.analysis.measured_run import find_measured_run  # noqa: PLC0415
     from pytest_ultrapar.compare.gate import judge  # noqa: PLC0415
     from pytest_ultrapar.compare.report import gate_section  # noqa: PLC0415

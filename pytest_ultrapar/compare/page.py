@@ -1,4 +1,4 @@
-"""The HTML comparison: the verdict, changes, the runs, and cases that flipped."""
+"""The HTML comparison: the verdict, the changes, the runs, and the cases that flipped."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.plots import Plot
 
 _MOST_ROWS = 20
-"""The longest plot of changes, in rows."""
+"""The maximum number of rows in a plot of changes."""
 _MARGINS = 2.5
-"""One shade of the table, in margins below which a change is ignored."""
+"""The change for one shade of colour, in multiples of the margin below which a change is ignored.
+"""
 
 
 def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
-    """The page as HTML in UTF-8.
+    """Render the page as HTML in UTF-8.
 
     Args:
         base: The baseline.
-        comparisons: The other runs, at least one; changes and cases are from the last.
+        comparisons: At least one other run, compared with the baseline. The page shows the changes
+            and the flipped cases of the last one.
 
     Raises:
         ConfigError: A table of a run cannot be read.
@@ -94,14 +96,14 @@ def _points(look: Look) -> str:
 
 
 def _outcome(look: Look | None) -> str:
-    """The headline; pairs that were graded by scores alone may have no common figure."""
+    """The headline. If cases were graded by scores alone, the runs may share no figure."""
     if look is None:
         return "no figure in both runs"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
 def _seen(look: Look) -> tuple[str, str, bool, int]:
-    """A table cell: its change, its interval, whether this excludes 0, and its colour."""
+    """A table cell: its change, its interval, whether the interval excludes 0, and its colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
     # A shade is five points of a rate.
@@ -110,7 +112,7 @@ def _seen(look: Look) -> tuple[str, str, bool, int]:
 
 
 def _plots(pairing: Pairing) -> Iterator[Plot]:
-    """Changes by test, if there are several, and by parameter ids that changed."""
+    """Plots of changes by test, if there are several tests, and by test id, if an id changed."""
     tests = changed_tests(pairing, by_id=False)
     ids = [one for one in changed_tests(pairing, by_id=True) if one[1].n_gained + one[1].n_lost]
     for word, looks in (("test", tests[1:] and tests), ("id", ids)):
@@ -120,8 +122,8 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         plot = plot_of(
             f"{word}s",
             f"Changes by {word}",
-            "Change of the solved rate in percentage points with its interval at 95 %, all models"
-            f" together. Each holds for its row alone. Shown: {len(rows)} of {len(looks):,}.",
+            "Change of the solved rate in percentage points with its 95 % interval, for all models"
+            f" together. An interval holds for its row only. Shown: {len(rows)} of {len(looks):,}.",
             rows,
         )
         yield from [plot] if plot is not None else []

@@ -1,4 +1,4 @@
-"""Comparisons and gates as sections of a report, for terminals and Markdown; pure."""
+"""Turn comparisons and gates into sections of a report, for terminals and Markdown; pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MOST_RATES = 5
 MOST_CELLS = 50
 _LOOK = ("model", "figure", "n", "baseline", "new", "change", "95 % interval", "p")
 _CELL = ("n", "baseline", "new", "change", "solved in baseline only", "in new only", "p")
-"""The columns after the names of a cell."""
+"""The columns that follow the names of a cell."""
 _ANSWERS = {
     "same": "the answers are the same",
     "different": "the answers are DIFFERENT",
@@ -64,7 +64,7 @@ _ANSWERS = {
 
 
 def _is_telling(look: Look) -> bool:
-    """Whether the interval of a score's change excludes 0; always true for other figures."""
+    """Whether to show a figure: always, except for a score whose interval of change includes 0."""
     if not look.figure.startswith(SCORE):
         return True
     return (look.low is not None and look.low > 0) or (look.high is not None and look.high < 0)
@@ -73,12 +73,12 @@ def _is_telling(look: Look) -> bool:
 def comparison_sections(
     base: MeasuredRun, comparisons: Sequence[Comparison], *, every_look: bool = False
 ) -> Iterator[Section]:
-    """The verdict, the runs, then speed and, for each run, answers and changed cells.
+    """Yield the sections: the verdict, the runs, speed, and each run's answers and changed cells.
 
     Args:
         base: The baseline.
-        comparisons: The other runs, at least one, each compared with the baseline.
-        every_look: Whether to include scores that did not change beyond chance.
+        comparisons: At least one other run, compared with the baseline.
+        every_look: Whether to include scores whose change may be chance.
     """
     yield _verdict(base, comparisons)
     yield _runs(base, comparisons)
@@ -93,12 +93,13 @@ def comparison_sections(
 
 
 def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int) -> list[str]:
-    """At most `MOST_LINES` lines for a terminal: the verdict, solved rates, and what differs.
+    """Return at most `MOST_LINES` lines for a terminal: verdict, solved rates and differences.
 
     Args:
         base: The baseline.
-        comparisons: The other runs, at least one; the rates are from the last.
-        width: The length of a line, in characters.
+        comparisons: At least one other run, compared with the baseline. The solved rates belong to
+            the last one.
+        width: The width of a line, in characters.
     """
     verdict, last = _verdict(base, comparisons), comparisons[-1]
     simulated = any(one.manifest.simulated for one in (base, last.pairing.new))
@@ -112,7 +113,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
         textwrap.wrap(visible(one), width, subsequent_indent="  ", break_on_hyphens=False)
         for one in said
     ]
-    # After the verdict on the answers.
+    # Insert the rates after the verdict on the answers.
     parts.insert(2 + simulated, text_table(_LOOK, rows, n_names=2, width=width))
     lines: list[str] = []
     n_more = max(0, len(rates) - _MOST_RATES)
@@ -125,7 +126,7 @@ def brief_lines(base: MeasuredRun, comparisons: Sequence[Comparison], width: int
 
 
 def differences(pairing: Pairing) -> Iterator[str]:
-    """Sentences on the differences between two runs, differences in prompts first."""
+    """Sentences about the differences between two runs; differences in prompts come first."""
     yield from (f"different: {each}" for each in pairing.questions)
     yield from (f"left out: {each}" for each in pairing.left_out)
     yield from (f"different: {each}" for each in pairing.conditions)
@@ -152,8 +153,8 @@ def _verdict(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
         of_cells = f"{n_changed} of {counted(comparison.n_cells, 'cell')} changed; "
         notes.append(
             f"{prefix}{of_cells if comparison.n_cells else ''}"
-            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline retained"
-            f"{', of those drawn' if pairing.new.manifest.drawn_from else ''}"
+            f"{pairing.n_kept:,} of {counted(pairing.n_base, 'case')} of the baseline"
+            f"{' in the sample' if pairing.new.manifest.drawn_from else ''} retained"
         )
     others = ", ".join(comparison.pairing.new.run_id for comparison in comparisons)
     return Section(title=f"{others} against {base.run_id}", notes=tuple(notes))
@@ -199,7 +200,7 @@ def _runs(base: MeasuredRun, comparisons: Sequence[Comparison]) -> Section:
 
 
 def _cost(run: MeasuredRun) -> str:
-    """`1.25 USD`; "at least" if the cost of some requests is unknown."""
+    """The cost as text, such as `1.25 USD`, with "at least" if some requests' cost is unknown."""
     cost = run.summary.cost
     if cost is None:
         return NONE
@@ -231,7 +232,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
         rows.append(tuple(row))
     notes = [
         SERVICE_MEANS,
-        "intervals cover the choice of cases; another machine or day may change more",
+        "intervals cover only the choice of cases; another machine or day may change speeds more",
     ]
     for name, comparison in _named(comparisons):
         if "throughput" not in comparison.figures:
@@ -262,9 +263,9 @@ def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
         notes.append(CELL_FIGURES)
     notes.append(
         "p: exact McNemar test of the cases solved in only one run. Each interval holds for its row"
-        " alone, the verdict at the top for all rows. The verdict ignores changes of a rate up to"
-        f" {RATE_MARGIN:g} and of a score up to {SCORE_MARGIN_SD:g} standard deviations (at"
-        f" least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
+        " alone; the verdict at the top holds for all rows together. It ignores small changes: up"
+        f" to {RATE_MARGIN:g} for a rate, and up to {SCORE_MARGIN_SD:g} standard deviations for a"
+        f" score (but at least {SCORE_MARGIN_LEAST * 100:g} % of its largest value)"
     )
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
@@ -295,8 +296,8 @@ def _cells(comparison: Comparison) -> Section:
         )
     notes.append(
         f"{counted(comparison.n_cells, 'cell')} by {', '.join(by)}. p: exact McNemar test,"
-        f" adjusted by Benjamini and Hochberg: at most {CHANCE * 100:.0f} % of the listed cells "
-        "are expected to be chance"
+        " adjusted with the method of Benjamini and Hochberg: at most "
+        f"{CHANCE * 100:.0f} % of the listed cells are expected to have changed by chance"
     )
     title = f"changed cells{_of(comparison)}: {len(changed)} of {comparison.n_cells}"
     rows = tuple(map(_cell_row, shown))
@@ -336,7 +337,7 @@ _WHAT_BECOMES = {"pass": "(passes)", "fail": "(FAILS)"}
 
 
 def gate_section(result: GateResult) -> Section:
-    """The gate as a section of a report: a row for each rule, and notes."""
+    """Turn the result of a gate into a section of a report: a row for each rule, and notes."""
     against = f" against {result.base}" if result.base is not None else ""
     passed = len(result.judged) - result.n_failed - result.n_undecided
     verdicts = f"{result.n_failed} failed, {passed} passed"
@@ -350,14 +351,14 @@ def gate_section(result: GateResult) -> Section:
     ]
     if any(each.verdict == "undecided" and not each.note for each in result.judged):
         notes.append(
-            "undecided: the interval contains the bound, so it may be chance. n to decide: about"
-            " the number of cases that decides, if the figure stays the same. It is - if the figure"
-            " is the bound, or if a million cases are not enough"
+            "undecided: the interval contains the bound, so the result may be chance. n to decide:"
+            " about how many cases would decide, if the figure stays the same. It is - if the"
+            " figure equals the bound, or if a million cases would not be enough"
         )
     if result.n_undecided and result.undecided == "pass":
         notes.append(
-            "undecided rules pass; --undecided fail (in a run --ultrapar-gate-undecided fail) makes"
-            " them fail, METRIC.point judges by the figure alone"
+            "undecided rules pass. To make them fail, use --undecided fail (in a run:"
+            " --ultrapar-gate-undecided fail). To judge by the figure alone, write METRIC.point"
         )
     notes += result.notes
     if result.simulated:
@@ -369,7 +370,7 @@ def gate_section(result: GateResult) -> Section:
 
 
 def failure_line(result: GateResult) -> str:
-    """The failed rules of a gate; the gate's table shows the figures."""
+    """A sentence that names the failed rules of a gate; its table shows the figures."""
     failed = [each.rule.text for each in result.judged if each.failed]
     parts = [f"{counted(len(failed), 'rule')} failed: {'; '.join(failed)}"] if failed else []
     if result.n_undecided and result.undecided == "fail":

@@ -1,4 +1,4 @@
-"""Gate rules as text (`metric[filter=value] >= bound`) and the metrics that they can name."""
+"""Parse gate rules (`metric[filter=value] >= bound`), and define the metrics they can name."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ Unit = Literal["per second", "seconds", "share", "factor", "number", "money", "n
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a run.
+    """A metric that rules can name.
 
     Attributes:
         name: The name in rules; `score.NAME` stands for any score.
-        says: A description for people.
-        filters: The names of allowed filters; None allows any; an empty tuple, as for a figure of
-            the whole run, allows none.
+        says: A description for the help text.
+        filters: The names of allowed filters. None allows all filters. An empty tuple allows no
+            filter, because the metric belongs to the whole run.
         paired: Whether the metric needs a baseline for every form of bound.
-        estimated: Whether it has an interval, in one run or against a baseline; others are counts.
+        estimated: Whether the metric has an interval, in one run or in a comparison. Otherwise it
+            is a count.
         of_speed: Whether it measures the speed of the run, so that a slow client changes it.
     """
 
@@ -52,7 +53,8 @@ SCORE = "score."
 FIGURE = "figure."
 PASS_AT, PASS_ALL = "pass@", "pass^"
 POINT = ".point"
-"""Suffix of a metric's name: compare the figure with the bound and ignore its interval."""
+"""A suffix of a metric's name: compare the figure itself with the bound, and ignore its interval.
+"""
 SAME_ANSWERS = "same_answers"
 COVERAGE = "coverage"
 KEPT = "kept"
@@ -60,12 +62,12 @@ _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 QUANTILES = {f"latency.{name}": share for name, share in _QUANTILES.items()}
 METRICS = (
     Metric(
-        "throughput", "per second", "cases per second of the makespan", filters=(), of_speed=True
+        "throughput", "per second", "cases per second over the makespan", filters=(), of_speed=True
     ),
     Metric(
         "makespan",
         "seconds",
-        "first send to the end of the last episode",
+        "time from the first request to the end of the last episode",
         filters=(),
         of_speed=True,
     ),
@@ -80,13 +82,13 @@ METRICS = (
     Metric(
         "speedup",
         "factor",
-        "serial time / makespan, of all cases, a model or a suite. ultrapar bench and"
-        " --ultrapar-baseline measure it. Else it is estimated: the estimate rises if the provider"
+        "serial time / makespan, for all cases, a model or a suite. ultrapar bench and"
+        " --ultrapar-baseline measure it. Otherwise it is an estimate, which rises if the provider"
         " gets slower, so it does not show regressions",
         filters=("model", "suite"),
         of_speed=True,
     ),
-    Metric("latency.mean", "seconds", "mean time of an episode, first lease to end", of_speed=True),
+    Metric("latency.mean", "seconds", "mean episode time from first lease to end", of_speed=True),
     *(
         Metric(
             name, "seconds", f"{share * 100:.0f} % of the episodes take no longer", of_speed=True
@@ -96,30 +98,30 @@ METRICS = (
     Metric(
         "service",
         "seconds",
-        "mean time of an episode without waiting for limits; a relative change is the typical"
+        "mean time of an episode without its waits for limits; a relative change is the typical"
         " ratio of a case's two times",
         of_speed=True,
     ),
     Metric("tokens_in", "number", "mean prompt tokens of an episode"),
     Metric("tokens_out", "number", "mean completion tokens of an episode"),
     Metric("cost", "money", "mean cost of an episode, in the currency of its run"),
-    Metric(COVERAGE, "share", "graded cases / planned and not skipped cases", estimated=False),
+    Metric(COVERAGE, "share", "graded / planned cases, excluding skipped ones", estimated=False),
     Metric(
         KEPT,
         "share",
-        "cases of the baseline that the run also has / cases of the baseline, without skipped ones",
+        "baseline's cases that the run also has / baseline's cases, both excluding skipped ones",
         filters=(),
         paired=True,
         estimated=False,
     ),
-    Metric("solved_rate", "share", "solved / graded cases, without cases graded by scores alone"),
+    Metric("solved_rate", "share", "solved / graded cases, excluding ones graded by scores alone"),
     Metric(
         f"{PASS_AT}K",
         "share",
         "cells (a test with its parameters and model) with one solved case in K repetitions: mean"
         " over cells with at least K graded repetitions, such as pass@3",
     ),
-    Metric(f"{PASS_ALL}K", "share", "the same if all K repetitions are solved, such as pass^3"),
+    Metric(f"{PASS_ALL}K", "share", "the same, but with all K repetitions solved, as in pass^3"),
     Metric(
         MAJORITY,
         "share",
@@ -145,7 +147,7 @@ METRICS = (
 
 
 def find_metric(name: str) -> Metric | None:
-    """The metric with that name; a score may have any name, and pass@k any number k."""
+    """Find the metric with that name. A score may have any name, and pass@k any number k."""
     for prefix in (SCORE, FIGURE):
         if name.startswith(prefix) and len(name) > len(prefix):
             name = f"{prefix}NAME"
@@ -159,35 +161,36 @@ def find_metric(name: str) -> Metric | None:
 
 Side = Literal[">=", "<=", ""]
 Form = Literal["absolute", "difference", "relative", "none"]
-"""A bound on the run's figure, on its difference to the baseline, or on the same in per cent."""
+"""The bound applies to the run's figure, to its difference from the baseline's figure, or to that
+difference in per cent. `none`: there is no bound."""
 GRAMMAR = """\
-A rule is METRIC[FILTER=VALUE,...] >= BOUND, or with <=. Spaces do not matter. Quote the rule: the
-shell reads [, > and < itself. The form of the bound says what is compared:
+A rule is METRIC[FILTER=VALUE,...] >= BOUND, or the same with <=. Spaces do not matter. Quote the
+rule, because [, > and < have a meaning in the shell. The form of the bound says what is compared:
 
-    solved_rate>=0.7             without sign: the run's own figure
-    score.workflow>=-0.05        with sign: the difference to the baseline's figure
-    throughput>=-10%             with sign and %: the same in per cent of the baseline's figure
+    solved_rate>=0.7             without a sign: the run's own figure
+    score.workflow>=-0.05        with a sign: the difference from the baseline's figure
+    throughput>=-10%             with a sign and %: that difference in % of the baseline's
 
 Two more forms:
 
     same_answers                 no bound
-    solved_rate.point>=0.7       with .point: the figure decides without its interval
+    solved_rate.point>=0.7       with .point: the figure itself decides, without its interval
 
 Times have a unit: latency.p95<=2.5s, latency.p95<=+300ms. A filter is model=NAME, suite=NAME or
 PARAMETER=VALUE. If a value contains , or ] or begins or ends with a space, put it in double quotes.
 A case must match all filters of a rule. Write values as tables show them; patterns do not work.
 Metrics of the whole run take no filter. speedup takes only model and suite.
-
 For repetitions of a cell: pass@3>=0.8 (one of 3 is solved), pass^3>=0.5 (all 3), majority>=0.7
-(more than half). Each is a mean over cells. 3 may be any number of repetitions that the run has.
+(more than half). Each is a mean over cells. Instead of 3, write any number of repetitions that the
+run has.
 
-A rule fails only with confidence: the 95 % interval of the figure, or of its change, lies
-completely on the wrong side of the bound. So choose as bound the smallest effect that matters.
-If the interval contains the bound, the rule is undecided: the run has too few cases. A rule on
-speed is also undecided if the client, not the pool, limited a run. Undecided rules pass, unless
-you set --undecided fail (in a run: --ultrapar-gate-undecided fail). Counts have no interval and
-are compared as they are: kept, coverage, efficiency, and without sign throughput and makespan. A
-rule without a figure fails.
+A rule fails only if the whole 95 % interval of the figure, or of its change, lies on the wrong side
+of the bound. So choose the smallest effect that matters as the bound. If the interval contains the
+bound, the rule is undecided: the run has too few cases. A rule about speed is also undecided if the
+client, not the pool, limited a run. Undecided rules pass, unless you set --undecided fail (in a
+run: --ultrapar-gate-undecided fail). Counts have no interval and are compared as they are: kept,
+coverage, efficiency, and throughput and makespan if the bound has no sign. A rule fails if its
+figure is missing.
 """
 _RULE = re.compile(
     r"(?P<metric>[^\s\[\]<>=]+)\s*(?:\[(?P<filters>.*)\])?\s*(?:(?P<side>[<>=!]+)\s*(?P<bound>.*))?"
@@ -199,10 +202,10 @@ _BOUND = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>[%a-
 
 
 class UnitForm(NamedTuple):
-    """The way a unit is written in bounds and shown in tables.
+    """How a unit is written in bounds and shown in tables.
 
     Attributes:
-        factors: By the word after a number, the factor that converts the number.
+        factors: The factor that converts a number, by the word that follows the number.
         example: An example for messages.
         shown: Formats a number as text.
     """
@@ -231,7 +234,7 @@ _UNITS: dict[Unit, UnitForm] = {
 
 
 def unit_of(metric: str) -> UnitForm:
-    """The unit of a metric; the unit of plain numbers if the metric is unknown."""
+    """Return the unit of a metric, or the unit of plain numbers if the metric is unknown."""
     found = find_metric(metric)
     return _UNITS[found.unit if found is not None else "number"]
 
@@ -242,11 +245,13 @@ class Rule(msgspec.Struct, frozen=True):
     Attributes:
         text: The rule as the user wrote it.
         metric: The metric's name, without `.point`.
-        filters: Names and values that a case must have.
+        filters: The names and values that a case must have.
         side: The side of the bound on which the figure must be; empty if the metric has no bound.
-        bound: In cases per second, in seconds, or without unit; a relative bound is a share: -0.1.
-        confidence: The confidence of the interval that decides.
-        point: Whether the figure decides without its interval.
+        bound: The bound in cases per second, in seconds, or without a unit. A relative bound is a
+            share, such as -0.1.
+        form: The figure or change to which the bound applies.
+        confidence: The confidence of the interval that decides the rule.
+        point: Whether the figure itself decides the rule, regardless of its interval.
     """
 
     text: str
@@ -310,7 +315,7 @@ def parse_rule(text: str) -> Rule:
 
 
 def _nearest(name: str, allowed: Collection[str]) -> str:
-    """A suggestion and a list for a message: `; did you mean latency.p95? allowed are ...`."""
+    """The end of a message, with a suggestion: `; did you mean latency.p95? allowed are ...`."""
     meant = did_you_mean(name, allowed, cutoff=0.5) or ";"
     return f"{meant} allowed are {', '.join(allowed) or 'none'}"
 
@@ -360,12 +365,12 @@ def _bound(rule: str, metric: Metric, text: str) -> tuple[float, Form]:
 
 def _wanted(metric: Metric) -> str:
     return f"{metric.name} is compared with {_UNITS[metric.unit].example}" + (
-        "" if metric.paired else ", with + or - as a difference to the baseline"
+        "" if metric.paired else ", with + or - as a difference from the baseline"
     )
 
 
 def refuse(rule: str, why: str) -> NoReturn:
-    """Refuse a rule and give the reason.
+    """Refuse a rule, and say why.
 
     Raises:
         ConfigError: Always.
@@ -377,7 +382,7 @@ _ATTRIBUTES = ("model", "suite", "repeat")
 
 
 def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
-    """The ids of the cases that match all filters of a rule."""
+    """Return the ids of the cases that match all filters of a rule."""
     return {
         case.case_id
         for case in cases
@@ -386,7 +391,7 @@ def selected(rule: Rule, cases: Iterable[Case]) -> set[str]:
 
 
 def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
-    """Make sure that each filter of the rules matches a case.
+    """Check that each filter of the rules matches a case.
 
     Args:
         rules: The rules.
@@ -401,21 +406,21 @@ def check_filters(rules: Iterable[Rule], cases: Sequence[Case]) -> None:
         for name, text in planned:
             if why := filter_fault(name, text, cases):
                 refuse(rule.text, why)
-        # Labels are known only after the cases are graded.
+        # Labels are known only after cases are graded, so they are not checked here.
         if planned and planned == [*rule.filters] and not selected(rule, cases):
             refuse(rule.text, "no case matches all of these filters")
 
 
 def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None:
-    """Make sure that a run has each score and figure that the rules name.
+    """Check that a run has each score and figure that the rules name.
 
     Args:
         rules: The rules.
         summary: The run's summary.
-        run: The run's name in messages.
+        run: A name for the run, for messages.
 
     Raises:
-        ConfigError: The run lacks one; the message suggests the nearest name.
+        ConfigError: A score or figure is missing. The message suggests the nearest name.
     """
     names = {SCORE: [*summary.statistics.scores], FIGURE: [one.name for one in summary.figures]}
     for rule, (prefix, known) in product(rules, names.items()):
@@ -426,7 +431,7 @@ def check_names(rules: Iterable[Rule], summary: RunSummary, *, run: str) -> None
 
 
 def check_baseline(rules: Iterable[Rule]) -> None:
-    """Make sure that no rule needs a baseline.
+    """Check that no rule needs a baseline.
 
     Raises:
         ConfigError: A rule needs one.
@@ -436,13 +441,13 @@ def check_baseline(rules: Iterable[Rule]) -> None:
             refuse(
                 rule.text,
                 "it needs a baseline: name one (--baseline RUN, in a run"
-                " --ultrapar-gate-baseline RUN), or write a bound without sign and %, if the metric"
-                " takes one",
+                " --ultrapar-gate-baseline RUN), or write a bound with neither a sign nor %, if the"
+                " metric allows that",
             )
 
 
 def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
-    """The reason why no case matches a filter, with the nearest name; empty if a case matches."""
+    """Say why no case matches a filter, and suggest the nearest name; empty if a case matches."""
     known = [*_ATTRIBUTES, *sorted({key for case in cases for key in case.facts})]
     if name not in known:
         what = "label" if name.startswith(LABEL) else "parameter"
@@ -455,10 +460,10 @@ def filter_fault(name: str, text: str, cases: Sequence[Case]) -> str:
 
 
 DEFAULT_RULES = ("throughput>=-7%", "service<=+7%", "kept>=0.98", "coverage>=-0.02", "same_answers")
-"""Besides `DEFAULT_RULE_OF_MODEL` for each model.
+"""The default rules, in addition to `DEFAULT_RULE_OF_MODEL` for each model.
 
-7 % is half way between no change and a server that takes 15 % longer, as ratios. On two shared
+As a ratio, 7 % is half way between no change and a server that takes 15 % longer. On two shared
 cores with other load, runs of the same code differed by up to 5 %
 (docs/explanation/comparing.md)."""
 DEFAULT_RULE_OF_MODEL = "solved_rate[model=...]>=-0.02"
-"""Its intervals hold for all models together."""
+"""The intervals of these rules hold for all models together."""

@@ -46,19 +46,19 @@ _ALONE = {
     "gate": "a host knows only its own cases: gate the run that ultrapar merge makes",
     "gate_baseline": "a host knows only its own cases: gate the run that ultrapar merge makes",
 }
-"""Options of a run on one host, and why they are."""
+"""Options that work only in a run on one host, each with the reason."""
 _SPEAKS_S = 1.2
 """A live host reports to the server at least this often."""
 _DEAD_S = 3.0
-"""A host that is silent for longer may be dead, and its name free soon: joining waits for that."""
+"""A host that has been silent for longer may be dead: joining waits until its name is free."""
 _MODES = ("ultra", "phase", "rotate")
 
 
 def refuse_options(options: Options) -> None:
-    """Check that several hosts can do what the options request.
+    """Check that the options work in a cluster run, if they request one.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: They do not.
     """
     if options.cluster_run is None:
         for name in ("cluster", "cluster_host"):
@@ -79,7 +79,7 @@ def refuse_options(options: Options) -> None:
     if options.mode not in _MODES:
         refuse(
             f"{given} does not work with mode {options.mode} ({options.origin['mode']}), which is "
-            f"for one host; use mode {', '.join(_MODES)}"
+            f"for one host; use one of the modes {', '.join(_MODES)}"
         )
     check_installed(given)
 
@@ -89,8 +89,8 @@ class ClusterRun:
 
     Attributes:
         name: Name of the run.
-        shard: The shard from which the host claims cases; None: all cases.
-        host: This host's name, with its shard.
+        shard: The shard from which the host claims cases; None if it claims from all cases.
+        host: This host's name, including its shard.
     """
 
     def __init__(self, options: Options) -> None:
@@ -117,11 +117,11 @@ class ClusterRun:
         self._lanes: tuple[Lane, ...] = ()
 
     def look(self, line: WaitingLine) -> None:
-        """Check that the server can be used; wait for one that does not answer.
+        """Check that the server can be used; wait if it does not answer.
 
         Raises:
-            ConfigError: It cannot be used, or does not answer within the patience of the run; or a
-                host with this name is running in the cluster run.
+            ConfigError: The server cannot be used, or does not answer within
+                `--ultrapar-cluster-patience`; or the run already has a live host with this name.
         """
         self._ask_patiently(self._server.look, line)
         _refuse_namesake(self._server, self._claims, self.host)
@@ -130,7 +130,7 @@ class ClusterRun:
         from pytest_ultrapar.cluster.server import ask_patiently  # noqa: PLC0415 - with a cluster only
 
         began_s = boot_s()
-        most = f"the run waits {duration(self._patience_s)} at most"
+        most = f"the run waits at most {duration(self._patience_s)}"
         with line:
             ask_patiently(
                 ask,
@@ -142,18 +142,18 @@ class ClusterRun:
 
     @property
     def _shown(self) -> str:
-        """The name of the run, with its shard. A shard counts done and claimed cases of its own."""
+        """The name of the run, and of the shard, which counts its own done and claimed cases."""
         return f"run {self.name}" if self.shard is None else f"run {self.name}, shard {self.shard}"
 
     @property
     def warnings(self) -> list[str]:
-        """Facts about the server that a user should know."""
+        """Warnings about the server."""
         facts = self._server.facts
         if facts is None or not facts.forgets:
             return []
         return [
             f"{self.address.shown} ({facts.name}) has appendonly no: if it is killed, it loses the "
-            "run and cases may be sent twice; limits still hold"
+            "run's data, and cases may be sent twice; limits still apply"
         ]
 
     def join(
@@ -165,17 +165,18 @@ class ClusterRun:
         line: WaitingLine,
         status: Callable[[], BrokerStatus | None],
     ) -> list[str]:
-        """Join the run, after `own_assignment`; return lines for people.
+        """Join the run, after `own_assignment`; return lines to print.
 
         Args:
             manifest: Manifest of this host's run.
             directory: Directory of this host's run.
             cases: All cases of the run.
-            line: Shows the reason for a wait.
-            status: Returns the broker's present status, from any thread.
+            line: Shows why the host is waiting.
+            status: Returns the broker's current status; any thread may call it.
 
         Raises:
-            ConfigError: Other hosts run something else, or a host with this name is running.
+            ConfigError: The other hosts run a different suite or use different settings, or the run
+                already has a live host with this name.
         """
         from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
@@ -222,12 +223,12 @@ class ClusterRun:
 
     @property
     def whole(self) -> WholeRun | None:
-        """This host's view of the whole run, from any thread; None before it has joined."""
+        """This host's view of the whole run; None before it has joined. Any thread may read it."""
         return None if self._claiming is None else self._claiming.whole
 
     @property
     def part(self) -> HostPart:
-        """The host and the run to which this host's results belong."""
+        """The part of the run that this host's results cover: host, run and number of cases."""
         return HostPart(self.host, self._shown.removeprefix("run "), len(self._case_of))
 
     def _agree(self, identity: RunIdentity, manifest: Manifest, line: WaitingLine) -> None:
@@ -248,12 +249,12 @@ class ClusterRun:
         models: Sequence[str],
         lanes: Sequence[Lane],
     ) -> Assignment:
-        """The part of the whole run's assignment that this host's broker follows.
+        """Return the part of the run's assignment that this host's broker follows.
 
         Args:
             assignment: Assignment of the whole run.
             cases: All cases of the run.
-            models: The models that make cases, in the order of the pool.
+            models: The models that have cases of their own, in the order of the pool.
             lanes: The lanes that cases may use.
         """
         from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
@@ -264,7 +265,7 @@ class ClusterRun:
     def share_limits(
         self, pool: Pool, lanes: Sequence[Lane], directory: Path
     ) -> tuple[tuple[Row, ...], SharesSettings]:
-        """Settings with which the broker keeps to this host's share of all limits.
+        """Return settings that make the broker stay within this host's share of all limits.
 
         Call it after `own_assignment`.
 
@@ -274,7 +275,7 @@ class ClusterRun:
             directory: Directory of this host's run.
 
         Returns:
-            The shared rows, and the settings of the process that reports the shares to the broker.
+            The shared rows, and the settings for the process that tells the broker its shares.
         """
         from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
@@ -306,25 +307,25 @@ class ClusterRun:
     def key_group(self) -> KeyGroup:
         """The group of runs that may hold the same keys on one machine at the same time.
 
-        It contains all hosts of all runs that share limits on the server, because they share keys'
-        limits.
+        It contains all hosts of all runs that share limits through this server: the server divides
+        the limits of the keys among them.
         """
         return KeyGroup(self.address.digest, f"host {self.host} of {self.name}")
 
     @property
     def claiming(self) -> Claiming:
-        """The claims of this host; after `join`."""
+        """The claims of this host. They exist only after `join`."""
         assert self._claiming is not None
         return self._claiming
 
     def finished(self, nodeid: str, outcome: str) -> None:
-        """Note that the test of a case was reported with this outcome."""
+        """Note the outcome that was reported for a case."""
         case_id = self._case_of.get(nodeid)
         if self._claiming is not None and case_id is not None:
             self._claiming.finished(case_id, outcome)
 
     def leave(self) -> None:
-        """Give back claimed cases that are not finished. Idempotent."""
+        """Release claimed cases that are not finished. Idempotent."""
         if self._claiming is not None:
             self._claiming.leave()
 
@@ -335,7 +336,7 @@ class ClusterRun:
         return said is not None and said.elected
 
     def end_lines(self) -> list[str]:
-        """The result of the whole run, as far as this host knows."""
+        """Lines about the result of the whole run, as far as this host knows it."""
         claiming = self._claiming
         if claiming is None or claiming.said is None:
             return []
@@ -351,9 +352,7 @@ class ClusterRun:
                 else f"{n_done} of {cases} are done{failed}, the others have answers but no "
                 "grade yet"
             )
-            lines.append(
-                f"{self._shown}: {done}; ultrapar merge joins the directories of its hosts"
-            )
+            lines.append(f"{self._shown}: {done}; merge its hosts' directories with ultrapar merge")
         elif said.is_over and not claiming.n_claimed:
             lines.append(f"{self._shown}: all {cases} are done, 0 of them by this host")
         elif not said.is_over:
@@ -366,21 +365,21 @@ class ClusterRun:
             lines.append(f"{self._shown}: {n_done} of {cases} are done; {rest}")
         if claiming.n_lost:
             lines.append(
-                f"{counted(claiming.n_lost, 'case')} of this host went to others while it "
-                "was silent: others finish those that it had not answered, and if both "
-                "answered a case, ultrapar merge keeps one answer"
+                f"other hosts took over {counted(claiming.n_lost, 'case')} of this host while it "
+                "was silent. They finish cases that this host had not answered. If both hosts "
+                "answered a case, ultrapar merge keeps one of the answers"
             )
         return lines
 
 
 def _refuse_namesake(server: ClusterServer, run: str, host: str) -> None:
-    """Refuse to start if a host with this name is running. This takes up to some seconds.
+    """Refuse to start if a live host already uses this name. This may take a few seconds.
 
-    Otherwise a second host with the name on one machine would wait for the keys, which the first
-    host holds under that name until it ends. A killed host does not count.
+    Otherwise a second host with the same name on one machine would wait for the keys until the
+    first host ends, because the first host holds them under that name. A killed host is ignored.
 
     Raises:
-        ConfigError: A host with this name is running: it reported while this one watched.
+        ConfigError: A live host has this name: it reported to the server during the check.
     """
     before_s = None
     while (silent_s := _silent_s(server, run, host)) is not None and silent_s <= _DEAD_S:

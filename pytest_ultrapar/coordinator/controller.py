@@ -47,20 +47,21 @@ if TYPE_CHECKING:
     from pytest_ultrapar.coordinator.coordinator import Coordinator
 
 _MOST_IN_A_ROW = 5
-"""More failures are not random: a process that cannot start would be started forever."""
+"""After this many failures in a row, stop: a process that can never start would be started again
+and again."""
 _KEPT_TO_THE_END = 1
-"""A worker starts an item only when it holds another one or was told to shut down
+"""A worker starts an item only if it also has the next one, or was told to shut down
 (`WorkerInteractor.run_one_test`)."""
 
 
 class ControllerSession:
-    """The plugin of xdist's controller, and its scheduler for runs on a pool.
+    """The plugin in xdist's controller, and its scheduler for runs on a pool.
 
-    All methods are called on the main thread, between two messages of workers. A method of
-    `DSession` in parentheses is the caller.
+    All methods are called on the main thread, between two messages from workers. If a docstring
+    ends with a method in parentheses, that method of `DSession` is the caller.
 
     Attributes:
-        config: As in xdist's schedulers; pytest-rerunfailures reads it when a worker died.
+        config: As in xdist's schedulers; pytest-rerunfailures reads it after a worker has died.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -73,10 +74,11 @@ class ControllerSession:
         self._collections: dict[str, list[str]] = {}
         self._collection: list[str] = []
         self._case_ids: dict[int, str] = {}
-        # Made when all workers have collected.
+        # Created when all workers have collected.
         self._dispatch: Dispatch | None = None
         self._crashes: Crashes | None = None
-        # By process: its id, and its clock, CPU time and wait for CPU when cases began.
+        # For each process: its id, and its clock, CPU time and wait for a CPU before the first
+        # case.
         self._before: dict[str, tuple[int, float, float, float]] = {}
         # Workers that run one episode at a time.
         self._alone: set[str] = set()
@@ -92,18 +94,18 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """Restart workers that die at their start, and unpack their packed messages.
+        """Restart workers that die during startup, and unpack messages that workers have packed.
 
         Called once, at the session's start.
         """
         dsession = config.pluginmanager.getplugin("dsession")
         handle_packed(dsession)
-        # `NodeManager.setup_nodes` does not catch their errors: a worker that is killed at its
-        # start would be an internal error of the session.
+        # `NodeManager.setup_nodes` does not catch these errors: if a worker were killed during
+        # startup, the session would end with an internal error.
         start_again(dsession.nodemanager)
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401
-        """Send a worker its settings before it starts. Called for replacements, too."""
+        """Send a worker its settings before it starts. Also called for replacements."""
         run, worker = self._coordinator.run, node.gateway.id
         receive_packed(node)
         alone = self._dispatch is not None and self._dispatch.wants_alone_worker
@@ -134,18 +136,19 @@ class ControllerSession:
         return self
 
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """End with exit code 4 if a worker found a fault in the suite."""
-        # `DSession.worker_collectionfinish` calls this before the worker counts as collected, so
-        # the first workers have no items yet. A replacement may report a fault in cases that are
-        # not the cases of the run; `add_node_collection` decides whether the run continues.
+        """End with exit code 4 if a worker found an error in the suite."""
+        # `DSession.worker_collectionfinish` calls this before it notes that the worker has
+        # collected, so the first workers have no items yet. A replacement may report an error in
+        # cases that this run does not have. Then `add_node_collection` decides whether the run
+        # continues.
         if self._is_other_than_dispatched(ids):
             self._fault_path.unlink(missing_ok=True)
         raise_fault(self._fault_path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that an item's last report has arrived, and how far its worker is."""
-        # xdist adds position and worker (`WorkerController.process_from_remote`,
-        # `DSession.worker_testreport`); the plugin's own reports of lost cases have neither.
+        """Note that an item's last report has arrived, and which episodes the worker has ended."""
+        # xdist adds the position and the worker (`WorkerController.process_from_remote`,
+        # `DSession.worker_testreport`). The plugin's own reports on lost cases have neither.
         dispatch = self._dispatch
         if dispatch is None or not hasattr(report, "item_index"):
             return
@@ -160,26 +163,26 @@ class ControllerSession:
                 dispatch.ended(report.node.gateway.id, n_ready)
 
     def pytest_internalerror(self) -> None:
-        """Note an internal error: xdist shows a worker's error, but would end with exit code 0."""
+        """Note an internal error: xdist prints a worker's error, but would end with exit code 0."""
         self._is_broken = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Read the broker's last status while the broker runs, and note how busy it was."""
+        """Read the broker's last status before it ends; note how busy both processes were."""
         if self._is_broken:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         self._coordinator.run.last_status = self.status()
         remove_notes(self._coordinator.run.directory.path)
         if self._crashes is None:
             return
-        # These are only figures: missing ones must not fail the run.
+        # These numbers are only informative: the run must not fail if they are missing.
         with contextlib.suppress(OSError, ResultsError):
             for name, (pid, *before) in self._before.items():
                 wall_s, cpu_s, waited_s = map(sub, (boot_s(), *cpu_use(pid)), before)
                 self._crashes.note(EngineSpent(name, wall_s, cpu_s, 0, 0.0, 0.0, waited_s))
 
     def pytest_unconfigure(self) -> None:
-        """Close the connection to the broker, and remove the fault of a late worker."""
+        """Close the connection to the broker, and remove an error that a late worker has left."""
         self._fault_path.unlink(missing_ok=True)
         if self._client is not None:
             self._client.close()
@@ -188,7 +191,7 @@ class ControllerSession:
                 self._crashes.close()
 
     def status(self) -> BrokerStatus | None:
-        """The broker's present status, from any thread; None if it does not answer."""
+        """Return the broker's current status, from any thread; None if it does not answer."""
         if self._client is None:
             return None
         try:
@@ -196,7 +199,7 @@ class ControllerSession:
         except (OSError, ValueError):
             return None
 
-    # -- xdist's protocol of schedulers ------------------------------------------------------------
+    # -- the methods that xdist requires of a scheduler --------------------------------------------
 
     @property
     def nodes(self) -> list[Any]:
@@ -205,16 +208,16 @@ class ControllerSession:
 
     @property
     def collection_is_completed(self) -> bool:
-        """Whether all first workers have reported their collection."""
+        """Whether all of the first workers have reported which tests they collected."""
         return bool(self._collection) or len(self._collections) >= self._n_workers
 
     @property
     def tests_finished(self) -> bool:
         """Whether workers can be told to shut down, so that they run their last item.
 
-        Called after every message (`loop_once`). One message may report many items; their workers
-        get new ones here. True when nothing is left to dispatch and no worker has more than that
-        last item.
+        Called after every message (`loop_once`). One message may report many items, so workers also
+        get new items here. The value is true if no item is left to dispatch and each worker has at
+        most its last item.
         """
         if not self.collection_is_completed:
             return False
@@ -232,7 +235,7 @@ class ControllerSession:
 
     @property
     def has_pending(self) -> bool:
-        """Whether an item is not reported yet."""
+        """Whether at least one item has not been reported yet."""
         dispatch = self._dispatch
         if dispatch is None:
             return False
@@ -241,15 +244,15 @@ class ControllerSession:
         )
 
     def add_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """Note that a worker is up (`worker_workerready`); its collection follows."""
+        """Note that a worker has started and is about to collect (`worker_workerready`)."""
         self._nodes[node.gateway.id] = node
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:  # noqa: ANN401
         """Note that a worker has collected (`worker_collectionfinish`).
 
-        A replacement gets the home of a worker that died. A replacement with another collection
-        gets no case and stays idle until the run ends. The run ends now if no other worker can run
-        the remaining items.
+        A replacement gets the home of a worker that died. If it has collected different tests, it
+        gets no case and stays idle until the run ends; the run ends immediately if no other worker
+        can run the remaining items.
         """
         worker = node.gateway.id
         self._collections[worker] = list(collection)
@@ -260,8 +263,8 @@ class ControllerSession:
             may_come = self._nodes.keys() - self._collections.keys()
             if alone or not (self._dispatch.workers or may_come):
                 self._stop(
-                    f"{worker} replaces a worker that died, but collected other tests: no worker "
-                    "can run the remaining ones; make the ids of tests the same in every process"
+                    f"{worker} replaces a worker that died, but collected different tests: no "
+                    "worker can run the remaining tests; make test ids the same in every process"
                 )
             return
         home = self._vacant.pop() if self._vacant else None
@@ -270,7 +273,7 @@ class ControllerSession:
             self._homes[worker] = home
 
     def schedule(self) -> None:
-        """Begin when all workers have collected; dispatch items to each replacement.
+        """Begin once all workers have collected; later, dispatch items to each replacement.
 
         Called after `add_node_collection` (`worker_collectionfinish`).
         """
@@ -287,37 +290,37 @@ class ControllerSession:
         self._hungry.add(node.gateway.id)
 
     def mark_test_pending(self, item: str) -> None:
-        """Run an item again. Called by plugins through `pytest_handlecrashitem`."""
+        """Run an item again. Other plugins call this from `pytest_handlecrashitem`."""
         assert self._dispatch is not None
         self._dispatch.give_back([self._collection.index(item)])
         self.schedule()
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:  # noqa: ANN401
-        """Not used: no item is ever taken from a worker."""
+        """Not used: items are never taken away from a worker."""
         raise NotImplementedError
 
     def remove_node(self, node: Any) -> str | None:  # noqa: ANN401
         """Remove a worker that ended (`worker_workerfinished`) or crashed (`worker_errordown`).
 
         Returns:
-            The test that it was running, which xdist reports as failed; None for a case, which
-            the plugin reports.
+            The test that it was running, which xdist then reports as failed; None if that was a
+            case, because the plugin reports cases itself.
         """
         worker = node.gateway.id
-        del self._nodes[worker]  # KeyError for a worker that never came up: xdist expects it
+        del self._nodes[worker]  # KeyError if the worker never started: xdist expects that
         self._hungry.discard(worker)
         if self._dispatch is None:
             return None
         alone = self._dispatch.is_alone(worker)
         pending = self._dispatch.remove_worker(worker)
-        # It ended normally (`WorkerController.process_from_remote`): no item runs again, and
-        # `worker_workerfinished` asserts that this returns None.
+        # The worker ended normally (`WorkerController.process_from_remote`): no item runs again,
+        # and `worker_workerfinished` asserts that the result is None.
         if hasattr(node, "workeroutput"):
             return None
         if worker in self._homes:
             self._vacant.append(self._homes.pop(worker))
         assert self._crashes is not None
-        # The teardown report arrived, so the item is done; only xdist's own "complete" message was
+        # An item whose teardown report has arrived is done: only xdist's own "complete" message was
         # lost.
         pending = [index for index in pending if index not in self._reported]
         running = {noted_at(note_of(self._coordinator.run.directory.path, worker))}
@@ -333,19 +336,19 @@ class ControllerSession:
             self._send(other, self._dispatch.hand_out(other))
         return self._collection[crash.plain] if crash.plain is not None else None
 
-    # -- helpers of the protocol -------------------------------------------------------------------
+    # -- helpers of these methods ------------------------------------------------------------------
 
     def _is_other_than_dispatched(self, collection: Sequence[str]) -> bool:
         """Whether tests are being dispatched, and this collection is a different one."""
         return self._dispatch is not None and list(collection) != self._collection
 
     def _stop(self, why: str) -> None:
-        """End as `DSession._handlefailures` does for `-x`: stop all workers, exit code 2."""
+        """Stop all workers, with exit code 2, as `DSession._handlefailures` does for `-x`."""
         dsession = self.config.pluginmanager.getplugin("dsession")
         dsession.shouldstop = f"pytest-ultrapar: {why}"
 
     def _begun(self) -> Dispatch | None:
-        """Make the dispatch once all workers have collected; None if there is nothing."""
+        """Create the dispatch once all workers have collected; None if no test was collected."""
         collection, *others = self._collections.values()
         for other in others:
             # xdist's own schedulers would report this as a failed test.
@@ -357,8 +360,8 @@ class ControllerSession:
             return None
         session = self.config.pluginmanager.getplugin("session")
         if run_config.stops_at_collection(session):
-            # `_pytest.main.pytest_runtestloop` also stops here. xdist would run the other tests and
-            # pay for requests of a run that fails anyway.
+            # `_pytest.main.pytest_runtestloop` also stops here. xdist would run the other tests,
+            # whose requests cost money although the run fails anyway.
             raise session.Interrupted(f"{counted(session.testsfailed, 'error')} during collection")
         items = self._items()
         garbage.spare_items(self.config)
@@ -377,11 +380,11 @@ class ControllerSession:
         pids = {"controller": os.getpid()}
         if run.services.broker is not None:
             pids["broker"] = run.services.broker.pid
-        # These are only figures, as at the end.
+        # These numbers are only informative, as at the end.
         with contextlib.suppress(OSError):
             self._before = {name: (pid, boot_s(), *cpu_use(pid)) for name, pid in pids.items()}
         for worker in self._nodes:
-            # The replacement of a dead worker may be up before it has collected.
+            # The replacement of a dead worker may have started but not collected yet.
             if worker in self._collections:
                 dispatch.add_worker(worker)
         return dispatch
@@ -389,7 +392,7 @@ class ControllerSession:
     def _items(self) -> list[DispatchItem]:
         """Make the assignment, take the keys, start the broker; return the items to dispatch."""
         run = self._coordinator.run
-        # Only workers collect. Those that found cases have written these files.
+        # Only workers collect. Workers that found cases have written these files.
         if not any((run.directory.path / name).exists() for name in PLAN_NAMES):
             self._coordinator.plan_nothing()
             return [DispatchItem(index, None) for index in range(len(self._collection))]
@@ -418,8 +421,8 @@ class ControllerSession:
             else:
                 self._case_ids[index] = case.case_id
                 rank, group = place.get(case.case_id, (-1, ""))
-                # Dispatch a case after the cases that it needs, or workers would hold only waiting
-                # cases.
+                # Dispatch a case after the cases that it needs. Otherwise workers could have only
+                # cases that wait.
                 rank += case.stage * (1 + len(place))
                 items.append(DispatchItem(index, case.model, rank, group))
         return items
@@ -432,35 +435,36 @@ class ControllerSession:
         node = self._nodes[worker]
         if not indices:
             return
-        # A worker that was told to shut down may end before it reads new items.
+        # A worker that was told to shut down may end without reading new items.
         if node.shutting_down:
             assert self._dispatch is not None
             for index in indices:
                 self._dispatch.reported(worker, index)
             self._dispatch.give_back(indices)
             return
-        # A dead worker that is not reported as dead yet has closed its end. `remove_node` returns
-        # its items.
+        # A worker may have died and closed its connection before xdist reports that it is dead.
+        # Then `remove_node` puts its items back in the queue.
         with contextlib.suppress(OSError):
             node.send_runtest_some(indices)
 
     def _forget(self, nodeids: Iterable[str]) -> None:
-        """Remove a dead worker's reports of items that run again, or they would count twice.
+        """Remove a dead worker's reports on items that run again, so that no item counts twice.
 
-        The worker may have died between the report of a call and the report of its teardown.
+        The worker may have died after the report of an item's call and before the report of its
+        teardown.
         """
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
-        # pytest makes its last line and `-rA` from these lists (`TerminalReporter.stats`). Warnings
-        # stay: they were raised, however the item ended.
+        # pytest builds its last line and the output of `-rA` from these lists
+        # (`TerminalReporter.stats`). Warnings stay: they were raised, no matter how the item ended.
         again = set(nodeids)
         for category, reports in reporter.stats.items():
             if category != "warnings":
                 reports[:] = [one for one in reports if getattr(one, "nodeid", None) not in again]
 
     def _report_lost(self, index: int, worker: str) -> None:
-        """Report a case that kills every worker that runs it."""
+        """Report a case that has killed every worker on which it ran."""
         assert self._dispatch is not None
         assert self._crashes is not None
         item, case_id = self._dispatch.item(index), self._case_ids[index]
@@ -472,12 +476,12 @@ class ControllerSession:
         if self._client is not None:
             self._client.episode_ended(case_id)
 
-    # -- cases that several hosts share ------------------------------------------------------------
+    # -- cases of a cluster run --------------------------------------------------------------------
 
     def _claim(self) -> bool:
-        """Start to claim cases if several hosts share them; return whether they do.
+        """Start to claim cases if this is a cluster run; return whether it is one.
 
-        Messages of another thread reach the main thread as events of xdist's queue.
+        Messages from the claiming thread reach the main thread as events in xdist's queue.
         """
         cluster = self._coordinator.run.cluster
         if cluster is None or not self._case_ids:
@@ -494,27 +498,27 @@ class ControllerSession:
         return True
 
     def _hold(self, until_s: float, taken: Sequence[str], again: Sequence[str]) -> None:
-        """Report the claims to the broker, from any thread. A stopped broker grants nothing."""
+        """Tell the broker about claims, from any thread. A stopped broker grants no more leases."""
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.hold_claims(until_s, taken, again)
 
     def _claimed(self, indices: Sequence[int]) -> None:
-        """Line up the claimed cases for this host."""
+        """Queue the claimed cases on this host."""
         assert self._dispatch is not None
-        # A case that is claimed twice is here already: the server forgot its first claim.
+        # If a case is claimed twice, it is already queued: the server forgot the first claim.
         found = [self._unclaimed.pop(index, None) for index in indices]
-        # Forget reports from before it was given up.
+        # Forget reports from an earlier claim that this host had lost.
         self._reported.difference_update(indices)
         self._dispatch.line_up(item for item in found if item is not None)
         self._send_to_all(self._dispatch)
 
     def _claims_over(self) -> None:
-        """No host can begin another case: let workers end and run their last item."""
+        """No host can start another case: let workers run their last item and end."""
         self._claims = False
 
     def _claims_lost(self, why: str) -> None:
-        """The server was silent for too long: stop all workers, with exit code 2."""
+        """The server has been silent for too long: stop all workers and end with exit code 2."""
         self._claims = False
         self._stop(why)
 
@@ -529,10 +533,10 @@ def _stopping_on_lost_journal() -> Generator[None]:
 
 
 def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no types
-    """Make a node manager restart workers that die while they start.
+    """Make a node manager restart workers that die during startup.
 
     Args:
-        node_manager: xdist's node manager, before it starts a worker.
+        node_manager: xdist's node manager, which has not started a worker yet.
     """
     setup_node = node_manager.setup_node
 
@@ -542,12 +546,12 @@ def start_again(node_manager: Any) -> None:  # noqa: ANN401 - xdist ships no typ
                 return setup_node(spec, putevent)
             except (OSError, EOFError) as error:
                 said = error
-                # A gateway that came up before its process died keeps the name, and execnet gives
-                # no name twice (`Group._register`).
+                # If the gateway started before its process died, it keeps the name. execnet uses no
+                # name twice (`Group._register`).
                 spec.id = None
                 node_manager.group.allocate_id(spec)
         raise pytest.UsageError(
-            f"{_MOST_IN_A_ROW} worker processes in a row ended while they started; the last: {said}"
+            f"{_MOST_IN_A_ROW} worker processes in a row ended during startup; the last one: {said}"
         )
 
     node_manager.setup_node = setup

@@ -1,4 +1,4 @@
-"""The work of a run's coordinating process around pytest's session, with and without xdist."""
+"""The steps of the coordinating process before and after pytest's tests, with or without xdist."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class Coordinator:
 
     @property
     def _reporter(self) -> Any:  # noqa: ANN401 - pytest's is also a `Screen`
-        """The reporter of pytest; None if nothing is shown."""
+        """The terminal reporter of pytest; None if pytest shows nothing."""
         return self.config.pluginmanager.getplugin("terminalreporter")
 
     @property
     def run(self) -> Run:
-        """The run, which exists from the session's start."""
+        """The run; it exists once the session has started."""
         assert self._run is not None
         return self._run
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Show that pytest or xdist's workers collect."""
-        # First, because `DSession.pytest_collection` of the controller returns a result, which ends
-        # the call.
+        """Show that pytest or xdist's workers are collecting."""
+        # This implementation runs first, because the controller's `DSession.pytest_collection`
+        # returns a result, and no implementation after it is called.
         reporter = self._reporter
         if reporter is None or self.config.option.verbose <= _SILENT:
             return
@@ -74,7 +74,7 @@ class Coordinator:
         self._live.collecting(self.run.collected_before())
 
     def plan_nothing(self) -> None:
-        """Hide the progress if no selected test is a case."""
+        """Hide the progress: no selected test is a case."""
         if self._live is not None:
             self._live.stop()
         if (again := selection.again(self.config)) is not None:
@@ -82,13 +82,13 @@ class Coordinator:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Make the run's directory, start the simulated provider. Before xdist starts workers."""
+        """Create the run's directory and start the simulator before xdist starts workers."""
         self._ctrl_c.install()
         with usage_errors():
             self._run = Run(self.config)
             try:
                 self._look_at_cluster()
-                # It loads pyarrow and scipy while pytest collects.
+                # The compactor loads pyarrow and scipy while pytest collects.
                 options = self.run.options
                 if options.otel:
                     from pytest_ultrapar.session.telemetry import check_installed  # noqa: PLC0415 - rare
@@ -104,7 +104,7 @@ class Coordinator:
                 raise
 
     def _look_at_cluster(self) -> None:
-        """Find the server of a cluster run before anything else takes time."""
+        """Check the server of a cluster run before any other step takes time."""
         if self.run.options.cluster_run is None:
             return
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - rare
@@ -114,10 +114,10 @@ class Coordinator:
         self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:
-        """Join the other hosts after the broker's start, before any case is dispatched.
+        """Join the other hosts after the broker has started and before any case is dispatched.
 
         Raises:
-            ConfigError: They run something else.
+            ConfigError: The other hosts run a different suite or use different settings.
         """
         if self.run.cluster is None:
             return
@@ -127,7 +127,7 @@ class Coordinator:
             self.run.directory.path,
             cases,
             line=WaitingLine(self._reporter),
-            status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set after this
+            status=lambda: self.status_source(),  # noqa: PLW0108 - it may be set later
         )
         self._say(said)
 
@@ -138,10 +138,10 @@ class Coordinator:
         return [f"ultrapar: {line}" for line in header.lines(self._run)]
 
     def plan(self, workers: Sequence[str], cases: Sequence[Case]) -> None:
-        """Make the assignment, take the keys, check lanes if wanted, show it, start the progress.
+        """Plan the run: assign cases, take the keys, check lanes if requested, and print the plan.
 
-        Called once, when the cases are known. Faults of a suite are reported before the wait for
-        keys.
+        Then show the progress. Called once, when the cases are known. Errors in the suite are
+        reported before the run waits for keys.
         """
         if self._gate is not None:
             self._gate.check_cases(cases)
@@ -153,26 +153,26 @@ class Coordinator:
             return
         if self.config.option.verbose >= 0:
             self._say(header.assignment_lines(self.run, assignment, workers, cases))
-        # `-q` leaves out what pytest's header leaves out, but not the warnings.
+        # `-q` hides the assignment, as it hides pytest's header, but not the warnings.
         self._say(f"WARNING: {line}" for line in header.warnings(self.run, workers, cases))
         if self._live is not None:
             assert self.run.manifest is not None
             self._live.asking(
                 self.run.to_ask(cases),
                 Counter(case.model for case in cases),
-                lambda: self.status_source(),  # noqa: PLW0108 - it is set after this
+                lambda: self.status_source(),  # noqa: PLW0108 - it is set later
                 is_simulated=self.run.manifest.simulated,
                 whole=lambda: None if self.run.cluster is None else self.run.cluster.whole,
             )
 
     def _say(self, lines: Iterable[str]) -> None:
-        """Write lines as they come, unless the user asked for silence."""
+        """Print each line as soon as it exists, except with `-qq`."""
         for line in lines:
             if self._reporter is not None and self.config.option.verbose > _SILENT:
                 self._reporter.write_line(f"ultrapar: {line}")
 
     def prepare_end(self) -> None:
-        """Load modules for the end of the run. Called when the first requests are in flight."""
+        """Load the modules that end the run. Called when the first requests are in flight."""
         from pytest_ultrapar.coordinator import finish  # noqa: F401, PLC0415
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -191,7 +191,7 @@ class Coordinator:
 
     @pytest.hookimpl(specname="pytest_runtest_logreport", trylast=True)
     def pytest_ultrapar_last_failed(self, report: pytest.TestReport) -> None:
-        """Record unsuccessful cases for --lf and --ff; called after pytest's own plugin."""
+        """For --lf and --ff, record cases that did not succeed; called after pytest's plugin."""
         note_last_failed(self.config, report, reports.outcome_of(report))
 
     def pytest_enter_pdb(self) -> None:
@@ -203,7 +203,7 @@ class Coordinator:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
-        """Show a case by its outcome, without a letter while a progress line is shown."""
+        """Show a case's outcome, but no letter while the progress is shown instead."""
         status = reports.status_of(report)
         if status is not None and self._live is not None and self._live.replaces_letters:
             category, _, word = status
@@ -214,12 +214,12 @@ class Coordinator:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_json_modifyreport(self, json_report: dict[str, Any]) -> None:
-        """Use pytest's words; called by pytest-json-report before it writes its file."""
+        """Use pytest's words for outcomes; pytest-json-report calls this before it writes."""
         use_words_of_pytest(json_report)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, bool | None, bool | None]:
-        """Protect the end of the run from Ctrl-C, even the first one, after the last test."""
+        """After the last test, protect the end of the run from Ctrl-C, even from the first one."""
         try:
             return (yield)
         finally:
@@ -227,12 +227,12 @@ class Coordinator:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Protect the end of the run from a further Ctrl-C."""
+        """Protect the end of the run from another Ctrl-C."""
         self._ctrl_c.note_ending()
         internals.leave_out_unplaced(excinfo)
 
     def _end_at_once(self) -> None:
-        """End without writing the rest. The other processes end after this one."""
+        """End without writing the remaining results. The run's other processes end afterwards."""
         if self._run is not None and self._run.services.leave_page():
             return
         if self._run is not None:
@@ -242,16 +242,16 @@ class Coordinator:
                 "ultrapar: ended before all results were written; no finished episode is lost; "
                 f"continue with {self._run.how_to_resume()}"
             )
-            # Not through `sys.stderr`, which may be in the middle of a line.
+            # Do not use `sys.stderr`, which may be in the middle of a line.
             os.write(_STDERR_FD, f"\n{said}\n".encode())
         os._exit(pytest.ExitCode.INTERRUPTED)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write and judge the results after the workers' end, before pytest's summary."""
-        # Last, because `DSession.pytest_sessionfinish` has then ended the workers, and no process
-        # appends to the journal. `TerminalReporter.pytest_sessionfinish`, a wrapper, shows pytest's
-        # summary afterwards.
+        """Write and judge the results after the workers have ended, before pytest's summary."""
+        # This implementation runs last: `DSession.pytest_sessionfinish` has then ended the workers,
+        # so no process appends to the journal. pytest's summary comes afterwards, because
+        # `TerminalReporter.pytest_sessionfinish` is a wrapper.
         if self._run is None:
             return
         if self.run.cluster is not None:
@@ -315,7 +315,7 @@ class Coordinator:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Leave no process behind, however the session ended."""
+        """Stop all processes of the run, no matter how the session ended."""
         if self._live is not None:
             self._live.stop()
         if self._run is not None:
@@ -324,9 +324,9 @@ class Coordinator:
         self._merge_hosts()
 
     def _merge_hosts(self) -> None:
-        """Merge the directories of all hosts, if this is the last host and all are on this machine.
+        """If this is the last host, merge all hosts' directories that are on this machine.
 
-        A shard's hosts are not all hosts: the other shards end at an unknown time.
+        Do not merge a shard: the run is incomplete until the other shards end, at an unknown time.
         """
         cluster = None if self._run is None else self._run.cluster
         if self._run is None or cluster is None or cluster.shard or not cluster.is_elected:

@@ -1,7 +1,8 @@
-"""Decisions about the cases of a dead worker, and about a case that kills every worker.
+"""Decide what happens to the cases of a dead worker, and give up a case that kills every worker.
 
-This module decides which cases run again and whether they run alone, and records cases that are
-given up. `dispatch` decides which worker gets the others; `controller` does what they decide.
+This module decides which cases run again and which of them run alone, and it records the cases that
+are given up. `dispatch` decides which worker gets the cases that run again. `controller` carries
+out both decisions.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ if TYPE_CHECKING:
 
 
 _DEATHS_BEFORE_ALONE = 2
-"""The first death may not be a case's fault: other processes took the memory, or a user killed the
-worker. A case that was there both times runs alone, because a worker has many open episodes and
-only one of them killed it."""
+"""The first death need not be a case's fault: other processes may have used up the memory, or a
+user may have killed the worker. A case that was in progress both times runs alone from then on,
+because a worker has many open episodes and only one of them killed it."""
 KIND = "worker_lost"
 
 
 class Crashes:
-    """Reads dead workers' journals, counts deaths, reports lost cases. Controller, main thread."""
+    """Reads dead workers' journals, counts deaths, and reports lost cases.
+
+    Use it only in the controller, on the main thread.
+    """
 
     def __init__(self, run: Run, case_ids: Mapping[int, str]) -> None:
-        """Begin without deaths.
+        """Start with no deaths.
 
         Args:
             run: The run.
@@ -57,12 +61,12 @@ class Crashes:
     def worker_died(
         self, worker: str, pending: list[int], *, running: AbstractSet[int], was_alone: bool
     ) -> Crash:
-        """Decide about a dead worker's items, and save the episodes that it had finished.
+        """Decide what happens to a dead worker's items, and save the episodes that it had finished.
 
         Args:
-            worker: Its id.
+            worker: Id of the dead worker.
             pending: The items that it had not reported, oldest first.
-            running: The items that pytest was running there.
+            running: The items that pytest was running in it.
             was_alone: Whether it ran one episode at a time.
         """
         journal = self._run.directory.journal
@@ -72,8 +76,8 @@ class Crashes:
             for index in pending
             if index in self._case_ids and (self._case_ids[index] in started or index in running)
         }
-        # `LoadScheduling.remove_node` of xdist assumes that the oldest item ran. Here items run in
-        # the order in which their episodes end.
+        # xdist's `LoadScheduling.remove_node` assumes that the oldest item was running. Here items
+        # run in the order in which their episodes end.
         plain = next((i for i in pending if i in running and i not in self._case_ids), None)
         wanted = {self._case_ids[index] for index in pending if index in self._case_ids}
         history = read_history(journal)
@@ -82,10 +86,10 @@ class Crashes:
             for case_id, case in history.cases.items()
             if case_id in wanted and case.finished
         }
-        # Their episodes are complete and paid for: the next worker reads the answers from here.
+        # These episodes are complete and paid for: the next worker reads their answers from here.
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
-            # Save the answers of unfinished episodes, too.
+            # Also save the answers of unfinished episodes.
             recovered.add(take_up(journal, history, worker), "cut off")
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
@@ -97,13 +101,13 @@ class Crashes:
         """Record a case that kills its workers as `infra`.
 
         Returns:
-            A report that shows it, and the report of its teardown, with which pytest copies the
-            case's properties into a junit file.
+            A report that shows the case, and a report of its teardown. pytest copies the case's
+            properties into a JUnit file only with the latter.
         """
         detail = f"worker lost: the case killed {worker} while it ran there alone"
         now_us, own = utc_now_us(), "controller"
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
-            recovered.add({case_id: None}, "awaited")  # cases that need it wait no longer
+            recovered.add({case_id: None}, "awaited")  # cases that need it no longer wait
         self.note(
             EpisodeEnded.unasked(now_us, case_id, own, "infra", kind=KIND, detail=detail),
             Grade(case_id, own, "infra", "skipped", now_us, KIND, {}, detail),
@@ -143,13 +147,14 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The decision about all pending items of a dead worker.
+    """The decision about the pending items of a dead worker.
 
     Attributes:
-        again: Items that run like any other.
-        alone: Items that run on a worker with one episode at a time.
+        again: Items that run again like any other item.
+        alone: Items that run again on a worker that runs one episode at a time.
         lost: Items that are given up, because they kill every worker.
-        plain: A test that is not a case and was running; reported as failed, as xdist does.
+        plain: The test that was running, if it is not a case. It is reported as failed, as in
+            xdist.
     """
 
     again: tuple[int, ...]
@@ -166,13 +171,13 @@ def judge(
     deaths: Counter[int],
     was_alone: bool,
 ) -> Crash:
-    """Decide about a dead worker's items, and count the death in `deaths`.
+    """Decide what happens to a dead worker's items, and add the death to `deaths`.
 
     Args:
         pending: The items that the worker had not reported, oldest first.
-        suspects: The cases that can have killed it.
+        suspects: The cases that may have killed it.
         plain: The test that it was running, if that is not a case.
-        deaths: For each item, the number of workers that died while it was a suspect.
+        deaths: For each item, how many workers have died while it was a suspect.
         was_alone: Whether the worker ran one episode at a time.
     """
     deaths.update(suspects)

@@ -1,4 +1,4 @@
-"""Earlier runs: choose the run for a plan, and find answers to reuse or cases to repeat."""
+"""Find earlier runs: the run for a plan, answers to reuse, and cases to run again."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OPTION = Options.plan_from.option
 _NONE = "none"
 _NOTHING = EarlierRun((), 0.0)
 _MOST_RUNS = 20
-"""Number of newest runs that are read: 20 of 560 cases take 0.05 s."""
+"""How many of the newest runs are read: 20 runs of 560 cases each take 0.05 s."""
 _ENOUGH = 0.9
-"""A newer run is preferred if it covers this share of the cases of the best run."""
+"""A newer run is preferred if it covers at least this share of the cases that the best run does."""
 
 
 class History(NamedTuple):
@@ -42,7 +42,7 @@ class History(NamedTuple):
 
     Attributes:
         run: Its episodes; empty if there is no such run.
-        notes: Sentences about it.
+        notes: Sentences about the earlier run.
     """
 
     run: EarlierRun
@@ -52,17 +52,18 @@ class History(NamedTuple):
 def find_history(
     given: str | None, pool: Pool, data: Mapping[str, str], cases: Sequence[Case] = ()
 ) -> History:
-    """The earlier run that a plan uses.
+    """Find the earlier run that a plan uses.
 
     Args:
-        given: The option's value: a run as `resolve_run` takes it, `none`, or None for the
-            newest run that covers most of the cases, or else the latest.
+        given: The option's value: a run as `resolve_run` accepts it, or `none`. With None, this is
+            the newest run that covers most of the cases, or the latest run if no run covers any.
         pool: The pool whose models are used.
         data: The suites' statements about their data.
         cases: The cases to plan.
 
     Raises:
-        ConfigError: The named run does not exist, has no results or does not fit.
+        ConfigError: The named run does not exist, has no results, or has no measurements for these
+            models.
     """
     if given == _NONE:
         return History(_NOTHING, ())
@@ -81,8 +82,8 @@ def find_history(
     if not found.run.episodes:
         why = "; ".join(found.notes)
         if given is None:
-            return History(_NOTHING, (f"not from {directory}: {why}",))
-        refuse(f"{_OPTION}: {directory} has no measurement for this run: {why}")
+            return History(_NOTHING, (f"{directory} is not used: {why}",))
+        refuse(f"{_OPTION}: {directory} has no measurements that this run can use: {why}")
     why = (
         f", the newest of {chosen[1]} runs that covers most of these cases"
         if chosen and chosen[1] > 1
@@ -98,18 +99,19 @@ def find_history(
 
 
 def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
-    """The newest run in the default place that covers most of the cases; None if no run does.
+    """Find the newest run in the default directory that covers most of the cases.
 
-    A run covers a case if it has the same case, or a case of the same test function and model. Its
-    cover is weighted by the share of its cases that were graded: an interrupted run has little to
-    use. This reads only manifests, planned cases and summaries.
+    A run covers a case if it contains the same case, or a case of the same test function and model.
+    The number of covered cases is multiplied by the share of the run's cases that were graded,
+    because an interrupted run contains few measurements. This reads only manifests, planned cases
+    and summaries.
 
     Args:
         cases: The cases to plan.
         pool: The pool whose models are used.
 
     Returns:
-        Its directory, absolute, and the number of runs compared.
+        The run's absolute directory, and the number of runs compared; None if no run covers a case.
     """
     covered: dict[Path, float] = {}
     newest = _newest()
@@ -123,7 +125,7 @@ def choose_run(cases: Sequence[Case], pool: Pool) -> tuple[Path, int] | None:
 
 
 def newest_estimates(pool: Pool) -> Manifest | None:
-    """The newest run in the default place that estimated limits of the same models."""
+    """The newest run in the default directory that estimated limits for the same models."""
     for directory in _newest():
         with suppress(ResultsError):
             manifest = read_manifest(directory)
@@ -134,7 +136,7 @@ def newest_estimates(pool: Pool) -> Manifest | None:
 
 
 def _newest() -> list[Path]:
-    """The directories of runs without duplicates, newest first; `latest` may point elsewhere."""
+    """The directories of runs, newest first and each once; `latest` may point to another place."""
     began: dict[Path, float] = {}
     for place in (LATEST, "*", "*/*"):
         for manifest in DEFAULT_PARENT.glob(f"{place}/{MANIFEST}"):
@@ -186,26 +188,26 @@ def _fitting(directory: Path, manifest: Manifest, pool: Pool) -> History:
         if one.model in pool.models and one.model not in others and one.role in {"", *roles}
     )
     if not own:
-        notes = notes or ["it has no graded case of these models"]
+        notes = notes or ["it has no graded cases for these models"]
     return History(msgspec.structs.replace(run, episodes=own, roles=roles), tuple(notes))
 
 
 def _silent_models(pool: Pool, manifest: Manifest) -> frozenset[str] | None:
-    """Models for which a run has no usable measurement; None if that is the case for all."""
+    """Models for which a run has no usable measurements; None: this applies to every model."""
     if manifest.replayed is not None or manifest.simulated != pool.is_simulated:
         return None
     return frozenset(_others(manifest, pool) | _other_latency(manifest, pool))
 
 
 def _others(manifest: Manifest, pool: Pool) -> set[str]:
-    """Models that a different server or simulator answers now."""
+    """Models that are now answered by a different server or simulator."""
     return {
         model for model, who in answered_by(pool).items() if manifest.answered_by.get(model) != who
     }
 
 
 def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
-    """Simulated models whose latency has changed."""
+    """Simulated models whose simulated latency has changed."""
 
     def of(values: Any) -> dict[str, object]:  # noqa: ANN401 - both are tuples of EffectiveValue
         return {one.name: one.value for one in values if " latency " in one.name}
@@ -221,16 +223,16 @@ def _other_latency(manifest: Manifest, pool: Pool) -> set[str]:
     }
 
 
-# -- answers of an earlier run ---------------------------------------------------------------------
+# -- answers from an earlier run -------------------------------------------------------------------
 
 
 def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> dict[Question, str]:
-    """The questions that an earlier run answered and graded, with the ids of their cases.
+    """Return the questions that an earlier run answered and graded, with the ids of their cases.
 
     Args:
-        name: The run, as `resolve_run` takes it.
+        name: The run, as `resolve_run` accepts it.
         seed: Seed of this run.
-        data: This run's suites' statements about their data (`pytest_ultrapar_data`).
+        data: The statements of this run's suites about their data (`pytest_ultrapar_data`).
         pool: The pool of this run.
 
     Raises:
@@ -251,7 +253,7 @@ def reusable(name: str, *, seed: int, data: Mapping[str, str], pool: Pool) -> di
 
 
 def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: Pool) -> list[str]:
-    """Differences because of which an earlier run answered other questions; empty if none."""
+    """List the differences that made an earlier run's questions different; empty if none did."""
     found: list[str] = []
     if earlier.simulated == pool.is_simulated:
         found += answers_differ(earlier.answered_by, answered_by(pool))
@@ -269,10 +271,10 @@ _ENDS = ("unsolved", "partial", "infra", "error", "failed")
 
 
 def again(options: Options) -> Again:
-    """The cases that `--ultrapar-only` selects. A resumed run keeps its selection.
+    """Return the cases that `--ultrapar-only` selects. A resumed run keeps its selection.
 
     Raises:
-        ConfigError: A word is not allowed, or there is no such run.
+        ConfigError: The option contains an unknown word, or there is no such run.
     """
     option = Options.only.option
     words = {word.strip() for word in str(options.only).split(",")}
@@ -286,7 +288,7 @@ def again(options: Options) -> Again:
         directory = resolve_run(earlier)
         run, manifest = read_run_cases(directory), read_manifest(directory)
     if options.resume and all(one.name != "only" for one in manifest.effective):
-        refuse(f"{option}: the resumed run began without this option; leave out one of the two")
+        refuse(f"{option}: the resumed run was started without it; leave out this option")
     ids = (
         one.case.case_id
         for one in run.cases

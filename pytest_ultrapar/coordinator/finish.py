@@ -1,4 +1,4 @@
-"""The end of a run: tables, manifest, summary, and the check of coverage and gate."""
+"""The end of a run: write tables, manifest and summary, and check the coverage and the gate."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _GO_ON = "continue with"
 _GOOD, _BAD = 0.8, 0.4
-"""A share of solved cases is green from the first value on, and red below the second."""
+"""From the first value up, a share of solved cases is green; below the second, it is red."""
 
 
 def show(run: Run, finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Write the summary. Called by pytest's terminal summary, controller, once."""
+    """Print the summary. Called once, in the controller, from pytest's terminal summary."""
     reporter.section("ultrapar")
     if finished.summary is not None:
         for line in _summary_lines(run, finished, finished.summary, reporter):
             reporter.write_line(line)
         lines = [*left_after(run, finished.summary)]
         n = finished.summary.statistics.counts["infra"]
-        # A stopped run, and cases without quota or money, have their own line about how to
+        # If the run was stopped, or cases ended without quota or money, another line says how to
         # continue.
         if n and run.source.sends and not (finished.stopped or any(_GO_ON in one for one in lines)):
             lines.append(
@@ -91,7 +91,7 @@ def _colour(share: float) -> str:
 
 
 def show_failures(finished: FinishedRun, reporter: pytest.TerminalReporter) -> None:
-    """Print why the run as a whole failed, at every verbosity: an exit code needs its reason."""
+    """Print why the run as a whole failed, even with `-qq`: the exit code needs an explanation."""
     for failure in finished.failures:
         reporter.write_line(f"FAILED: {visible(failure)}", red=True)
 
@@ -102,11 +102,11 @@ class FinishedRun:
 
     Attributes:
         directory: The run's directory.
-        manifest: The manifest as written, with the final state of each lane.
+        manifest: The manifest as written, including the final state of each lane.
         summary: The summary of the tables; None if they could not be written.
-        failures: Why the run as a whole failed, one sentence each; empty if it did not fail or
-            was stopped.
-        gate: The result of --ultrapar-gate; None without a gate or if it could not be judged.
+        failures: The reasons why the run as a whole failed, one sentence each; empty if it did not
+            fail or was stopped.
+        gate: The result of --ultrapar-gate; None if there is no gate or it could not be evaluated.
         has_page: Whether `report.html` was written.
         stopped: How to continue after Ctrl-C, `-x` or `--maxfail`; None if it was not stopped.
     """
@@ -130,21 +130,24 @@ def finish(
     meanwhile: Callable[[], None],
     tell: Callable[[str], None],
 ) -> FinishedRun:
-    """Write manifest, results and page, and judge them. Controller, once, after the workers' end.
+    """Write the manifest, the results and the page, and judge the run.
+
+    Call it once, in the controller, after the workers have ended.
 
     Args:
         run: The run.
-        gate: The rules that judge the run besides coverage.
-        stopped: Whether the user ended it early. Then cases may be missing.
-        at_failure: Whether `-x` or `--maxfail` ended it.
-        written: Called from time to time with the number of cases in the tables and in total.
+        gate: The rules that judge the run in addition to coverage.
+        stopped: Whether the user ended the run early. In that case, cases may be missing.
+        at_failure: Whether `-x` or `--maxfail` ended the run.
+        written: Called from time to time with the number of cases in the tables and the total
+            number of cases.
         meanwhile: Called once, while another process makes the tables.
-        tell: Called with a sentence if that process fails or has ended.
+        tell: Called with a sentence if that process fails or has already ended.
     """
     with contextlib.ExitStack() as stack:
         judge = None
         if gate is not None:
-            # It loads its modules while the tables are made.
+            # The new process loads its modules while the tables are made.
             judge = gate.start_judge()
             stack.callback(judge.stop)
         assert run.manifest is not None
@@ -160,7 +163,7 @@ def finish(
             write_manifest(path, manifest)
             summary = run.services.compact(written, meanwhile, tell)
             if summary.measured_earlier and run.resumed is not None:
-                # This session had nothing to do: keep the measurements of the earlier session.
+                # This session sent nothing, so keep the measurements of the earlier session.
                 since = run.resumed.measured_from
                 manifest = msgspec.structs.replace(manifest, measured_from=since)
                 write_manifest(path, manifest)
@@ -181,7 +184,7 @@ def finish(
                     judged = gate.judge(path, judge)
                     found += judged.failures
                 except ResultsError as error:
-                    found += (f"the gate cannot be judged: {error}",)
+                    found += (f"cannot judge the run with the gate's rules: {error}",)
         # The process that made the tables also writes the page.
         has_page = run.services.wait_for_page(tell)
         return FinishedRun(path, manifest, summary, found, said, judged, has_page)
@@ -190,7 +193,7 @@ def finish(
 def _show_in_step(
     path: Path, summary: RunSummary, manifest: Manifest, tell: Callable[[str], None]
 ) -> None:
-    """Add the run to the step summary on GitHub. An error here is a warning, not a failure."""
+    """Add the run to GitHub's step summary. If that fails, warn, but do not fail the run."""
     step = os.environ.get("GITHUB_STEP_SUMMARY")
     if not step:
         return
@@ -201,7 +204,7 @@ def _show_in_step(
 
 
 def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
-    """Lines about the rest of daily limits and budgets after a run; after `Run.close`."""
+    """Lines about what remains of daily limits and budgets; call it after `Run.close`."""
     yield from days_after(run, summary)
     if run.pool.has_budget:
         from pytest_ultrapar.coordinator.spending import spending_after  # noqa: PLC0415 - few runs have a budget
@@ -212,15 +215,15 @@ def left_after(run: Run, summary: RunSummary) -> Iterator[str]:
 
 
 def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
-    """Lines about the rest of daily limits after a run, and how to run cases without quota again.
+    """Lines about what remains of daily limits, and how to rerun cases that got no quota.
 
-    Call it after `Run.close`: until then the broker holds units that no request uses.
+    Call it after `Run.close`: until then, the broker reserves units that no request uses.
     """
     kept = [one.counted for one in run.days if one.counted.name]
     try:
         left = days_left(run.pool, kept, MonotonicClock(), claim=False)
     except ConfigError as error:
-        yield visible(f"cannot read the rest of the daily limits: {error}")
+        yield visible(f"cannot read how much is left of the daily limits: {error}")
         return
     days = [*left, *(one for one in run.days if not one.counted.name)]
     audits = () if summary.measured_earlier else summary.audit
@@ -228,15 +231,15 @@ def days_after(run: Run, summary: RunSummary) -> Iterator[str]:
     n = summary.n_infra(DAILY_QUOTA)
     if n and days:
         later = (
-            ", which becomes available later than a case may wait (--ultrapar-episode-timeout "
+            ": more becomes available later than a case may wait (--ultrapar-episode-timeout "
             f"{run.options.episode_timeout_s:g} s); then"
         )
         how = f"{_GO_ON} {run.how_to_ask_again()}"
-        yield f"{counted(n, 'case')} ended without quota{later if kept else ':'} {how}"
+        yield f"{counted(n, 'case')} ended for lack of quota{later if kept else ':'} {how}"
 
 
 def stopped_early(summary: RunSummary) -> str:
-    """The results of a run that was stopped, and the work that a resume does."""
+    """Say how many cases of a stopped run have a result, and what remains to be done on resume."""
     statistics = summary.statistics
     said = [
         f"stopped early: {statistics.n_answered} of {counted(statistics.n_planned, 'case')} have a "
@@ -254,7 +257,7 @@ def stopped_early(summary: RunSummary) -> str:
 def failures(
     summary: RunSummary, least_coverage: float, option: str = "--ultrapar-coverage"
 ) -> tuple[str, ...]:
-    """Why a run failed although no test failed: cases that never ran, or too few graded cases.
+    """Return why a run failed although no test failed: missing cases, or too few graded cases.
 
     Args:
         summary: Summary of the run.
@@ -262,7 +265,7 @@ def failures(
         option: Name of the option for the share.
 
     Returns:
-        One sentence each; empty for a good run.
+        One sentence for each reason; empty if the run did not fail.
     """
     found: list[str] = []
     statistics = summary.statistics

@@ -1,8 +1,8 @@
 """Merge a cluster run on its last host, if the directories of all hosts are on this machine.
 
-Hosts do not exchange their paths, because a path means something else on another machine. Manifests
-next to this host's directory, or in the default directory of runs, name the host. The server knows
-which hosts there were.
+Hosts do not exchange their paths, because the same path may mean another directory on another
+machine. Instead, the last host reads the manifests next to its own directory and in the default
+directory of runs: each manifest names its host. The server knows which hosts took part.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.manifest import Manifest
 
 WAIT_S = 30.0
-"""The longest wait for hosts that still write their tables."""
+"""The longest wait for hosts that are still writing their tables."""
 _LOOK_S = 0.25
 _BEFORE = timedelta(minutes=30)
-"""A killed host may have begun to collect this long before it joined."""
+"""A killed host may have started to collect this long before it joined."""
 
 
 def merge_hosts(
     address: ClusterAddress, run: str, own: Path, beside: Iterable[Path], say: Callable[[str], None]
 ) -> None:
-    """Merge all hosts of a run, if they are here. Raise nothing: this host's run has ended.
+    """Merge all hosts of a run, if all their directories are on this machine.
+
+    This raises no exception, because this host's own run has already ended.
 
     Args:
         address: Address of the server.
         run: Name of the run.
-        own: This host's directory; its lock is free.
+        own: This host's directory, which is no longer locked.
         beside: Directories of runs that may belong to other hosts.
-        say: Called with the result; not called if hosts are elsewhere.
+        say: Called with the result. Not called if a host's directory is on another machine.
     """
     try:
         hosts, began_at = _hosts_of(address, run)
         manifest = read_manifest(own)
         found = directories_of(manifest, manifests_of(beside), began_at)
         missing = sorted(hosts - {name for name, _ in found})
-        if missing or len(found) < 2:  # noqa: PLR2004 - one host alone is the whole
+        if missing or len(found) < 2:  # noqa: PLR2004 - one host alone is the whole run
             return
         directories = [path for _, path in found]
         whole = own.parent / f"merged-{run}-{new_run_id(utc_now())}"
@@ -71,13 +73,13 @@ def merge_hosts(
 def directories_of(
     own: Manifest, beside: Mapping[Path, Manifest | None], began_at: datetime
 ) -> list[tuple[str, Path]]:
-    """The hosts of a run that are on this machine, each with its directory; pure.
+    """Return the hosts of a run that have a directory here, each with its directory; pure.
 
     Args:
         own: Manifest of one host.
         beside: Manifests of all directories that may belong to other hosts.
-        began_at: When the run began. A directory that ended before belongs to an earlier run
-            with the same name.
+        began_at: When the run began. A directory whose run ended before that belongs to an earlier
+            run with the same name.
     """
     found = []
     for path, other in sorted(beside.items()):
@@ -97,7 +99,7 @@ def directories_of(
 
 
 def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], datetime]:
-    """The hosts that finished cases, and the begin of the run by this machine's clock."""
+    """The hosts that finished cases, and the start of the run on this machine's clock."""
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
     server = ClusterServer(address)
@@ -107,12 +109,12 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
     finally:
         server.close()
     if state is None:
-        raise UltraparError("the server has forgotten it")
+        raise UltraparError("the server no longer knows this run")
     return frozenset(state.finishers), utc_now() - timedelta(seconds=state.began_s)
 
 
 def manifests_of(beside: Iterable[Path]) -> dict[Path, Manifest | None]:
-    """The manifest of each directory, without duplicates: `latest` is a link to one of them."""
+    """The manifest of each directory. `latest`, a link to one of them, is not counted twice."""
     return {path: _manifest(path) for path in {each.resolve() for each in beside}}
 
 
@@ -124,7 +126,7 @@ def _manifest(directory: Path) -> Manifest | None:
 
 
 def _wait(directories: Sequence[Path]) -> list[Path]:
-    """Wait until no process writes into the directories; return those that are still in use."""
+    """Wait until no process writes to the directories; return the ones that are still in use."""
     until_s = boot_s() + WAIT_S
     while (late := [path for path in directories if in_use(path)]) and boot_s() < until_s:
         sleep(_LOOK_S)
@@ -132,7 +134,7 @@ def _wait(directories: Sequence[Path]) -> list[Path]:
 
 
 def _merge(directories: Collection[Path], whole: Path, run: str) -> str:
-    """Merge in a new process, so that its memory is freed; return a sentence."""
+    """Merge in a new process, so that the memory is freed; return a sentence on the result."""
     command = [sys.executable, "-m", "pytest_ultrapar.cli", "merge"]
     done = subprocess.run(  # noqa: S603 - the product's own command
         [*command, *map(str, directories), "--out", str(whole)],

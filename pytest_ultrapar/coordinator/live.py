@@ -1,4 +1,4 @@
-"""The progress of a run: a view on a terminal, otherwise a line from time to time."""
+"""The progress of a run: a live view on a terminal, or else a line from time to time."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ if TYPE_CHECKING:
 
 
 _LOOK_S = 0.5
-"""Also between permanent lines: an estimate depends on the second half of a run so far."""
+"""How often the status is read, even if no line is printed: an estimate uses the second half of the
+run so far."""
 _WIDE = 160
-"""Width of a line without a terminal, where no line is redrawn."""
+"""The width of a line if there is no terminal. Then no line is redrawn."""
 _MOST_LINES = 24
 _PYTESTS_LINES = 6
-"""Lines of a terminal that stay free for pytest's output."""
+"""How many lines of a terminal stay free for pytest's output."""
 _ESTIMATE_S = 1.0
 _ESTIMATE_SHARE = 0.05
-"""The share of this thread's time: an estimate for 300 different lanes takes 0.5 s."""
+"""The share of this thread's time for estimates: one for 300 different lanes takes 0.5 s."""
 
 
 class LiveProgress:
-    """Shows progress in its own thread, because xdist calls nothing while workers are silent.
+    """Shows progress from its own thread, because xdist calls no hook while workers are silent.
 
-    Each step of a run has its line: collecting, asking and grading, writing tables. On a terminal
-    the second step has a view of lanes, models and failures.
+    Each step of a run has its own line: collecting, sending and grading, writing tables. On a
+    terminal, the second step has a live view of lanes, models and failures instead.
     """
 
     def __init__(
         self, reporter: pytest.TerminalReporter, *, counts_items: bool, live: Live = "auto"
     ) -> None:
-        """Show nothing before the first step.
+        """Prepare, but show nothing yet.
 
         Args:
-            reporter: Pytest's.
-            counts_items: Whether pytest collects in this process; on a terminal it then shows
-                progress itself.
-            live: The value of the option.
+            reporter: The terminal reporter of pytest.
+            counts_items: Whether pytest collects in this process. If so, it shows the progress of
+                the collection on a terminal itself.
+            live: The value of `--ultrapar-live`.
         """
         self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
         self._tally = Tally()
@@ -79,14 +80,15 @@ class LiveProgress:
 
     @property
     def replaces_letters(self) -> bool:
-        """Whether lines are redrawn and show more than letters."""
+        """Whether the progress is redrawn on a terminal and replaces pytest's letters."""
         return self._on_terminal and not self._stopped.is_set()
 
     def collecting(self, before: tuple[float, int] | None) -> None:
-        """Begin to show progress, first of the collection.
+        """Start to show progress, first the progress of the collection.
 
         Args:
-            before: Seconds of the collection in the run before, and the number of cases found.
+            before: How many seconds the collection took in the run before, and the number of cases
+                found.
         """
         self._began_s = began_s = boot_s()
         if not (self._on_terminal and self._counts_items):
@@ -108,20 +110,20 @@ class LiveProgress:
 
         Args:
             to_ask: The work of this session.
-            planned: All cases by model, including those that need no episode.
-            status: Returns the broker's status; called in this object's thread.
+            planned: The number of cases by model, including cases that need no episode.
+            status: Returns the broker's status; called on this object's thread.
             is_simulated: Whether any answer comes from the simulated provider.
-            whole: Returns the state of a cluster run; called in this object's thread.
+            whole: Returns the state of a cluster run; called on this object's thread.
         """
         self._terminal.clear()
         asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
-        # The thread may run in between: before its first look the new line is empty.
+        # The thread may run between these assignments: before its first look, the line is empty.
         self._line, self._look = asking.line, asking.look
         if self._has_view:
             self._view = asking.view
 
     def writing_tables(self) -> None:
-        """Show the progress of the tables."""
+        """Show how many cases are in the tables."""
         began_s = boot_s()
         self._look, self._view = lambda _now_s: False, None
         self._line = lambda now_s, width: (
@@ -133,11 +135,11 @@ class LiveProgress:
         self._tables = (done, total)
 
     def count(self, outcome: str, report: pytest.TestReport) -> None:
-        """Count a graded case. Main thread."""
+        """Count a graded case. Call this on the main thread."""
         self._tally.count(outcome, report)
 
     def stop(self) -> None:
-        """Stop, and leave the terminal to pytest. Idempotent."""
+        """Stop, and return the terminal to pytest. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -193,7 +195,7 @@ def _can_draw(reporter: pytest.TerminalReporter) -> bool:
     return (
         bool(reporter.isatty)
         and os.environ.get("TERM", "dumb") != "dumb"
-        # Otherwise tests, or programs that they start, write directly to the terminal.
+        # With any other value, tests and the programs that they start write to the terminal.
         and reporter.config.getoption("capture", "fd") == "fd"
         # pytest-sugar redraws its own lines.
         and not reporter.config.pluginmanager.hasplugin("sugar")
@@ -206,11 +208,11 @@ def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
 
 
 class Tally:
-    """Counts finished cases. The main thread writes it, the other thread reads it.
+    """Counts finished cases. The main thread updates it, and the progress thread reads it.
 
     Attributes:
-        counts: By outcome.
-        by_model: By model and outcome.
+        counts: The number of cases by outcome.
+        by_model: The number of cases by model and outcome.
         failures: The last failures, newest first.
     """
 
@@ -257,7 +259,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 @dataclass(eq=False, repr=False)
 class _Asking:
-    """Reads the broker's status and estimates the remaining time. One thread."""
+    """Reads the broker's status and estimates the remaining time. Use it on one thread only."""
 
     to_ask: ToAsk
     planned: Mapping[str, int]
@@ -279,7 +281,7 @@ class _Asking:
         self._next_word_s = -math.inf
 
     def look(self, now_s: float) -> bool:
-        """Read the broker's status; return whether the run now waits for other servers."""
+        """Read the broker's status; return whether to print now that the run waits for servers."""
         self._seen = status = self.status()
         if status is None:
             return False
@@ -311,14 +313,14 @@ class _Asking:
         return True
 
     def line(self, now_s: float, width: int) -> str | None:
-        """The line after the last look, with an estimate; None if the broker did not answer."""
+        """Return the progress line, with an estimate; None if the broker did not answer."""
         if self._seen is None:
             return None
         self._estimate(self._seen, now_s)
         return progress.progress_line(self._state, now_s, width)
 
     def view(self, now_s: float) -> live_view.LiveView | None:
-        """The view with lanes, models and failures."""
+        """Return the view of lanes, models and failures; None if the broker did not answer."""
         status = self._seen
         if status is None:
             return None
@@ -336,7 +338,7 @@ class _Asking:
         )
 
     def _estimate(self, status: BrokerStatus, now_s: float) -> None:
-        # One host's remaining time depends on the others, so a cluster run has no estimate here.
+        # In a cluster run, a host's remaining time depends on the other hosts, so do not estimate.
         is_stuck = bool(self._state.waits) and not status.in_flight
         if self._state.whole is not None or (now_s < self._next_estimate_s and not is_stuck):
             return
@@ -347,7 +349,7 @@ class _Asking:
             self._ends.note(now_s, eta)
             n_ended = status.ended_episodes - self.to_ask.n_recovered
             self._interval = self._ends.interval(now_s, eta, n_ended)
-        # At first there is too little data: then the next look may have enough.
+        # At first there is too little data for an estimate: try again at the next look.
         least_s = _ESTIMATE_S if eta is not None else 0.0
         took_s = boot_s() - now_s
         self._next_estimate_s = now_s + max(least_s, took_s / _ESTIMATE_SHARE)

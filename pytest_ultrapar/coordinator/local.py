@@ -39,10 +39,9 @@ class LocalSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Find the cases and take the keys; a faulty suite ends here with exit code 4.
+        """Find the cases and take the keys; if the suite has an error, end with exit code 4.
 
-        Called after pytest has printed how much it collected: before, a terminal's line is not
-        ended.
+        This implementation runs last: before that, pytest has not ended its line about collecting.
         """
         config = session.config
         if run_config.stops_at_collection(session):
@@ -54,7 +53,7 @@ class LocalSession:
             self._coordinator.plan_nothing()
             return
         with usage_errors():
-            # The HTTP client takes 0.1 s: load it while the run's simulated provider starts.
+            # Loading the HTTP client takes 0.1 s: do it while the simulated provider starts.
             from pytest_ultrapar.session.prefetcher import make_prefetcher  # noqa: PLC0415
 
             base_urls = run.services.base_urls
@@ -74,7 +73,7 @@ class LocalSession:
         register_reports(config, self._prefetcher)
 
     async def _connect(self) -> BrokerPort:
-        """Make the broker. Called once on the engine's loop."""
+        """Create the broker. Called once, on the engine's event loop."""
         import asyncio  # noqa: PLC0415 - loaded with the engine, like the next import
 
         from pytest_ultrapar.broker.local import LocalBroker  # noqa: PLC0415
@@ -87,14 +86,14 @@ class LocalSession:
         return self._port
 
     def status(self) -> BrokerStatus | None:
-        """The broker's present status, from any thread; None before it runs."""
+        """Return the broker's current status, from any thread; None before the broker exists."""
         return self._port.status_from_thread(_STATUS_TIMEOUT_S) if self._port else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run items as their episodes end, one item ahead as pytest's teardown needs it."""
+        """Run items as their episodes end. Choose the next one first, for pytest's teardown."""
         if self._prefetcher is None:
-            return None  # pytest's own loop runs then
+            return None  # then pytest's own loop runs
         try:
             self._run_all(session, self._prefetcher)
         finally:
@@ -105,9 +104,9 @@ class LocalSession:
         return True
 
     def _run_all(self, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        # As `_pytest.main.pytest_runtestloop`, but items run as their episodes end.
-        # pytest tears down fixtures that the next item does not share, so take the next item
-        # before this one runs.
+        # Like `_pytest.main.pytest_runtestloop`, but items run as their episodes end. pytest tears
+        # down fixtures that the next item does not share, so choose the next item before this one
+        # runs.
         items = session.items
         cluster = self._coordinator.run.cluster
         if cluster is None:
@@ -128,11 +127,11 @@ class LocalSession:
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
         if session.shouldstop and cluster is not None:
-            # This may be before the first case.
+            # The stop may have come before the first case.
             raise session.Interrupted(session.shouldstop)
 
     def _claim(self, cluster: ClusterRun, session: pytest.Session, prefetcher: Prefetcher) -> None:
-        """Run cases as they are claimed, because several hosts share them."""
+        """Run cases as this host claims them, because several hosts share the cases."""
 
         def lost(why: str) -> None:
             session.shouldstop = f"pytest-ultrapar: {why}"
@@ -142,7 +141,7 @@ class LocalSession:
         prefetcher.put([index for index in range(len(session.items)) if index not in is_case])
         with usage_errors():
             self._coordinator.join_cluster(self._cases)
-        # The broker says when cases can be claimed.
+        # The broker decides when cases can be claimed.
         prefetcher.start()
         put, close, warn = prefetcher.put, prefetcher.close, self._coordinator.warn
         cluster.claiming.start(put, close, lost, warn, self._hold)

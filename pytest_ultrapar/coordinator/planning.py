@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 _ALONE = "main"
 _MANY = 4_000
-"""A plan of more cases takes some seconds, so a line says first that it begins."""
+"""A plan of more cases takes a few seconds, so print a line before it starts."""
 
 
 class Planning(collection.CollectOnly):
-    """Collects as a run does, and ends with the plan at the point where a run begins."""
+    """Collects tests as a run does, and prints the plan instead of starting the run."""
 
     def __init__(self, config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
-        """Take the place of a run.
+        """Replace a run.
 
         Args:
-            config: pytest's.
-            n_workers: Workers of the run; 0 if it only has pytest's own process.
+            config: The configuration of pytest.
+            n_workers: The number of the run's workers; 0 if it has only pytest's own process.
             gate: The gate of the run.
 
         Raises:
-            ConfigError: An option is for runs only.
+            ConfigError: An option cannot be used with a plan.
         """
         super().__init__(config)
         self._config = config
@@ -67,7 +67,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Check the suite and make the plan; an inconsistent suite ends with exit code 4."""
+        """Check the suite and make the plan; if the suite has an error, end with exit code 4."""
         with usage_errors():
             collected = collection.collect(session.config, session.items)
         if run_config.stops_at_collection(session):
@@ -81,7 +81,7 @@ class Planning(collection.CollectOnly):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run nothing; pytest reports errors of collection."""
+        """Run no test, unless pytest itself has to report errors during collection."""
         return None if run_config.stops_at_collection(session) else True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -158,13 +158,13 @@ class Planning(collection.CollectOnly):
     def _days(
         self, lanes: Sequence[Lane], expected: Sequence[Expected]
     ) -> tuple[list[str], list[str]]:
-        """Lines about the rest of daily limits, and about cases that need more."""
+        """Lines about what remains of daily limits, and warnings if that is not enough."""
         try:
             simulator, shard = self._options.simulator, str(self._options.divided_by or "")
             counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
-            # A plan needs no keys, but counts of the day are stored by key.
-            return [], [f"cannot read the rest of the daily limits: {error}"]
+            # A plan needs no keys, but the counts of daily limits are stored by key.
+            return [], [f"cannot read how much is left of the daily limits: {error}"]
         left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class Planning(collection.CollectOnly):
         return [*day_left.day_lines(left), *day_left.begun_days(left)], [*short]
 
     def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
-        """A mode's plan for the cases; only the mode in force must succeed."""
+        """Return a mode's assignment of the cases; an error matters only for the selected mode."""
         policy = ""
         try:
             policy = self._policy(mode)
@@ -205,7 +205,8 @@ class Planning(collection.CollectOnly):
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
         """Whether a mode applies to the cases.
 
-        Mode phase applies if the suites define phases, and then to suites that have processes.
+        Mode phase applies if it is selected, or if a suite names a process for one of the cases. If
+        no suite can name processes, it applies if a conftest offers a policy for it.
         """
         if mode != PHASE or mode == self._options.mode:
             return True
@@ -217,7 +218,7 @@ class Planning(collection.CollectOnly):
     def _policy(self, mode: Mode) -> str:
         if mode == self._options.mode:
             return self._options.policy
-        # A policy of a conftest for mode ultra is never its default.
+        # A conftest's policy for mode ultra is never the default there.
         offered = self._phase_policies() if mode == PHASE else []
         return settle_policy(None, mode=mode, offered=offered)
 
@@ -226,24 +227,24 @@ class Planning(collection.CollectOnly):
         return read_offered(hook(config=self._config, mode=PHASE))
 
     def _settings(self) -> Iterator[str]:
-        """Settings of the run that the tables do not show."""
+        """Settings of the run that the plan's tables do not show."""
         if self._n_workers:
             yield f"for {counted(self._n_workers, 'worker')}"
         if self._options.baseline is not None:
-            yield f"{counted(self._options.baseline, 'case')} of it one at a time first"
+            yield f"a serial sample of {counted(self._options.baseline, 'case')} runs first"
 
     def _shard(self, n_cases: int) -> Iterator[str]:
-        """The part of a run that is planned."""
+        """Lines about the part of the run that is planned."""
         generated = self._config.stash.get(selection.generated_key, None)
         yield from header.part_size(self._options, n_cases, generated)
         yield from (*header.shard_lines(self._options, self._pool),)[1:]
 
     def _not_ready(self, cases: Sequence[Case]) -> Iterator[str]:
-        """Faults that end a run at its start, but do not matter to a plan."""
+        """Errors that would stop a run at its start but do not matter to a plan."""
         try:
             run_config.check_keys(self._config, run_config.asked_pool(self._config, cases))
         except ConfigError as error:
-            yield f"a run would end at its start: {error}"
+            yield f"a run would stop at its start: {error}"
 
     def _pool_waste(
         self, lanes: Sequence[Lane], expected: Sequence[Expected], services: Mapping[str, Service]
@@ -263,11 +264,11 @@ class Planning(collection.CollectOnly):
         timeout_s = self._options.episode_timeout_s
         if forecast.longest_s > timeout_s:
             yield (
-                f"the longest episode would take {duration(forecast.longest_s)} including waits "
-                f"and end at --ultrapar-episode-timeout {timeout_s:g}; raise it"
+                f"the longest episode would take {duration(forecast.longest_s)} including waits, "
+                f"but --ultrapar-episode-timeout {timeout_s:g} would end it earlier; raise it"
             )
         if forecast.refused:
-            yield f"{counted(len(forecast.refused), 'case')} have no lane in mode {plan.mode}"
+            yield f"mode {plan.mode} has no lane for {counted(len(forecast.refused), 'case')}"
 
 
 def _ceilings(pool: Pool) -> Iterator[str]:
@@ -280,7 +281,7 @@ def _ceilings(pool: Pool) -> Iterator[str]:
 
 
 def said_of(item: pytest.Item, hint: Hint) -> Hint:
-    """The hint, changed by the mark `ultrapar(expect=...)` of the test."""
+    """Return the hint, changed as the test's mark `ultrapar(expect=...)` says."""
     said = collection.marked(item, "expect")
     if said is None:
         return hint
@@ -293,7 +294,7 @@ def said_of(item: pytest.Item, hint: Hint) -> Hint:
 
 
 def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple[str, ...]:
-    """Sentences about the assumptions for cases that are planned from hints.
+    """Sentences about what the plan assumes for cases that no earlier run has measured.
 
     Args:
         expected: All planned episodes.
@@ -303,7 +304,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     supposed = [(one, hints[one.case_id]) for one in without_roles(expected) if one.basis == "hint"]
     suites = by_key((hint.turns, one.suite) for one, hint in supposed)
     notes = [
-        f"turns of an episode are assumed to be {n:g} "
+        f"turns per episode are assumed to be {n:g} "
         f"({'suite' if len({*named}) == 1 else 'suites'} {', '.join(dict.fromkeys(named))})"
         for n, named in suites.items()
     ]
@@ -314,7 +315,7 @@ def hint_notes(expected: Iterable[Expected], hints: Mapping[str, Hint]) -> tuple
     silent = list(dict.fromkeys(one.model for one, hint in supposed if hint.is_assumed))
     if silent:
         notes.append(
-            f"{header.ASSUMED_S:g} s per request assumed, as the pool has no latency_hint_s, for "
-            + ", ".join(silent)
+            f"{', '.join(silent)}: {header.ASSUMED_S:g} s per request is assumed, because the pool "
+            "states no latency_hint_s"
         )
     return tuple(notes)

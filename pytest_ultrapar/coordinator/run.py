@@ -1,4 +1,4 @@
-"""A run in its coordinating process: directory, services, manifest, plan and end."""
+"""A run as its coordinating process sees it: directory, services, manifest, plan and end."""
 
 from __future__ import annotations
 
@@ -74,32 +74,33 @@ _DEFAULT_SUMMARY = ("model",)
 
 
 def _summary_by(tables: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The layout that all tests request; the default if they differ."""
+    """The layout of the summary that all tests request; the default if their requests differ."""
     asked = set(tables)
     return (len(asked) == 1 and asked.pop()) or _DEFAULT_SUMMARY
 
 
 class Run:
-    """The state of a run that is not specific to one process.
+    """The state of a run that is the same with and without xdist.
 
     Attributes:
-        planned: Number of cases that this run plans; 0 until they are collected.
+        planned: How many cases this run has planned; 0 until they are collected.
         recovered: Cases whose finished episodes come from an earlier, interrupted session or from
             the regraded run.
-        n_lost: Cases that had finished then, but whose episodes are no longer readable.
-        cut_off: The cases that an earlier session did not finish; None without such a session.
+        n_lost: How many cases had finished in that session but can no longer be read.
+        cut_off: The cases that an earlier session did not finish; None if there was no such
+            session.
         source: The source of answers.
         resumed: Manifest of the earlier session, if there was one.
         regraded: Manifest of the regraded run, if any.
         replayed: Manifest of the replayed run, if any.
-        notes: Problems that harm no result, and parts of an earlier run that are left out; one
+        notes: Problems that affect no result, and parts of an earlier run that are left out; one
             sentence each.
-        collecting_since_s: Monotonic seconds at which pytest began to collect.
-        assignment: The assignment in force; empty until it is made.
+        collecting_since_s: When pytest began to collect, in monotonic seconds.
+        assignment: The assignment of this run; empty until it is made.
         keys: The API keys that this run holds on this machine; None until it has them.
-        last_status: The broker's last status.
+        last_status: The last status of the broker.
         may_have_sent: Whether requests may have been sent with the keys.
-        days: The rest of each daily limit at the start.
+        days: The units that remained of each daily limit at the start.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -133,10 +134,11 @@ class Run:
         self.cluster: ClusterRun | None = None
 
     def _open(self) -> RunDirectory:
-        """Open the run's directory, and copy into it what the run uses of earlier runs.
+        """Open the run's directory, and copy into it the data that is needed from an earlier run.
 
         Raises:
-            ConfigError: An earlier run is in use, is a different one, or has nothing for this one.
+            ConfigError: The earlier run is in use, does not match this run, or contains nothing
+                that this run can use.
         """
         options, source = self.options, self.source
         with ExitStack() as held_run:
@@ -146,7 +148,7 @@ class Run:
             if options.resume is not None:
                 directory = RunDirectory.open_existing(resolve_run(options.resume))
             else:
-                # A host that joins again uses a new directory.
+                # A host that joins again uses a new directory, so its old one cannot be finished.
                 alone = options.cluster_run is None
                 directory = RunDirectory.create(options.out, self.started_at, can_be_finished=alone)
             try:
@@ -166,7 +168,8 @@ class Run:
                     directory.discard()
                 directory.close()
                 raise
-            # A replay holds it to the end: a worker that replaces another one reads it, too.
+            # A replay keeps the earlier run locked to the end, because a replacement for a dead
+            # worker also reads it.
             self._held_run = held_run.pop_all()
         return directory
 
@@ -174,7 +177,8 @@ class Run:
         """Read the state of the run to resume.
 
         Raises:
-            ConfigError: It was a different shard. This is reported before all cases differ.
+            ConfigError: The run was a different shard. Without this check, the error would be that
+                all cases are different.
         """
         shard = None if self.options.shard is None else str(self.options.shard)
         if (directory / FILE_NAME).exists():
@@ -208,11 +212,11 @@ class Run:
         return run_config.lanes(self.config)
 
     def assign(self, workers: Sequence[str], cases: Sequence[Case]) -> Assignment:
-        """Make the assignment of the run; `assignment` is this host's part of it.
+        """Make and return the run's assignment; the attribute `assignment` is this host's part.
 
         Raises:
-            ConfigError: The hook returned an invalid assignment, or the run that is resumed or
-                regraded had other cases.
+            ConfigError: The hook returned an invalid assignment, or the resumed or regraded run had
+                different cases.
         """
         self._compare_cases(cases)
         lanes = run_config.case_lanes(self.config)
@@ -231,15 +235,16 @@ class Run:
             )
         if self.replayed is not None:
             self._compare_with_replayed(self.replayed, cases)
-            # Stored answers come in no order and at no rate. Groups of episodes mean nothing then,
-            # and an episode that waits for others could block them.
+            # Stored answers arrive in any order and at any rate, so groups of episodes mean
+            # nothing, and an episode that waits for others could block them.
             assignment = Assignment(assignment.home)
         self._restricted = assignment.is_restricted
         if self.options.baseline is not None:
             self._sample = draw_sample(cases, self.options.baseline, self.options.seed)
             assignment = with_serial_sample(assignment, cases, lanes, self._sample)
         elif self.resumed is not None:
-            # Cases that were not finished then run among all others and leave the sample.
+            # Sample cases that the earlier session did not finish now run together with all other
+            # cases, so they no longer belong to the sample.
             sample = self.resumed.serial_sample
             self._sample = tuple(case_id for case_id in sample if case_id in self.recovered)
         self.assignment = assignment
@@ -253,11 +258,11 @@ class Run:
         return assignment
 
     def _compare_cases(self, cases: Sequence[Case]) -> None:
-        """Compare the cases with the cases of the run that is resumed or regraded.
+        """Compare the cases with the cases of the resumed or regraded run.
 
         Raises:
-            ConfigError: Cases are missing, or their data changed and no option allows to keep the
-                answers.
+            ConfigError: Cases are missing, or their data has changed and no option allows the run
+                to keep the answers.
         """
         if self.regraded is None and self.resumed is None:
             return
@@ -276,7 +281,7 @@ class Run:
             refuse(f"--ultrapar-resume: {run} cannot be finished by this run: {said}")
 
     def _compare_with_replayed(self, replayed: Manifest, cases: Sequence[Case]) -> None:
-        """Note changed data of cases: requests made from them may have changed, too.
+        """Add a note if the data of cases has changed, because their requests may differ, too.
 
         Raises:
             ConfigError: The replayed run has no answer for any of these cases.
@@ -297,10 +302,12 @@ class Run:
             )
 
     def write_plan(self, cases: Sequence[Case]) -> None:
-        """Write manifest and assignment for workers and readers: the run begins.
+        """Write the manifest and the assignment, which workers and other programs read.
+
+        This is the start of the run.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: A file cannot be written.
         """
         self.manifest = self._made_manifest(cases)
         if self.regraded is not None:
@@ -327,10 +334,10 @@ class Run:
         self.may_have_sent = True
 
     def _made_manifest(self, cases: Sequence[Case]) -> Manifest:
-        """The manifest before the first request.
+        """The manifest as it is before the first request.
 
         Raises:
-            ConfigError: The run that is resumed ran something else.
+            ConfigError: The resumed run had different cases or settings.
         """
         options, pool, lanes = self.options, self.pool, self.lanes
         on_path = {name for lane in lanes for name in lane.limits}
@@ -338,7 +345,7 @@ class Run:
         answers, is_simulated = answered_by(pool), pool.is_simulated
         replayed, directory = self.replayed, self.directory
         if self.resumed is not None:
-            # A server that gets no request now was not asked for the name of its model.
+            # If a server gets no request in this session, the run did not read its model's name.
             then = self.resumed.answered_by
             answers |= {name: then.get(name, answers[name]) for name in unnamed(pool)}
         if replayed is not None:
@@ -388,7 +395,7 @@ class Run:
                 f"--ultrapar-resume: {directory.path} cannot be finished by this run: "
                 + "; ".join(differences)
             )
-        # Keep the bound until this session has measured its own, if the limits are the same.
+        # If the limits are the same, keep the bound until this session has computed its own.
         same = (earlier.pool_limits, earlier.pool_lanes, earlier.rate_mode) == (
             manifest.pool_limits,
             lanes,
@@ -408,10 +415,10 @@ class Run:
         return None if self.cluster is None else self.cluster.host
 
     def collected_before(self) -> tuple[float, int] | None:
-        """The time that collection took in the last run, or in this run's earlier session.
+        """Return how long collection took in the last run, or in this run's earlier session.
 
         Returns:
-            Seconds, and the number of cases found; None if unknown.
+            The seconds, and the number of cases found; None if unknown.
         """
         try:
             earlier = self.resumed or read_manifest(resolve_run(LATEST))
@@ -420,7 +427,7 @@ class Run:
         return None if earlier.collected_s is None else (earlier.collected_s, earlier.n_planned)
 
     def to_ask(self, cases: Sequence[Case]) -> ToAsk:
-        """The work of this session: the planned cases without a stored answer; after `assign`."""
+        """Return this session's work: the cases without a stored answer. Call after `assign`."""
         unanswered = self._unanswered(cases)
         n_wanted = sum(case.skipped is None for case in cases)
         return ToAsk(
@@ -437,12 +444,12 @@ class Run:
         ]
 
     def broker_settings(self) -> BrokerSettings:
-        """The settings with which the run's broker starts."""
+        """Return the settings with which the run's broker starts."""
         options = self.options
         return self.services.broker_settings(options.episode_timeout_s, options.wait_for_servers_s)
 
     def check_lanes(self, cases: Sequence[Case], line: WaitingLine) -> Iterator[str]:
-        """Check the lanes that cases need, if the user wants it; yield lines for people.
+        """Check the lanes that cases need, if the user requested it; yield lines to print.
 
         Call it after `assign` and `keep_keys`.
 
@@ -467,13 +474,13 @@ class Run:
         )
 
     def keep_keys(self, cases: Sequence[Case], line: WaitingLine) -> None:
-        """Take the keys that cases may use, for this run on this machine; may wait for another run.
+        """Reserve the keys that cases may use on this machine; wait if another run holds one.
 
-        It also reads the rest of each daily limit.
+        Also read what remains of each daily limit.
 
         Raises:
-            ConfigError: Settings to reach the servers are missing, another run holds a key and
-                waiting is off, keys cannot be locked, or the file of a daily limit cannot be used.
+            ConfigError: Settings for the servers are missing, another run holds a key and waiting
+                is off, keys cannot be locked, or the file of a daily limit cannot be used.
         """
         options = self.options
         if not self.source.sends:
@@ -496,7 +503,10 @@ class Run:
         self.services.days = counted
 
     def _key_group(self) -> KeyGroup | None:
-        """The group with which a shard shares its keys: the shards of the same cases and limits."""
+        """The group with which this run shares its keys; None if it shares them with no other run.
+
+        For a shard, these are the shards of the same cases and limits.
+        """
         shard = self.options.shard
         if self.cluster is not None:
             return self.cluster.key_group()
@@ -513,27 +523,31 @@ class Run:
         return KeyGroup(hashlib.sha256(msgspec.json.encode(same)).hexdigest(), f"shard {shard}")
 
     def how_to_resume(self, *, at_failure: bool = False) -> str:
-        """The command that resumes an interrupted run; `at_failure`: after `-x` or `--maxfail`."""
-        # A test that failed fails again on its stored answer, and would stop the run again.
+        """Say how to resume the interrupted run.
+
+        Args:
+            at_failure: Whether `-x` or `--maxfail` interrupted it.
+        """
+        # A failed test would fail again with its stored answer, and `-x` would stop the run again.
         same = "the same command without -x or --maxfail" if at_failure else "the same command"
         if self.cluster is not None:
             return f"{same} and a new --ultrapar-out" if self.options.out is not None else same
         if isinstance(self.source, Regrade):
-            # It starts again, because it costs nothing.
+            # Regrading starts again from the beginning, because it costs nothing.
             return same
         if self.options.out is not None:
-            # A run elsewhere is not found by its id, and the option that named its directory must
-            # go.
+            # A run outside the default directory is not found by its id, and the option that named
+            # its directory must be left out.
             return f"{same} and --ultrapar-resume {self.options.out} instead of --ultrapar-out"
         if self.options.resume is not None:
             return same
         return f"{same} and --ultrapar-resume {self.directory.run_id}"
 
     def how_to_ask_again(self) -> str:
-        """The command that runs cases without an answer again."""
+        """Say how to rerun cases that ended without an answer."""
         if self.cluster is None:
             return self.how_to_resume()
-        # The server regards them as done.
+        # The server regards these cases as done.
         name = self.options.cluster_run
         return (
             f"ultrapar cluster reopen {name} DIR, where DIR is the merged run, and then "
@@ -542,16 +556,16 @@ class Run:
 
     @property
     def is_part(self) -> bool:
-        """Whether this run is alone, or is a host that has joined the others.
+        """Whether the run's files count: it has only one host, or this host has joined the others.
 
-        Files of a host that never joined do not belong to the cluster run. A merge of all
-        directories would fail on them.
+        The files of a host that never joined do not belong to the cluster run. With them, a merge
+        of all directories would fail.
         """
         alone = self.options.cluster_run is None
         return alone or (self.cluster is not None and self.cluster.whole is not None)
 
     def close(self) -> None:
-        """Leave the other hosts, stop the services, release all locks. Idempotent."""
+        """Leave the cluster run, stop the services and release all locks. Idempotent."""
         if self.cluster is not None:
             self.cluster.leave()
         self.services.stop()

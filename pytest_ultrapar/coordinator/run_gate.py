@@ -1,4 +1,4 @@
-"""The gate of a run: checked before the first request and judged at the end."""
+"""The gate of a run: its rules are checked before the first request and applied at the end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Judgement:
 
     Attributes:
         lines: Lines for the terminal.
-        failures: Why the run does not pass, one sentence; empty if it passes.
+        failures: One sentence that says why the run does not pass; empty if it passes.
     """
 
     lines: tuple[str, ...]
@@ -50,10 +50,10 @@ class RunGate:
     """The rules that judge a run.
 
     Attributes:
-        rules: The rules; empty: the default rules.
+        rules: The rules; if empty, the default rules apply.
         baseline: Directory of the run to compare with, if any.
         seed: Seed of this run.
-        undecided: The result if a rule is undecided and no rule fails.
+        undecided: Whether the run passes or fails if a rule is undecided and no rule fails.
     """
 
     rules: tuple[Rule, ...]
@@ -62,11 +62,11 @@ class RunGate:
     undecided: Undecided
 
     def check_cases(self, cases: Sequence[Case]) -> None:
-        """Check that rules and baseline fit the planned cases, before any request.
+        """Check before the first request that the rules and the baseline fit the planned cases.
 
         Raises:
             ConfigError: A filter matches no case, a rule needs more repetitions than the cases
-                have, or the baseline has no case of the run.
+                have, or the baseline has no case in common with the run.
         """
         check_filters(self.rules, cases)
         base = find_measured_run(str(self.baseline)) if self.baseline is not None else None
@@ -82,11 +82,11 @@ class RunGate:
         """Judge the finished run.
 
         Args:
-                run_dir: Directory of the run, with its tables.
+                run_dir: Directory of the run, which contains its tables.
                 judge: The process from `start_judge`.
 
         Raises:
-            ResultsError: It could not be judged.
+            ResultsError: The run could not be judged.
         """
         result = judged_by(judge, run_dir, self.baseline, self.rules, self.undecided)
         return Judgement(
@@ -96,20 +96,20 @@ class RunGate:
 
 
 def prepare_gate(options: Options, source: Source) -> RunGate:
-    """The gate from the options; `latest` is the run before this one.
+    """Read the gate from the options; `latest` means the run before this one.
 
     Args:
-        options: Options with a rule, a baseline or both.
+        options: Options that contain a rule, a baseline or both.
         source: The source of the run's answers.
 
     Raises:
-        ConfigError: A rule cannot be read, or needs a baseline that is missing or cannot be
-            used.
+        ConfigError: A rule cannot be parsed, measures speed in a run that sends nothing, or needs a
+            baseline that is missing. Or the baseline cannot be used.
     """
     rules = tuple(map(parse_rule, options.gate))
     timed = next((rule for rule in rules if rule.of_speed), None)
     if not isinstance(source, PoolLanes) and timed is not None:
-        how = "regrading it" if isinstance(source, Regrade) else "replaying it"
+        how = "a regraded run" if isinstance(source, Regrade) else "a replayed run"
         refuse(
             f"--ultrapar-gate {timed.text}: {how} ({source.option}) measures no speed; "
             "leave out this rule"
@@ -120,7 +120,7 @@ def prepare_gate(options: Options, source: Source) -> RunGate:
     with unusable("--ultrapar-gate-baseline: "):
         base = find_measured_run(options.gate_baseline)
     if options.resume is not None and resolve_run(options.resume).resolve() == base.directory:
-        refuse(f"--ultrapar-gate-baseline: {base.directory} is the resumed run")
+        refuse(f"--ultrapar-gate-baseline: {base.directory} is the run to resume; name another")
     check_names(
         [rule for rule in rules if rule.needs_baseline],
         base.summary,

@@ -1,4 +1,4 @@
-"""The serial sample of a run: cases that run one at a time first, to measure the speed-up."""
+"""The serial sample of a run: cases that run first, one at a time, to measure the speed-up."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _SAMPLE = "--ultrapar-baseline"
 """Name of the sample's group; no policy uses this name."""
 _MEASURED = "after --ultrapar-baseline"
-"""Name of the group of cases that the policy puts into no group."""
+"""Name of the group for all cases that the policy puts into no group."""
 
 
 def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
-    """The ids of `n` random cases, independent of the order of the cases.
+    """Draw `n` random cases and return their ids; the order of `cases` does not matter.
 
-    Each case has a number that depends only on its id and the seed. The smallest numbers are drawn,
-    so a larger sample contains the smaller ones.
+    Each case has a number that depends only on its id and the seed. The cases with the smallest
+    numbers are drawn, so a larger sample contains every smaller one.
 
     Args:
         cases: All cases that are about to run.
@@ -37,16 +37,16 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
         seed: Seed of the run.
 
     Raises:
-        ConfigError: There are `n` cases or fewer, so no case would be left for the comparison.
+        ConfigError: There are at most `n` cases, so no case would be left to compare with.
     """
     if n >= len(cases):
         refuse(
-            f"--ultrapar-baseline {n}: the suite has {counted(len(cases), 'case')} here. The "
-            "sample needs other cases to compare with; choose a smaller sample, leave the option "
-            "out, or run all cases both ways with `ultrapar bench --modes serial,ultra`"
+            f"--ultrapar-baseline {n}: this run has only {counted(len(cases), 'case')}. The sample "
+            "needs other cases to compare with; choose a smaller sample, leave out the option, or "
+            "run all cases both ways with `ultrapar bench --modes serial,ultra`"
         )
     ids = sorted(
-        (case.case_id for case in cases if not case.stage),  # the others need later cases
+        (case.case_id for case in cases if not case.stage),  # the others wait for later cases
         key=lambda case_id: sha256(f"baseline:{seed}:{case_id}".encode()).digest(),
     )
     return tuple(ids[:n])
@@ -55,16 +55,16 @@ def draw_sample(cases: Sequence[Case], n: int, seed: int) -> tuple[str, ...]:
 def with_serial_sample(
     assignment: Assignment, cases: Sequence[Case], lanes: Sequence[Lane], sample: Collection[str]
 ) -> Assignment:
-    """The assignment with the sample first: one episode at a time, as in mode `serial`.
+    """Return the assignment with the sample first: one episode at a time, as in mode `serial`.
 
-    All other cases keep their rules and wait for the end of the sample's last episode. Cases
-    without a group get one for that. Delays count from there.
+    All other cases keep their rules, but wait until the sample's last episode has ended; delays
+    count from then on. Cases without a group get a group of their own, so that they also wait.
 
     Args:
-        assignment: The policy's assignment, valid.
+        assignment: The policy's assignment, which is valid.
         cases: All cases that are about to run.
         lanes: The lanes of the run.
-        sample: Ids of the cases of the sample.
+        sample: Ids of the cases in the sample.
     """
     drawn = set(sample)
     serial = one_at_a_time(lanes, [case for case in cases if case.case_id in drawn], rotates=False)
@@ -79,7 +79,7 @@ def with_serial_sample(
     bound = {case_id for group in assignment.groups for case_id in group.cases} | drawn
     free = tuple(case.case_id for case in cases if case.case_id not in bound)
     if free:
-        # As without a sample, cases without a group are dispatched before cases of groups.
+        # As in a run without a sample, these cases are dispatched before cases of other groups.
         groups.insert(0, Group(_MEASURED, free, after=(_SAMPLE,)))
     first = msgspec.structs.replace(serial, name=_SAMPLE)
     return Assignment(home=assignment.home, groups=(first, *groups))

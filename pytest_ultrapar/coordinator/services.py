@@ -1,4 +1,4 @@
-"""Further processes of a run: simulated provider, compaction and, with xdist, the broker."""
+"""The other processes of a run: simulated provider, compaction and, with xdist, the broker."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 SERVER_LOG = "simulator.jsonl"
 _PAGE_MODULE = "pytest_ultrapar.report.pages.at_end"
-"""A name and no import: this process does not load pyarrow and templates."""
+"""Only the name is used here, so that this process does not import pyarrow and templates."""
 
 
 class Services:
-    """Starts a run's processes. All end with `stop` or with this process, even if it is killed.
+    """Starts a run's processes. `stop` ends them. They also end if this process ends or is killed.
 
     Attributes:
         inherited: File descriptors that the broker's process inherits.
-        days: The daily limits that its broker counts.
-        known: Facts about lanes that its broker has before the first request.
-        faults: The script of its simulated provider; None: no faults.
-        shared: Rows of limits that other hosts share (`BrokerSettings`).
-        shares: Settings of the process that reports shares to the broker.
+        days: The daily limits that the broker counts.
+        known: Facts about lanes that the broker knows before the first request.
+        faults: The fault script of the run's simulated provider; None if it has no faults.
+        shared: Rows of limits that the run shares with other hosts (`BrokerSettings`).
+        shares: Settings for the process that tells the broker its shares.
     """
 
     def __init__(self, pool: Pool, directory: Path) -> None:
@@ -70,8 +70,8 @@ class Services:
         """Start the simulated provider if the pool needs it; `base_urls` waits for it.
 
         Args:
-            running_at: URL of a running one; None starts one for this run.
-            faults: Faults of the provider that this run starts.
+            running_at: URL of a simulated provider that is already running; None: start one.
+            faults: File with the faults of the provider that this run starts.
             option: Name of the option for the URL, for messages.
 
         Raises:
@@ -100,7 +100,7 @@ class Services:
         log_path = self._directory / SERVER_LOG
         n_sessions = 1
         while log_path.exists():
-            # A resumed run has a log per session: each server numbers its own requests.
+            # A resumed run has one log per session, because each server numbers its own requests.
             n_sessions += 1
             log_path = self._directory / f"simulator-{n_sessions}.jsonl"
         if faults is not None:
@@ -116,10 +116,10 @@ class Services:
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """Base URLs of simulated providers, by name; waits for the server that this run started.
+        """Base URLs of simulated providers, by name. If this run started the server, wait for it.
 
         Raises:
-            ConfigError: It cannot be started.
+            ConfigError: The server cannot be started.
         """
         server = self._simulator
         if server is None:
@@ -127,11 +127,11 @@ class Services:
         return {name: server.base_url(name) for name in self._simulated}
 
     def start_compactor(self, cwd: Path, *, page: bool) -> None:
-        """Start the process that compacts the run at its end.
+        """Start the process that makes the tables when the run ends.
 
         Args:
             cwd: The suite's directory.
-            page: Whether it then writes the run's page.
+            page: Whether the process then writes the run's HTML report.
         """
         self._has_page = page
         afterwards = [_PAGE_MODULE] if page else []
@@ -146,26 +146,30 @@ class Services:
         """Make the run's tables from its journal, once.
 
         Args:
-            written: Called from time to time with the number of cases in the tables and in total.
+            written: Called from time to time with the number of cases in the tables and the total
+                number of cases.
             meanwhile: Called once, while another process makes the tables.
-            said: Called with a sentence if that process has ended.
+            said: Called with a sentence if that process has already ended.
 
         Raises:
-            ResultsError: It could not be done.
+            ResultsError: The tables could not be made.
         """
         assert self.compaction is not None
         return self.compaction.compact(written, meanwhile, said)
 
     def begin_page(self) -> None:
-        """Start to write the run's page; after `compact`, when the summary is final."""
+        """Start to write the HTML report. Call it after `compact`, when the summary is final."""
         assert self.compaction is not None
         self.compaction.go_on()
 
     def wait_for_page(self, said: Callable[[str], None]) -> bool:
-        """Wait for the run's page and return whether it was written; after `compact`, once.
+        """Wait for the HTML report and return whether it was written.
+
+        Call it once, after `compact`.
 
         Args:
-            said: Called with a sentence if it could not be written. That does not fail the run.
+            said: Called with a sentence if the report could not be written. The run does not fail
+                because of that.
         """
         assert self.compaction is not None
         self._is_writing_page = True
@@ -175,14 +179,14 @@ class Services:
         return self._has_page and trouble is None
 
     def leave_page(self) -> bool:
-        """Give up the page if only that is left to wait for; return whether that was the case."""
+        """Cancel the HTML report if the run waits only for the report; return whether it did."""
         if self._is_writing_page and self.compaction is not None:
             self.compaction.kill()
         return self._is_writing_page
 
     @property
     def broker_directory(self) -> BrokerDirectory:
-        """The broker's directory, known before the broker starts; with xdist only."""
+        """The broker's directory, which exists before the broker starts. Used only with xdist."""
         from pytest_ultrapar.broker.process import BrokerDirectory  # noqa: PLC0415 - with xdist only
 
         if self._broker_directory is None:
@@ -190,9 +194,9 @@ class Services:
         return self._broker_directory
 
     def start_broker(self, settings: BrokerSettings) -> BrokerProcess:
-        """Start a broker process; with xdist only.
+        """Start a broker process. Used only with xdist.
 
-        Call it when the run holds its keys: the process holds them, too, while it lives.
+        Call it when the run holds its keys: the new process then holds them, too, until it ends.
 
         Args:
             settings: The settings from `broker_settings`.
@@ -205,11 +209,11 @@ class Services:
     def broker_settings(
         self, episode_timeout_s: float, wait_for_servers_s: float
     ) -> BrokerSettings:
-        """The settings of the run's broker, in this process or in its own.
+        """Return the settings for the run's broker, whether it has its own process or not.
 
         Args:
-            episode_timeout_s: The longest time of an episode, seconds.
-            wait_for_servers_s: The longest time that a server may be away, seconds.
+            episode_timeout_s: The longest duration of an episode, in seconds.
+            wait_for_servers_s: How long to wait for a server that is unavailable, in seconds.
         """
         return BrokerSettings(
             self._pool,
@@ -224,7 +228,7 @@ class Services:
         )
 
     def unused_faults(self) -> tuple[str, ...]:
-        """Faults of the script that matched no request of this session; after `stop`."""
+        """Faults in the script that matched no request of this session. Call it after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
         from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
@@ -245,7 +249,7 @@ class Services:
 
 
 def _simulated_part(pool: Pool) -> Pool:
-    """The lanes of simulated providers, with their limits: faults affect no other lanes."""
+    """The pool with only the lanes of simulated providers, because faults affect no other lanes."""
     simulated = {provider.name for provider in pool.providers if provider.is_simulated}
     lanes = tuple(lane for lane in pool.lanes if lane.provider in simulated)
     names = {name for lane in lanes for name in lane.limits}

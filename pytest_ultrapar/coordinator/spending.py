@@ -1,4 +1,4 @@
-"""The spending of a run with budgets, before its session and after it."""
+"""Read and report the spending of a run with budgets, before its session and after it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _WORTH_SAYING_S = 1.0
 
 
 def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None) -> str:
-    """Open or make the spending file, before the manifest says that the run has a budget.
+    """Open or create the spending file, before the manifest is written with the budget.
 
-    The spending of sessions without a budget is computed from the journal and today's prices. They
-    reserved nothing, so the cost of their requests without an answer is unknown.
+    If earlier sessions had no budget, their spending is computed from the journal and today's
+    prices. Those sessions reserved no money, so the cost of requests without an answer is unknown.
 
     Args:
         directory: Directory of a run that has a budget now.
@@ -39,7 +39,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
         earlier: Manifest of the session before, if there was one.
 
     Returns:
-        A sentence about it; mostly empty.
+        A sentence about a problem or an unknown cost; usually empty.
 
     Raises:
         ConfigError: The spending cannot be read or written, or is unknown.
@@ -71,13 +71,13 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     if not n_unknown:
         return "" if found is None else found.trouble
     return (
-        "the run had sessions without a budget: it counts the cost of their answers, but "
+        "earlier sessions of this run had no budget: the cost of their answers is counted, but "
         f"not {counted(n_unknown, 'request')} of unknown cost"
     )
 
 
 def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
-    """Units that answers cost, by lane, and the number of requests of unknown cost."""
+    """The cost of all answers by lane, in units, and the number of requests of unknown cost."""
     spent: dict[str, int] = {}
     n_unknown = 0
     for _, record in GrowingJournal(directory / "journal").new():
@@ -90,10 +90,10 @@ def _by_journal(directory: Path, prices: Prices) -> tuple[dict[str, int], int]:
 
 
 def budget_lines(pool: Pool, directory: Path) -> Iterator[str]:
-    """A line for each budget of a run: the amount spent.
+    """A line for each budget of a run: how much of it is spent.
 
     Raises:
-        ResultsError: It cannot be read.
+        ResultsError: The spending cannot be read.
     """
     spent = spent_by_limit(pool, read_spending(directory / SPENDING_FILE))
     for name, limit in pool.limits.items():
@@ -112,7 +112,7 @@ def spending_after(
     lanes: Sequence[LaneStatus],
     how_to_ask_again: str,
 ) -> Iterator[str]:
-    """Lines about a run's spending, its waits for money, and how to finish cases without money.
+    """Lines about what a run spent, how long it waited for money, and how to finish its cases.
 
     Call it after `Run.close`.
     """
@@ -131,6 +131,6 @@ def spending_after(
         )
     if n := summary.n_infra(BUDGET):
         yield (
-            f"{counted(n, 'case')} ended without money: raise the budget and continue with "
+            f"{counted(n, 'case')} ended for lack of money: raise the budget and continue with "
             f"{how_to_ask_again}"
         )

@@ -1,8 +1,8 @@
 """The terminal that pytest writes to, shared with a thread that shows progress.
 
-Lines of that thread are below pytest's output and are removed before pytest writes again. The
-cursor always stays where pytest left it. The code need not know that position, and it stays right
-when the terminal is resized.
+The lines of that thread appear below pytest's output, and are removed before pytest writes again.
+The cursor always returns to the place where pytest left it. The code need not know that place, and
+it stays correct if the user resizes the terminal.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ if TYPE_CHECKING:
     from _pytest._io import TerminalWriter
 
 _CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-"""Control sequences, which take no column. Source: ECMA-48, 5.4."""
+"""Control sequences, which take up no column. Source: ECMA-48, 5.4."""
 _ERASE_BELOW = "\x1b[J"
 
 
 class SharedTerminal:
-    """Replaces the file that pytest's writer writes to, until `close`.
+    """Replaces the file that pytest's terminal writer writes to, until `close`.
 
-    By default (`--capture=fd`) pytest captures the output of tests with another file in the place
-    of stdout. It would also capture a thread that writes to stdout. This class therefore writes to
-    the file that was there before.
+    By default (`--capture=fd`) pytest captures the output of tests: it replaces stdout with another
+    file. That would also capture a thread that writes to stdout. Therefore this class writes to the
+    original file.
     """
 
     def __init__(self, writer: TerminalWriter) -> None:
-        """Replace the writer's file.
-
-        Call it while nothing is captured.
+        """Replace the writer's file. Call this while pytest does not capture output.
 
         Args:
-            writer: Pytest's.
+            writer: The terminal writer of pytest.
         """
         self._writer = writer
         self._file = internals.file_of(writer)
@@ -50,14 +48,14 @@ class SharedTerminal:
         self._n_lent = 0
         self._column = writer.width_of_current_line
         self._fd: int | None = None
-        # A file in memory has no descriptor.
+        # A file in memory has no file descriptor.
         with contextlib.suppress(OSError, AttributeError, ValueError):
             self._file.flush()
             self._fd = os.dup(self._file.fileno())
         internals.set_file(writer, self)
 
     def write(self, text: str) -> int:
-        """Write a text of pytest. Main thread."""
+        """Write text for pytest, on the main thread."""
         with self._lock:
             self.clear()
             n: int = self._file.write(text)
@@ -71,7 +69,7 @@ class SharedTerminal:
 
     @property
     def size(self) -> os.terminal_size:
-        """Columns and lines of the terminal now."""
+        """The terminal's current number of columns and lines."""
         size = os.terminal_size((0, 0))
         with contextlib.suppress(OSError):
             if self._fd is not None:
@@ -83,12 +81,12 @@ class SharedTerminal:
         """Show lines below pytest's output, instead of the lines shown before.
 
         Args:
-            lines: Each narrower than the terminal, and fewer than it has.
+            lines: Fewer lines than the terminal has, each narrower than the terminal.
         """
         with self._lock:
             column = self._column % max(1, self.size.columns)
             if not lines or self._n_lent or (self._column and not column):
-                # The cursor of a full line is neither on that line nor on the next.
+                # After a full line, the cursor is neither on that line nor on the next.
                 self.clear()
                 return
             self._below("\r\n".join(lines), len(lines))
@@ -102,7 +100,7 @@ class SharedTerminal:
                 self._below("", 1)
 
     def _below(self, text: str, n_lines: int) -> None:
-        """Write lines instead of everything below the cursor, and return the cursor."""
+        """Replace everything below the cursor with these lines, and move the cursor back."""
         column = self._column % max(1, self.size.columns)
         n_up = n_lines - (0 if column else 1)
         back = (f"\x1b[{n_up}A" if n_up else "") + "\r"
@@ -112,7 +110,7 @@ class SharedTerminal:
 
     @contextlib.contextmanager
     def lent(self) -> Generator[None]:
-        """Remove the lines while other programs write to the terminal; then begin a new line."""
+        """Remove the lines while other programs write to the terminal; then start a new line."""
         with self._lock:
             self.clear()
             self._n_lent += 1
@@ -121,14 +119,14 @@ class SharedTerminal:
         finally:
             with self._lock:
                 self._n_lent -= 1
-                # The cursor's position is unknown. As many blanks as a line has end on the line
-                # where they began if it was empty, otherwise on the next line.
+                # The cursor's column is unknown. Write as many blanks as the terminal has columns:
+                # they fill an empty line, and otherwise continue on the next line.
                 self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
                 self._column = 0
                 internals.begin_line(self._writer)
 
     def line(self, text: str) -> None:
-        """Write a permanent line, below a line that pytest may have begun."""
+        """Write a permanent line. If pytest has begun a line, write below it."""
         with self._lock:
             begun = "\n" if self._column else ""
             self._out(f"{begun}{text}\n")

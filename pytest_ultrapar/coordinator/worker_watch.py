@@ -1,4 +1,4 @@
-"""In xdist's controller: end workers that hang, so that other workers take their cases."""
+"""In xdist's controller: kill workers that hang, so that other workers take over their cases."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 GRACE_S = 30.0
-"""Added to the episode's deadline: no loaded machine keeps a thread from running this long."""
+"""Added to an episode's deadline: even a busy machine lets each thread run within this time."""
 LOOK_S = 1.0
 
 
 class WorkerWatch:
-    """Kills workers that were silent for the episode's deadline and the grace.
+    """Kills workers that have been silent for an episode's deadline plus `GRACE_S`.
 
-    Hooks run on the main thread, checks on a thread of their own, because the controller does not
-    wake up while workers are silent.
+    Hooks run on the main thread. Checks run on a thread of their own, because the controller does
+    not wake up while workers are silent.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -38,8 +38,8 @@ class WorkerWatch:
         self._most_s = 0.0
 
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist ships no types
-        """Watch a worker from its start; called for replacements, too."""
-        # execnet's `Popen2IOMaster`, the only object that knows the process.
+        """Watch a worker from its start; also called for replacements."""
+        # execnet's `Popen2IOMaster` is the only object that knows the process.
         self._processes[node.gateway.id] = node.gateway._io
         if self._thread is None:
             self._most_s = self._coordinator.run.options.episode_timeout_s + GRACE_S
@@ -48,13 +48,13 @@ class WorkerWatch:
 
     @pytest.hookimpl(tryfirst=True, optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401
-        """Stop watching a worker, and print why it was killed."""
+        """Stop watching a worker; if it was killed, print why."""
         worker = node.gateway.id
         self._processes.pop(worker, None)
         if worker in self._killed:
             self._coordinator.warn(
                 f"{worker} was killed: it was silent for {self._most_s:g} s "
-                f"(--ultrapar-episode-timeout and {GRACE_S:g} s)"
+                f"(--ultrapar-episode-timeout plus {GRACE_S:g} s)"
             )
 
     @pytest.hookimpl(tryfirst=True)
@@ -67,11 +67,11 @@ class WorkerWatch:
         client: BlockingBrokerClient | None = None
         try:
             while not self._stopped.wait(LOOK_S):
-                # The broker starts when the run has its keys; until then workers have no engine.
+                # The broker starts once the run has its keys; until then workers have no engine.
                 broker = self._coordinator.run.services.broker
                 if client is None and broker is not None:
                     client = BlockingBrokerClient(broker.path, broker.token, name="watch")
-                # The main thread changes the dictionary meanwhile.
+                # The main thread may change the dictionary at any time, so copy it.
                 processes = dict(self._processes)
                 heard_s = {} if client is None else client.signs()
                 now_s = boot_s()
@@ -90,14 +90,14 @@ class WorkerWatch:
 
 
 class Silence:
-    """Measures how long each worker has been silent, in checks at intervals.
+    """Measures, with regular checks, how long each worker has been silent.
 
-    A check counts at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
+    A check adds at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
     closed lid, a machine that swaps), the workers may have been stopped, too.
     """
 
     def __init__(self, most_s: float, look_s: float) -> None:
-        """Begin without workers.
+        """Start with no workers.
 
         Args:
             most_s: How long a worker may be silent, > 0 seconds.
@@ -110,12 +110,12 @@ class Silence:
         self._silent_s: dict[str, float] = {}
 
     def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
-        """The workers that have been silent for too long, sorted by name.
+        """Return the workers that have been silent for too long, sorted by name.
 
         Args:
-            signs: The time of each worker's last sign, on any clock; None: no sign.
-                Workers that are not named are forgotten.
-            now_s: Monotonic seconds.
+            signs: The time of each worker's last sign of life, on any clock; None if there was no
+                sign. Workers that are not in the mapping are forgotten.
+            now_s: The current time in monotonic seconds.
         """
         passed_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         self._looked_s = now_s
@@ -134,10 +134,10 @@ class Silence:
 
 
 def _sign_of(pid: int, now_s: float) -> float | None:
-    """The sign of a worker without a connection: now, unless its process is stopped."""
+    """The sign of life of a worker without a connection: now, unless its process is stopped."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return now_s
-    # proc(5): "pid (name) state ...", where T is stopped by a signal and t by a debugger.
+    # proc(5): "pid (name) state ...". State T means stopped by a signal, and t by a debugger.
     return None if stat.rpartition(")")[2].split()[0] in {"T", "t"} else now_s

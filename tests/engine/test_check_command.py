@@ -457,14 +457,14 @@ def test_simulator_for_a_real_pool_is_refused(tmp_path, check):
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to keep to it: per_key_model = { rpm"),
+        ("", "rpm = 500, tpm = 3000000 (declared: nothing); to declare it: per_key_model = { rpm"),
         (
             "per_key = { tpm = 3000000 }",
-            "rpm = 500 (declared: tpm = 3000000); to keep to it: per_key_",
+            "rpm = 500 (declared: tpm = 3000000); to declare it: per_key_",
         ),
         (
             "per_key = { rpm = 60 }",
-            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to keep to it: ",
+            "rpm = 500, tpm = 3000000 (declared: rpm = 60); to declare it: ",
         ),
         ("per_key = { rpm = 500, tpm = 3000000 }", None),
     ],

@@ -174,7 +174,7 @@ def test_clients_that_are_sent_away_are_all_served_exactly_once(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--host", "0.0.0.0"), "--host 0.0.0.0 is not the loopback"),
+        (("--host", "0.0.0.0"), "--host 0.0.0.0 is not a loopback address"),
         (("--token-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE: that environment variable"),
         (("--max-wait", "0"), "--max-wait must be above 0 (got 0)"),
         (("--host", ""), "--host must be an address of this machine, such as 127.0.0.1 (got ''"),

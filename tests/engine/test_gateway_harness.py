@@ -269,7 +269,7 @@ def test_requests_of_processes_that_the_command_left_behind_are_counted(tmp_path
     tmp_path.joinpath("left.py").write_text(LEFT, encoding="utf-8")
     done = run(tmp_path, "sh", "-c", f"{sys.executable} left.py & {STARTED}; {end}")
     assert done.returncode == 3
-    said = "sh had ended, and 2 requests that waited or came then got 503: let it wait"
+    said = "after sh had ended, 2 requests that waited or came later got 503: let it wait"
     assert (said in " ".join(done.stderr.split())) == (end == "exit 3"), done.stderr
     answers = {"exit 3": [200, 503, 503], "wait; exit 3": [200] * 3}.get(end, [])
     assert sorted(map(int, done.stdout.split())) == answers

@@ -56,7 +56,7 @@ def test_only_selects_cases_by_their_earlier_outcome(project, words, prompts):
     again, result = asked(project, f"--ultrapar-only={words}")
     assert again == prompts
     assert len(project.rows()) == len(prompts)
-    result.stdout.fnmatch_lines([f"*only * of run 2*: {len(prompts)} case*"])
+    result.stdout.fnmatch_lines([f"*only cases that ended * in run 2*: {len(prompts)} case*"])
 
 
 @pytest.mark.cpu_s(4)
@@ -99,7 +99,7 @@ def test_whole_run_is_not_resumed_with_selected_cases(project):
     project.suite(BODY)
     asked(project)
     said = said_by(project.run(*FIRST, "--ultrapar-resume=latest", "--ultrapar-only=unsolved"), 4)
-    assert "--ultrapar-only: the resumed run began without this option; leave out one of" in said
+    assert "--ultrapar-only: the resumed run was started without it; leave out this" in said
 
 
 def test_comparison_reports_that_cases_were_selected_by_outcome(project, capsys):
@@ -123,7 +123,7 @@ def test_comparison_reports_that_a_run_has_only_last_failed_cases(project, capsy
     capsys.readouterr()
     main(["compare", "whole", "again"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the new run was given --lf, which selects cases that did not end well before" in said
+    assert "the new run used --lf, which selects cases that did not end well before" in said
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_run_spends_no_more_than_its_budget_and_resumes_with_a_larger_one(projec
     first.stdout.fnmatch_lines(
         [
             "budget of pool: * of * USD spent*",
-            "*ended without money: raise the budget and continue*",
+            "*ended for lack of money: raise the budget and continue*",
         ]
     )
     more = round(1.5 * whole, 6)
@@ -229,7 +229,7 @@ def test_run_that_began_without_a_budget_counts_its_earlier_spending(project):
     again = project.run("-n0", "--ultrapar-budget", budget, "--ultrapar-resume", "latest")
     assert again.ret == 1
     again.stdout.fnmatch_lines(
-        ["*the run had sessions without a budget*1 request of unknown cost*"]
+        ["*earlier sessions of this run had no budget*1 request of unknown cost*"]
     )
     assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {"budget"}
     assert len(project.server.prompts) == 10
@@ -325,7 +325,7 @@ def test_judge_has_its_own_price_and_a_replay_costs_only_what_it_sends(project):
     kinds = [row["kind"] for row in project.rows() if row["outcome"] == "infra"]
     # No answer was paid for a case that could not be finished.
     assert set(kinds) == {"budget"}
-    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended without money: raise the budget and *"])
+    run.stdout.fnmatch_lines([f"{len(kinds)} cases ended for lack of money: raise the budget *"])
     more = ("--ultrapar-budget", f"{2 * whole / UNITS:.9f}")
     assert project.run("-n0", *more, "--ultrapar-resume", "latest").ret == 0
     first = project.directory.resolve()
@@ -382,7 +382,7 @@ def test_blocks_of_the_documentation_run_unchanged(project):
     stopped.stdout.fnmatch_lines(
         [
             "budget of pool: 0.00* USD of 0.00300 USD spent (requests without an answer count*)",
-            "* cases ended without money: raise the budget and continue with the same command*",
+            "* cases ended for lack of money: raise the budget and continue with the same *",
         ]
     )
     said = ("--ultrapar-budget", "0.01", "--ultrapar-resume", "latest")

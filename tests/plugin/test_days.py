@@ -96,9 +96,7 @@ def test_three_runs_share_a_day_and_the_next_one_finishes(days):
         project.suite(cases(200))
         third = project.run_apart("-n2", asking(server))
         assert third.ret == 1
-        third.stdout.fnmatch_lines(
-            ["*m needs at least 200 requests, but limits per day leave only*"]
-        )
+        third.stdout.fnmatch_lines(["*m needs at least 200 requests, but daily limits leave only*"])
         outcomes = Counter(project.outcomes().values())
         assert {row["kind"] for row in project.rows() if row["outcome"] == "infra"} == {
             "daily_quota"
@@ -143,7 +141,7 @@ def test_plan_shows_the_rest_of_the_day_and_the_missing_requests(project):
     result.stdout.fnmatch_lines(["*requests per day of p/key0: 3 of 3 left*"])
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 3 per day * 2 days"])
     result.stdout.fnmatch_lines(
-        ["WARNING: m needs about 4 requests, but limits per day leave only 3*"]
+        ["WARNING: m needs about 4 requests, but daily limits leave only 3*"]
     )
     assert project.server.prompts == []
     assert not Path(os.environ["ULTRAPAR_STATE_DIR"]).exists(), "a plan writes no files"
@@ -154,7 +152,7 @@ def test_plan_that_fits_in_a_day_has_no_warning_and_names_suites_in_words(projec
     project.suite(cases(list("abcd")))
     result = project.run("-n0", "--ultrapar-plan")
     result.stdout.fnmatch_lines(["p/key0 * 4 in flight *", "p/key0 * 4 per day * within a day"])
-    result.stdout.fnmatch_lines(["*turns of an episode are assumed to be 1 (suite *)"])
+    result.stdout.fnmatch_lines(["*turns per episode are assumed to be 1 (suite *)"])
     result.stdout.no_fnmatch_line("WARNING*")
 
 
@@ -162,10 +160,10 @@ def test_plan_that_fits_in_a_day_has_no_warning_and_names_suites_in_words(projec
 def test_run_warns_before_its_first_request_that_it_needs_more(project):
     project.write_pool(key=", rpd = 5")
     project.suite(cases(list("abc")))
-    project.run("-n0").stdout.no_fnmatch_line("*limits per day leave*")
+    project.run("-n0").stdout.no_fnmatch_line("*daily limits leave*")
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
-        ["*WARNING: m needs at least 3 requests, but limits per day leave only 2 now*"]
+        ["*WARNING: m needs at least 3 requests, but daily limits leave only 2 now*"]
     )
     assert sorted(project.outcomes().values()) == ["infra", "solved", "solved"]
 
@@ -179,8 +177,8 @@ def test_run_warns_that_no_requests_are_left(project):
     result = project.run("-n0")
     result.stdout.fnmatch_lines(
         [
-            "*WARNING: m needs at least 4 requests, but limits per day leave only 0 now: *",
-            "4 cases ended without quota, *--ultrapar-resume *",
+            "*WARNING: m needs at least 4 requests, but daily limits leave only 0 now: *",
+            "4 cases ended for lack of quota: *--ultrapar-resume *",
         ]
     )
     result = project.run("-n0", "--ultrapar-resume", first)

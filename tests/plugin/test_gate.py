@@ -116,7 +116,7 @@ def test_gate_without_a_figure_fails_the_run(project, outcome):
     project.suite(SUITE)
     result = project.run("-n0", "--ultrapar-gate=score.rihgt>=0.5")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: *did you mean right?*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: *did you mean right?*"])
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_run_without_any_answer_fails_its_gate_without_a_traceback(project, outc
     project.server.weather = refusing(401, f"{CANARY}-0")
     result = project.run("-n0", "--ultrapar-gate=solved_rate>=0.5")
     said_by(result, 1)
-    result.stdout.fnmatch_lines(["FAILED: the gate cannot be judged: no case of * was graded*"])
+    result.stdout.fnmatch_lines(["FAILED: cannot judge the run with *: no case of * was graded*"])
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_gate_treats_repetitions_as_one_measurement(project):
     )
     result.stdout.fnmatch_lines(
         [
-            "*1 of 4 cells left out, since they have fewer than 3 graded repetitions",
+            "*1 of 4 cells left out, because they have fewer than 3 graded repetitions",
         ]
     )
 
@@ -218,7 +218,7 @@ def test_unusable_baseline_is_refused_before_any_request(project, outcome, monke
     said = refusal(project, baseline, "--ultrapar-gate=score.rihgt>=-0.1")
     assert "the baseline" in said
     assert "did you mean right?" in said
-    assert "is the resumed run" in refusal(project, baseline, "--ultrapar-resume=first")
+    assert "is the run to resume" in refusal(project, baseline, "--ultrapar-resume=first")
 
     manifest = project.pytester.path / "first" / "manifest.json"
     text = manifest.read_text()

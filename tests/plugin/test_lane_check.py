@@ -38,8 +38,8 @@ def test_dead_key_ends_the_run_before_any_case(project):
     project.suite(SUITE)
     said = refused(project.run("-n0", "--ultrapar-check"))
     assert (
-        "ERROR: --ultrapar-check: 1 of 3 lanes that the selected cases need failed, "
-        "and no case was sent:\n"
+        "ERROR: --ultrapar-check: the selected cases need 3 lanes, of which 1 failed; "
+        "no case was sent:\n"
         "  failed: p/m/key1: key p/key1 (environment TEST_KEY_1) was refused (401, or words that "
         "reject the key): HTTP 401: "
     ) in said

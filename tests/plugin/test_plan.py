@@ -72,7 +72,7 @@ def test_plan_sends_nothing_and_starts_no_worker(project, planned, workers):
     assert set(rows(said)) == {"serial", "rotate", "ultra"}
     assert "mode phase" not in said
     assert "ultra <-" in said
-    assert ("15 workers for 4 requests in flight at most; -n 1 is as fast" in said) == (
+    assert ("15 workers for at most 4 requests in flight; -n 1 is as fast" in said) == (
         workers == "-n15"
     )
     assert not (project.pytester.path / ".ultrapar").exists()
@@ -122,7 +122,7 @@ def test_plan_uses_the_matching_cases_of_an_earlier_run(project, planned):
 
     (project.pytester.path / "pool.toml").write_text(pool_text)
     (project.directory / "results.parquet").unlink()
-    assert "not from " in planned("-n0")
+    assert " is not used: " in planned("-n0")
     refused = refusal(project, "--ultrapar-plan", "-n0", "--ultrapar-plan-from=latest")
     assert "has no results: the run has not ended" in refused
 
@@ -140,7 +140,7 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
     project.suite(SUITE_OF_20)
     pool_with(project, model=TWO_S)
     said = planned("-n0", "--ultrapar-baseline=5")
-    assert "no request was sent; 5 cases of it one at a time first; " in said
+    assert "no request was sent; a serial sample of 5 cases runs first; " in said
     # Five episodes of 4 s, then fifteen on 4 seats.
     assert rows(said)["ultra"][1].startswith("36.0 s")
     assert rows(said)["serial"][1].startswith("80.0 s")
@@ -153,7 +153,7 @@ def test_serial_sample_and_gates_of_the_run_are_planned_and_checked(project, pla
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: the suite has 20 cases here"),
+        ("--ultrapar-baseline=999", "--ultrapar-baseline 999: this run has only 20 cases"),
         ("--ultrapar-gate=solved_rate[model=other]>=0.5", "other"),
     ],
 )
@@ -192,7 +192,7 @@ def test_missing_key_is_only_a_warning(project, planned, monkeypatch):
     monkeypatch.delenv("TEST_KEY_0")
     said = planned("-n0")
     assert (
-        "WARNING: a run would end at its start: pool.toml: provider[0].keys[0].env names the"
+        "WARNING: a run would stop at its start: pool.toml: provider[0].keys[0].env names the"
         in said
     )
 

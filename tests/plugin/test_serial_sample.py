@@ -48,7 +48,7 @@ def test_sample_runs_first_and_alone_and_the_rest_is_measured(simulated, workers
     assert_sample_ran_first_and_alone(simulated)
     result.stdout.fnmatch_lines(
         [
-            "ultrapar: 8 cases one at a time first, as a serial sample; the other 32 are measured*",
+            "ultrapar: a serial sample of 8 cases runs first, one at a time; *of the other 32 is *",
             "*cases in 2 groups: --ultrapar-baseline (8), after --ultrapar-baseline (32)",
         ]
     )
@@ -145,7 +145,7 @@ def test_it(answer, request, grade):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: the suite has 40 cases here. The"),
+        (["--ultrapar-baseline=99"], "--ultrapar-baseline 99: this run has only 40 cases. The"),
         (
             ["--ultrapar-baseline=3", "--ultrapar-mode=serial"],
             "makes no sense in mode serial (command line --ultrapar-mode), which runs all cases",

@@ -82,7 +82,7 @@ def pytest_collection_modifyitems():
 def test_cases_of_a_stopped_worker_run_on_other_workers(project, where):
     output = run(project, "--ultrapar-coverage=1", **where)
     assert output.count("was killed: it was silent for 8 s") == len(where)
-    assert "(--ultrapar-episode-timeout and 4 s)" in output
+    assert "(--ultrapar-episode-timeout plus 4 s)" in output
 
 
 def test_worker_with_a_long_test_is_not_killed(project):

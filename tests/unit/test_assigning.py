@@ -34,7 +34,7 @@ def test_valid_assignment_is_returned(lanes):
         (Assignment(groups=(Group("a", ("case0",)), Group("a", ()))), "unique .* .got 'a'."),
         (
             Assignment(groups=(Group("a", ("case0",), after=("c",)), Group("b", ()))),
-            "group 'a' waits for 'c'; the groups are a, b",
+            "group 'a' waits for 'c', which does not exist; the groups are a, b",
         ),
         (Assignment(groups=(Group("a", ("other",)),)), "'a' has cases that do not run"),
         (Assignment(groups=(Group("a", ("case0",)), Group("b", ("case0",)))), "'b' has cases that"),

@@ -33,14 +33,14 @@ def test_invalid_modes_are_refused(text, message):
     ("passed_on", "message"),
     [
         ([], "name the suite before pytest's options"),
-        (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*--modes names"),
-        (["suite", "--ultrapar-out", "x"], "--out DIR names the directory"),
-        (["suite", "--ultrapar-pool=x"], "--pool names it"),
+        (["suite", "--ultrapar-mode=ultra"], "--ultrapar-mode cannot be used .*with --modes"),
+        (["suite", "--ultrapar-out", "x"], "name the directory with --out DIR"),
+        (["suite", "--ultrapar-pool=x"], "--pool is given"),
         *(
-            (["suite", f"--{name}"], "it runs nothing")
+            (["suite", f"--{name}"], "with it, pytest runs no case")
             for name in ("co", "collectonly", "fixtures")
         ),
-        *((["suite", f"--{name}"], "it runs nothing") for name in ("funcargs", "help", "version")),
+        *((["suite", f"--{name}"], "runs no case") for name in ("funcargs", "help", "version")),
     ],
 )
 def test_conflicting_options_are_refused(passed_on, message):

@@ -109,7 +109,7 @@ ASKED = f"(sent to {OPENAI} for the model a: check base_url (does it end in /v1?
         (
             answered(400, "'max_tokens'"),
             "failed",
-            "instance lab/a refuses even the shortest request for m (check in `parameters`",
+            "instance lab/a refuses even the shortest request for m (check the name of max_to",
         ),
         (answered(200, "<!DOCTYPE html>"), "failed", f"the answer cannot be read {ASKED}: the"),
         (Failure("tls", "self-signed"), "failed", "instance lab/a presented a certificate that"),

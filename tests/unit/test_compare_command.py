@@ -79,12 +79,12 @@ def test_compare_shows_changes_with_the_most_certain_first(ultrapar):
 def test_compare_lists_differences_between_the_runs(ultrapar):
     _, said, _ = ultrapar("compare", "base", "worse", "--full")
     for sentence in (
-        "the task library was one and is two: the same case may send another prompt",
+        "the task library was one and is two: the same case may send a different prompt",
         "the answers were simulated and are real",
         "the mode was ultra and is rotate",
         "the limit of lab/key0 was none and is ",
         "httpx was none and is 9",
-        "the simulated provider's script of faults was none and is from a file (01234567)",
+        "the fault script of the simulated provider was none and is from a file (01234567)",
     ):
         assert f"different: {sentence}" in said
 
@@ -100,11 +100,11 @@ def test_compare_lists_changed_files_of_the_suite_without_git(ultrapar, tmp_path
     base = str(tmp_path / "then")
     _, said, _ = ultrapar("compare", base, str(tmp_path / "now"), "--full")
     for what, name in (
-        ("gone", "data/words.jsonl"),
+        ("removed", "data/words.jsonl"),
         ("new", "helper.py"),
         ("changed", "test_a.py"),
     ):
-        sentence = f"different: {what} file of the suite: {name}: the same case may send another"
+        sentence = f"different: {what} file of the suite: {name}: the same case may send a"
         assert sentence in said
     assert "conftest.py" not in said
     _, said, _ = ultrapar("compare", base, str(tmp_path / "many"), "--full")
@@ -222,7 +222,7 @@ def test_gate_judges_a_change(ultrapar, rule, failed):
 def test_rule_without_a_figure_does_not_pass(ultrapar):
     code, said, _ = ultrapar("gate", "other", "--rule", "efficiency>=0.5")
     assert code == 1
-    assert "efficiency>=0.5: the run has no lower bound of its makespan" in said
+    assert "efficiency>=0.5: the run has no lower bound for its makespan" in said
 
 
 def test_gate_does_not_compare_the_speed_of_different_work(ultrapar):

@@ -291,5 +291,5 @@ def test_command_writes_the_page_and_prints_its_path(runs, tmp_path, capsys, mon
     assert capsys.readouterr().out == "a.html\n"
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
     assert main(["compare", *names, "--html", "a.html"]) == 0
-    assert "the last of 3 runs" in (tmp_path / "a.html").read_text()
+    assert "the last and the first of 3 runs" in (tmp_path / "a.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]

@@ -74,4 +74,4 @@ def test_means_of_service_fit_their_change(paths):
     found = change(parse_rule("service<=+7%"), pairing)
     assert found.new / found.base - 1 == pytest.approx(found.value)
     section = gate_section(judge([parse_rule("service<=+7%")], pairing.new, pairing.base))
-    assert any("geometric means" in note for note in section.notes)
+    assert any("geometric mean" in note for note in section.notes)

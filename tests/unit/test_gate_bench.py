@@ -116,7 +116,7 @@ def test_note_names_the_sample_that_is_too_small(folder, gate, tmp_path):
         ({"n": 17, "n_serial": 2}, "no interval: 2 cases in the serial sample, needs 3"),
         ({"n": 1, "n_serial": 8}, "no interval: 1 case besides the serial sample, needs 3"),
         # The file of an earlier version.
-        ({"n": 7, "n_serial": None}, "no interval: the file gives none"),
+        ({"n": 7, "n_serial": None}, "no interval: the file does not contain it"),
     ):
         for part in known["ultrapar"]["runs"][-1]["parts"]:
             part |= {"basis": "sampled", "speedup_interval": None, **change}

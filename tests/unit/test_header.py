@@ -10,11 +10,11 @@ from pytest_ultrapar.coordinator.header import idle_workers, most_in_flight
 @pytest.mark.parametrize(
     ("n_workers", "seats", "n_cases", "said"),
     [
-        (15, 10, 560, "15 workers for 10 requests in flight at most; -n 1"),
-        (15, 465, 3, "15 workers for 3 requests in flight at most; -n 1"),
-        (300, 250, 560, "300 workers for 250 requests in flight at most; -n 3"),
-        (2, None, 1, "2 workers for 1 request in flight at most; -n 1"),
-        (2, 1, 5, "2 workers for 1 request in flight at most; -n 1"),
+        (15, 10, 560, "15 workers for at most 10 requests in flight; -n 1"),
+        (15, 465, 3, "15 workers for at most 3 requests in flight; -n 1"),
+        (300, 250, 560, "300 workers for at most 250 requests in flight; -n 3"),
+        (2, None, 1, "2 workers for at most 1 request in flight; -n 1"),
+        (2, 1, 5, "2 workers for at most 1 request in flight; -n 1"),
         (15, 15, 560, None),
         (15, None, 15, None),
         (1, 1, 1, None),

@@ -82,14 +82,14 @@ def test_plan_says_why_a_run_is_not_used(pool, sim, tmp_path, monkeypatch):
     found = find_history(None, pool(real()), {})
     assert found.run.episodes == ()
     (note,) = found.notes
-    assert note.startswith("not from ")
+    assert " is not used: " in note
     assert note.endswith(": its answers were simulated, here they are real")
 
 
 @pytest.mark.slow
 def test_run_without_any_of_the_models_is_refused_by_name(pool, sim, tmp_path):
     run = finished(tmp_path, sim())
-    with pytest.raises(ConfigError, match="has no graded case of these models"):
+    with pytest.raises(ConfigError, match="has no graded cases for these models"):
         find_history(str(run), pool(simulated(named="m9")), {})
 
 
@@ -131,7 +131,7 @@ def test_newest_run_that_covers_most_of_the_cases_is_used(sim, tmp_path):
     assert str(tmp_path / "elsewhere") in find_history(None, sim(), {}, strange).notes[0]
     slower = find_history(None, sim(LATENCY.replace("0.25", "0.5")), {}, cases)
     why = "m1 had a different simulated latency"
-    assert slower.notes == (f"not from {tmp_path / 'elsewhere'}: {why}",)
+    assert slower.notes == (f"{tmp_path / 'elsewhere'} is not used: {why}",)
 
 
 def test_service_time_of_a_model_is_measured_or_else_the_pools_hint(pool):
@@ -147,8 +147,8 @@ def test_plan_lists_its_assumptions(pool):
     supposed = Expected("b", "s", "m", (1.0,), None, None, "hint")
     assert hint_notes([seen], {}) == ()
     assert hint_notes([seen, supposed], {"b": hint}) == (
-        "turns of an episode are assumed to be 1 (suite s)",
-        "1 s per request assumed, as the pool has no latency_hint_s, for m",
+        "turns per episode are assumed to be 1 (suite s)",
+        "m: 1 s per request is assumed, because the pool states no latency_hint_s",
     )
 
 
@@ -188,8 +188,8 @@ def test_estimated_limits_are_offered_in_the_pools_syntax(pool, tmp_path):
     free = pool(simulated(named="m1"))
     name = free.lanes[0].lane_id
     assert learned(free, tmp_path, (9, 2.34567, 3)) == [
-        f"run {MANIFEST.run_id} found for {name} workers = 9, qps = 2.346 (declared: nothing); "
-        "to keep to it: per_lane = { workers = 9, qps = 2.346 }"
+        f"run {MANIFEST.run_id} estimated for {name}: workers = 9, qps = 2.346 (declared: nothing)"
+        "; to declare it: per_lane = { workers = 9, qps = 2.346 }"
     ]
     assert learned(free, tmp_path, (None, None, 0)) == [], "no limit was reached"
     assert learned(free, tmp_path, lanes=[lane(name)]) is None, "nothing was estimated"
@@ -203,8 +203,8 @@ def test_keys_with_equal_estimates_share_a_line_with_the_declared_limit(pool, tm
     declared = pool(simulated("per_key = { workers = 4 }", keys=keys, named="m1"))
     (line,) = learned(declared, tmp_path, (7, None, 1), (7, None, 1))
     assert line.endswith(
-        " for sim/key0, sim/key1 workers = 7 (declared: workers = 4); to keep to it: "
+        " for sim/key0, sim/key1: workers = 7 (declared: workers = 4); to declare it: "
         "per_key = { workers = 7 }"
     )
     (line,) = learned(declared, tmp_path, (7, None, 1), (4, None, 1))
-    assert " for sim/key0 workers = 7 " in line, "declared limits are not offered"
+    assert " for sim/key0: workers = 7 " in line, "declared limits are not offered"

@@ -72,7 +72,7 @@ def test_unknown_policy_is_refused_with_the_known_names(word):
     "word", ["batch:0", "batch:x", "batch:", "batch:-1", "batch:3.0", "batch:٣"]
 )
 def test_batch_needs_a_number_of_models(word):
-    with pytest.raises(ConfigError, match=r"batch:N needs the number of models at once, 1 to"):
+    with pytest.raises(ConfigError, match=r"N in batch:N must be a number of models, 1 to"):
         find_policy(word, "ultra")
 
 
@@ -97,7 +97,7 @@ def test_offer_that_is_not_a_sequence_of_words_is_refused(answer):
 
 @pytest.mark.parametrize(("word", "mode"), [("mine", "ultra"), ("even", "phase")])
 def test_policy_without_an_assignment_is_an_error(word, mode):
-    with pytest.raises(ConfigError, match="no pytest_ultrapar_assign gave an assignment for it"):
+    with pytest.raises(ConfigError, match="no pytest_ultrapar_assign returned an assignment for"):
         find_policy(word, mode)
 
 

@@ -1,4 +1,4 @@
-"""The arguments of `ultrapar bench`, checked before anything runs; pure."""
+"""Check the arguments of `ultrapar bench` before the first mode runs; pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_OTHER_CASES = "it selects by earlier runs, but all modes must run the same cases"
-_NOTHING_RUNS = "it runs nothing; use it with pytest itself"
+_OTHER_CASES = "it selects cases by earlier results, but all modes must run the same cases"
+_NOTHING_RUNS = "with it, pytest runs no case; use it with pytest itself"
 _ONE_FILE = "each mode would overwrite the file of the mode before"
 _ONE_RUN = "a gate judges one run: use ultrapar gate DIR after the bench"
 _ON_THE_COMMAND_LINE = {
-    "--ultrapar-mode": "--modes names the modes",
-    "--ultrapar-out": "--out DIR names the directory, and each mode has its own below it",
+    "--ultrapar-mode": "name the modes with --modes",
+    "--ultrapar-out": "name the directory with --out DIR; each mode gets its own below it",
     **dict.fromkeys(
         (
             *("--collect-only", "--collectonly", "--co", "--ultrapar-plan", "--setup-plan"),
@@ -28,7 +28,8 @@ _ON_THE_COMMAND_LINE = {
         _NOTHING_RUNS,
     ),
 }
-"""Options that bench sets, or that run no case; as written, without `=VALUE`."""
+"""Options that bench sets itself, or with which pytest runs no case. Their names are as on the
+command line, without `=VALUE`."""
 FROM_CONFIGURATION = {
     "lf": ("--lf", _OTHER_CASES),
     "ultrapar_only": ("--ultrapar-only", _OTHER_CASES),
@@ -36,10 +37,10 @@ FROM_CONFIGURATION = {
     "stepwise_skip": ("--stepwise-skip", _OTHER_CASES),
     "stepwise_reset": ("--stepwise-reset", _OTHER_CASES),
     "setuponly": ("--setup-only", _NOTHING_RUNS),
-    "ultrapar_resume": ("--ultrapar-resume", "every mode is a run of its own"),
+    "ultrapar_resume": ("--ultrapar-resume", "every mode starts a new run"),
     "ultrapar_baseline": (
         "--ultrapar-baseline",
-        "to run all cases serially, name serial in --modes",
+        "to run all cases serially, add serial to --modes",
     ),
     "ultrapar_gate": ("--ultrapar-gate", _ONE_RUN),
     "ultrapar_gate_baseline": ("--ultrapar-gate-baseline", _ONE_RUN),
@@ -50,14 +51,15 @@ FROM_CONFIGURATION = {
     "htmlpath": ("--html", _ONE_FILE),
     "benchmark_json": ("--benchmark-json", _ONE_FILE),
 }
-"""By pytest's name, options from the command line, `addopts` or `PYTEST_ADDOPTS`."""
+"""Refused options by pytest's internal name, no matter whether they come from the command line,
+`addopts` or `PYTEST_ADDOPTS`."""
 
 
 def parse_modes(text: str) -> tuple[str, ...]:
     """Parse a list of modes such as `serial,ultra`, and keep its order.
 
     Raises:
-        ConfigError: The list is empty, or contains an unknown mode or a mode twice.
+        ConfigError: The list is empty, or it contains an unknown mode, or a mode twice.
     """
     modes = tuple(word.strip() for word in text.split(","))
     for mode in modes:
@@ -74,7 +76,7 @@ def parse_modes(text: str) -> tuple[str, ...]:
 
 
 def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
-    """Refuse options of pytest that do not work if every mode runs the same cases.
+    """Refuse pytest options that prevent bench from running the same cases in every mode.
 
     Args:
         passed_on: The suite and pytest's options.
@@ -89,7 +91,7 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
             f"name the suite before pytest's options ({found}), such as: "
             "ultrapar bench bench_suites/phase53 --pool pool.toml --modes serial,ultra -n 2"
         )
-    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool names it"} if has_pool else {})
+    refused = _ON_THE_COMMAND_LINE | ({"--ultrapar-pool": "--pool is given"} if has_pool else {})
     for argument in passed_on:
         option = argument.partition("=")[0]
         if option in refused:
@@ -97,9 +99,9 @@ def check_passed_on(passed_on: Sequence[str], *, has_pool: bool) -> None:
 
 
 def pytest_arguments(passed_on: Sequence[str], *, mode: str, pool: str | None) -> list[str]:
-    """The command line of pytest for one mode, without a directory.
+    """Return pytest's arguments for one mode, without the run's directory.
 
-    Only modes that use a policy get the policy option.
+    Only modes that use a policy get the option for it.
     """
     arguments = list(passed_on)
     if mode in ONE_AT_A_TIME:

@@ -1,4 +1,4 @@
-"""Run the modes one after the other and write their report."""
+"""Run the modes one after another, and write the report."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-# -P: the `pytest` script does not put the current directory among the modules either.
+# With -P, the current directory is not in `sys.path`, as if the `pytest` script were used.
 _PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.whole_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _BY_SIGNAL = 128
-"""Added to the number of a signal that ended the process, as shells do for its exit code."""
+"""If a signal ended the process, its exit code is this plus the signal's number, as in a shell."""
 
 
 def run_pytest(arguments: Sequence[str]) -> int:
     """Run pytest with the same output as this process; return its exit code.
 
-    pytest runs in its own process group. Each signal to this process is passed on to that group
-    once. After Ctrl-C pytest ends in order (exit code 2) and stores finished episodes, and then
-    this process reports that. In this process's group pytest would receive some signals twice, and
-    the second one would break off its end. If this process is killed, the kernel sends pytest the
-    Ctrl-C.
+    pytest runs in its own process group, and this process passes on each signal to that group once.
+    After Ctrl-C, pytest stores finished episodes and ends normally (exit code 2). Then this process
+    reports the result. If pytest were in the same group as this process, it would receive some
+    signals twice, and the second one would interrupt its end. If this process is killed, the kernel
+    sends SIGINT to pytest.
 
-    `Child` does not fit: the input and output of a `Child` belong to its parent, but here the
+    This does not use `Child`: the input and output of a `Child` belong to its parent, but here the
     output belongs to the user.
     """
     child: subprocess.Popen[bytes] | None = None
@@ -79,17 +79,20 @@ def run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _end_with(parent: int, prctl: Callable[[int, int], int]) -> None:
-    """In the fork: make the kernel interrupt the child process when its parent ends."""
+    """In the forked process: make the kernel send SIGINT to it when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         os._exit(_BY_SIGNAL + signal.SIGINT)
 
 
 def check_pytest(arguments: Sequence[str], *, mode: str) -> tuple[int, str]:
-    """Check that pytest accepts the arguments, without a request; return its exit code and output.
+    """Check, without a request, that pytest accepts the arguments.
 
-    Only the assignment of mode `phase` can be refused, and only a plan makes an assignment. In
-    other modes collecting is enough, and takes half the time.
+    Only mode `phase` can have an assignment that is refused, and only a plan makes an assignment.
+    In other modes it is enough to collect, which takes half the time.
+
+    Returns:
+        The exit code and the output of pytest.
     """
     looks = "--ultrapar-plan" if mode == "phase" else "--collect-only"
     done = subprocess.run(  # noqa: S603
@@ -119,11 +122,11 @@ _LEAST_WIDTH = 110
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of pytest in one mode.
+    """How pytest ended in one mode.
 
     Attributes:
         run: The mode's run; None if planned cases have no row or the run never started.
-        said: An error, or empty.
+        said: An error message; empty if there was no error.
     """
 
     mode: str
@@ -137,11 +140,11 @@ def bench(
 ) -> int:
     """Run pytest in each mode and print the report.
 
-    The merged benchmark file and the report are next to the run directories.
+    The merged benchmark file and the report are written next to the run directories. If a mode ends
+    with an exit code other than 0 or 1, later modes do not run.
 
     Returns:
-        pytest's worst exit code, or 4 if no mode completed a case. If a mode ends with a code
-        other than 0 and 1, later modes do not run.
+        pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
         ConfigError: The directory cannot be used, or the modes ran different cases.
@@ -169,7 +172,7 @@ def _run_all(directory: Path, commands: dict[str, list[str]]) -> int:
     if not any(_was_begun(directory / mode) for mode in commands):
         if code not in {_PASSED, _FAILED}:
             return code
-        _say("ultrapar bench: the suite has no cases: no test of it uses a prefetched fixture")
+        _say("ultrapar bench: the suite has no cases: no test in it uses a prefetched fixture")
         return EXIT_UNUSABLE
     return finish(directory, ended, [*commands][len(ended) :])
 
@@ -179,7 +182,7 @@ def _was_begun(directory: Path) -> bool:
 
 
 def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> None:
-    """Remove the directories of refused runs, and our own directory if nothing ran at all."""
+    """Remove directories of runs that never began. If no run is left, remove the new directory."""
     for mode in modes:
         if not _was_begun(directory / mode):
             shutil.rmtree(directory / mode, ignore_errors=True)
@@ -188,9 +191,9 @@ def _discard_unused(directory: Path, modes: Sequence[str], *, is_ours: bool) -> 
 
 
 def _check(commands: dict[str, list[str]]) -> int:
-    """Check that every mode can run, before hours of serial precede a mode that is refused.
+    """Check that every mode can run, before mode serial takes hours and a later mode is refused.
 
-    A single mode reports its own refusal.
+    If there is only one mode, pytest itself reports an error.
     """
     if len(commands) == 1:
         return _PASSED
@@ -228,7 +231,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
 
     Args:
         directory: The directory of all modes; it exists.
-        ended: The ends of the modes that ran, at least one.
+        ended: How each mode ended; at least one mode ran.
         missing: Modes that did not run because an earlier mode was stopped.
 
     Raises:
@@ -243,7 +246,7 @@ def finish(directory: Path, ended: Sequence[Ended], missing: Sequence[str]) -> i
     benchmark = merged_benchmark(runs)
     worst = max(one.code for one in ended)
     if benchmark is None:
-        _say(*said, f"no case was completed in any finished mode; see {directory}")
+        _say(*said, f"no finished mode completed a case; see {directory}")
         return worst if worst > _FAILED else EXIT_UNUSABLE
     write_whole(directory / BENCHMARK_FILE, msgspec.json.encode(benchmark))
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 24)).columns)
@@ -265,6 +268,6 @@ def _check_same_cases(runs: Sequence[ModeRun], directory: Path) -> None:
 
 
 def _say(*lines: str) -> None:
-    # Flush: pytest writes to the same place.
+    # Flush, because pytest writes to the same file.
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`ultrapar bench`: run pytest once per mode on the same cases, and write one report."""
+"""`ultrapar bench`: run pytest once in each mode on the same cases, and write one report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ per second, speed-up over serial with its interval, and whether the answers are 
     ultrapar bench tests/words --pool pool.toml --modes serial,rotate,ultra -n 2 -k apple
 
 The suite comes first. Options that are not listed here are passed on to pytest. All cases are sent
-once per mode, in serial and rotate one after the other: try -k first.
+once in each mode. Modes serial and rotate send them one after another, so try a few with -k first.
 """
 _MODES = "serial,rotate,ultra"
 _INTERRUPTED = 2
@@ -33,21 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pool",
         metavar="FILE",
-        help="the pool to run on (default: ultrapar_pool of pytest's configuration file)",
+        help="the pool to run on (default: ultrapar_pool in pytest's configuration file)",
     )
     parser.add_argument(
         "--modes",
         default=_MODES,
         metavar="MODES",
         help="the modes to run, in this order, with commas between them: serial, rotate, phase, "
-        "ultra; speed-ups are over serial, else over rotate, else estimated "
+        "ultra; speed-ups are over serial, or over rotate without serial, or else estimated "
         "(default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="a new or empty directory for the report and a run directory per mode "
+        help="a new or empty directory for the report and for a run directory per mode "
         "(default: .ultrapar/bench-<time>-<id>)",
     )
     parser.set_defaults(passed_on=[])
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run all modes; return pytest's worst exit code, or 4 if no mode completed a case.
 
     Raises:
-        ConfigError: An argument cannot be used; nothing has run.
+        ConfigError: An argument cannot be used; no mode has run.
         ResultsError: A file of a run cannot be read.
     """
     modes = parse_modes(arguments.modes)

@@ -33,8 +33,8 @@ class ModeRun:
     Attributes:
         cases: The planned cases, by id.
         measures: The measures of the graded cases, by case id.
-        columns: The same measures, in the same order.
-        benchmark: The benchmark file; None if no case was completed.
+        columns: The same measures as columns, in the same order.
+        benchmark: The content of the benchmark file; None if no case was completed.
     """
 
     mode: str
@@ -47,7 +47,7 @@ class ModeRun:
 
 
 def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
-    """Read a run that ended and whose journal exists.
+    """Read a run that has ended and still has its journal.
 
     Raises:
         ResultsError: A file of the run cannot be read.
@@ -73,7 +73,9 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
 
 
 def base_run(runs: Sequence[ModeRun]) -> ModeRun | None:
-    """The run that others are measured against: `serial`, else `rotate`, which is sequential, too.
+    """Find the run against which the others are measured.
+
+    This is mode `serial`. If it did not run, it is `rotate`, which is also sequential.
 
     Returns:
         None if both are missing, or if `rotate` is the only run.
@@ -88,10 +90,10 @@ class Speedup(NamedTuple):
     """The speed-up of a run over the serial run.
 
     Attributes:
-        factor: Cases per second, divided by the serial run's cases per second.
-        interval: At least 95 %, from `speedup_interval`; None with fewer than 3 cases.
-        serial_s: The time of the run's completed cases one after the other.
-        n_serial: Cases that the serial run completed.
+        factor: The run's cases per second, divided by the serial run's.
+        interval: The interval from `speedup_interval`, at least 95 %; None with fewer than 3 cases.
+        serial_s: How long the run's completed cases take one after another, in seconds.
+        n_serial: How many cases the serial run completed.
     """
 
     factor: float
@@ -101,10 +103,10 @@ class Speedup(NamedTuple):
 
 
 def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]) -> Speedup | None:
-    """The speed-up of some cases; None if a run completed no such case.
+    """Compute the speed-up of some cases; None if one of the runs completed no such case.
 
-    A case contributes its times in both runs together. A long case is long in both, so it does not
-    widen the interval.
+    Each case contributes its times in both runs as a pair. A long case is long in both runs, so it
+    does not widen the interval.
 
     Args:
         serial: The serial run.
@@ -130,7 +132,7 @@ def full_speedup(serial: ModeRun, other: ModeRun, chosen: Callable[[Kind], bool]
 
 
 def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int, float]]:
-    """By case id, whether the case was completed (0 or 1), and its seconds of the makespan."""
+    """For each case id, whether the case was completed (0 or 1), and its share of the makespan."""
     took = part_time(run.columns, chosen)
     if took is None:
         return {}
@@ -144,15 +146,15 @@ def _shares(run: ModeRun, chosen: Callable[[Kind], bool]) -> dict[str, tuple[int
 
 _SERIAL = "serial"
 _ESTIMATED_FROM = ("rotate", "phase", "ultra")
-"""By preference: with fewer requests in flight, a mode estimates a serial run better."""
+"""The best mode first: with fewer requests in flight, the estimate of a serial run is better."""
 
 
 def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
-    """The entries of all modes in one file; None if no mode completed a case.
+    """Merge the entries of all modes into one file; None if no mode completed a case.
 
-    If mode `serial` ran, or else `rotate`, every speed-up is over that mode (`basis` "full",
-    `over`), and the file contains no estimate of a serial run. Else it contains the estimate of one
-    mode and names the mode (`estimated_from`).
+    If mode `serial` or `rotate` ran, every speed-up is over that mode (`basis` is "full", and
+    `over` names the mode), and the file contains no estimate of a serial run. Otherwise it contains
+    the estimate from one mode, which `estimated_from` names.
     """
     files = [(run, run.benchmark) for run in runs if run.benchmark is not None]
     if not files:
@@ -184,7 +186,7 @@ def merged_benchmark(runs: Sequence[ModeRun]) -> dict[str, Any] | None:
 
 
 def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scope, dict[str, Any]]:
-    """The measured speed-ups that replace estimates, by suite and model."""
+    """The measured speed-ups, which replace estimates, by suite and model."""
     measured: dict[Scope, dict[str, Any]] = {}
     for whole in file["ultrapar"]["runs"]:
         for each in whole["parts"]:
@@ -193,7 +195,7 @@ def _measured(base: ModeRun, run: ModeRun, file: Mapping[str, Any]) -> dict[Scop
             if found is not None:
                 measured[part] = {
                     "speedup": found.factor,
-                    # A run does not differ from itself.
+                    # The speed-up of a run over itself is exactly 1, so it has no interval.
                     "speedup_interval": found.interval if run is not base else None,
                     "serial_s": found.serial_s,
                     "basis": "full",

@@ -1,4 +1,4 @@
-"""Texts about each lane that was checked: whether it answers, and if not, why."""
+"""Describe the result for each checked lane: whether it answers, and if not, why."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ class LaneAnswer:
     """The result for one lane.
 
     Attributes:
-        word: `ok`; `limited`: rate-limited now (429, or 503 with `Retry-After`), or a daily
-            limit of the pool is used up; `unsure`: a failure that may be temporary, which a run
-            would retry; `failed`.
-        latency_s: Seconds from sending to the end, including the connection; None if nothing was
-            sent.
-        label: The outcome by its word in `CLASSES`, or `not asked`; empty for `ok`.
-        cause: The failure, in the words of that table: equal for all lanes with the same fault;
-            empty for `ok`.
-        said: Message of the server or network, without secrets; may be empty.
-        known: Facts about the lane that a run should start with; None: no fact is known.
-        allowance: The provider's own limits, from the headers.
+        word: `ok`, `limited`, `unsure` or `failed`. A lane is `limited` if it is rate-limited now
+            (429, or 503 with `Retry-After`) or a daily limit of the pool is used up. It is `unsure`
+            after a failure that may be temporary: a run would send the request again.
+        latency_s: Seconds from sending the request to the end of the answer, including the time to
+            connect; None if nothing was sent.
+        label: The outcome, as named in `CLASSES`, or `not asked`; empty for `ok`.
+        cause: The description of the failure from `CLASSES`, the same for all lanes with the same
+            error; empty for `ok`.
+        said: The message of the server or the network, without secrets; may be empty.
+        known: Facts about the lane that a run should know before it starts; None if there is no
+            such fact.
+        allowance: The provider's own limits, read from the headers.
     """
 
     lane: Lane
@@ -58,23 +59,23 @@ class LaneAnswer:
 
     @property
     def why(self) -> str:
-        """The cause, with the message if there is one."""
+        """The cause, followed by the message if there is one."""
         return f"{self.cause}: {self.said}" if self.said else self.cause
 
 
 def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str]) -> LaneAnswer:
-    """The text about one lane.
+    """Describe the result for one lane.
 
     Args:
-        seen: The result of its request.
-        endpoint: The endpoint of the request.
+        seen: The result of the lane's request.
+        endpoint: The endpoint that got the request.
         redact: Removes secrets from the server's message.
     """
     lane, failure = seen.lane, seen.failure
     if seen.unsent is not None:
         cause = redact(str(seen.unsent))
         if seen.unsent.kind == DAILY_QUOTA:
-            # By the pool's own count, as in a run's broker: nothing is wrong with the lane.
+            # The pool's own count reached the limit, as in a run's broker. The lane is healthy.
             return LaneAnswer(lane, "limited", None, DAILY_QUOTA, cause)
         return LaneAnswer(lane, "failed", None, "not asked", f"could not send a request: {cause}")
     if failure is None:
@@ -96,12 +97,12 @@ def lane_answer(seen: Seen, endpoint: Endpoint, *, redact: Callable[[str], str])
 
 
 def in_short(redacted: str) -> str:
-    """The server's message in one line. Redact it first: a secret may contain white space."""
+    """The server's message on one line. Redact it first, because a secret may contain spaces."""
     return shortened(" ".join(redacted.split()), _SHOWN_CHARACTERS)
 
 
 def _word(failure: Failure) -> Word:
-    """The word for a failure. A run soon gives up a lane that makes no connection."""
+    """Choose the word for a failure. No connection is `failed`: a run soon gives up such a lane."""
     its_class = CLASSES[failure.outcome]
     if its_class.pauses:
         return "limited"
@@ -111,7 +112,7 @@ def _word(failure: Failure) -> Word:
 
 
 def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
-    """The settings of the pool that may be wrong, if the failure class does not name them."""
+    """Name the settings of the pool that may be wrong, unless the failure class names them."""
     if failure.outcome in {"not_found", "malformed", "transport"}:
         parts = urlsplit(endpoint.url)
         asked = f"{parts.scheme}://{parts.netloc}{parts.path}"
@@ -120,7 +121,7 @@ def _what_to_do(failure: Failure, endpoint: Endpoint) -> str:
         what = f"the {endpoint.api.endpoint_noun} {endpoint.api_name}"
         return f" (sent to {asked} for {what}: check {fields} and the name)"
     if failure.outcome == "bad_request" and "max_tokens" in failure.message:
-        return " (check in `parameters` of the pool under which name max_tokens is sent)"
+        return " (check the name of max_tokens in the pool's `parameters`)"
     return ""
 
 
@@ -128,7 +129,7 @@ _WIDEST = 60
 
 
 def first_line(pool: Pool) -> str:
-    """The requests that the check is about to send."""
+    """The line about the requests that the check is about to send."""
     models = {lane.model for lane in pool.lanes}
     simulated = " SIMULATED," if pool.is_simulated else ""
     return (
@@ -138,11 +139,11 @@ def first_line(pool: Pool) -> str:
 
 
 def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
-    """The line of one lane: whether it answers, how fast, and if not, why.
+    """The line about one lane: whether it answers, and how fast or why not.
 
     Args:
         answer: The result for the lane.
-        lanes: All checked lanes, for the width of the column.
+        lanes: All checked lanes, from which the width of the column is computed.
     """
     width = min(_WIDEST, max(len(lane.lane_id) for lane in lanes))
     took = "" if answer.latency_s is None else duration(answer.latency_s)
@@ -151,11 +152,11 @@ def lane_line(answer: LaneAnswer, lanes: Sequence[Lane]) -> str:
 
 
 def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Facts about several lanes: how many answer, and common failures and limits.
+    """Lines about all lanes together: how many answer, and the failures and limits they share.
 
     Args:
         pool: The pool whose lanes were checked.
-        answers: The results so far, in any order; lanes without one are named.
+        answers: The results so far, in any order. One line names the lanes without a result.
     """
     known = {one.lane.lane_id for one in answers}
     unknown = [lane.lane_id for lane in pool.lanes if lane.lane_id not in known]
@@ -170,7 +171,7 @@ def summary_lines(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
-    """Limits in headers that differ from the declared limits. The user decides about the pool."""
+    """Lines about limits in headers that differ from the declared ones. The user decides."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key((one.allowance, one.lane) for one in in_order if one.allowance is not None)
     for told, lanes in found.items():
@@ -180,7 +181,7 @@ def _stated_limits(pool: Pool, answers: Sequence[LaneAnswer]) -> Iterator[str]:
 
 
 def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
-    """Limits that a run with the same models estimated, compared with the declared limits."""
+    """Lines about limits that a run with the same models estimated, next to the declared ones."""
     levels = {limit.name: limit.level for limit in manifest.pool_limits}
     estimated = {one.lane: one.estimated for one in manifest.lanes}
     found = {one.limit: (one, lane) for lane in pool.lanes if (one := estimated.get(lane.lane_id))}
@@ -190,22 +191,22 @@ def learned_limits(pool: Pool, manifest: Manifest) -> Iterator[str]:
         offers.setdefault(_offer(pool, lane, levels.get(name, "lane"), own), []).append(name)
     offers.pop("", None)
     for offer, names in offers.items():
-        yield f"run {manifest.run_id} found for {listed(names)} {offer}"
+        yield f"run {manifest.run_id} estimated for {listed(names)}: {offer}"
 
 
 def _offer(pool: Pool, lane: Lane, level: Level, found: Mapping[str, float | None]) -> str:
-    """Found limits that the lane does not declare, with their setting; empty if none differ."""
+    """The found limits that are not declared, and how to declare them; empty if none differ."""
     rows = (row for name in lane.limits for row in pool.limits[name].rows)
     declared = [f"{row.kind.word} = {row.amount:.15g}" for row in rows]
     stated = [f"{word} = {round(n, 3):.15g}" for word, n in found.items() if n]
     said = ", ".join(text for text in stated if text not in declared)
     table = "its table" if level in {"pool", "provider"} else f"per_{level} = {{ {said} }}"
-    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to keep to it: {table}"
+    told = f"{said} (declared: {', '.join(declared) or 'nothing'}); to declare it: {table}"
     return told if said else ""
 
 
 def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
-    """A line: how many lanes of a pool are ok, how fast they are, and the results of the others."""
+    """A line: how many lanes are ok, how fast they are, and why the others are not."""
     took_s = [one.latency_s for one in answers if one.word == "ok" and one.latency_s is not None]
     text = "SIMULATED: " if pool.is_simulated else ""
     text += f"{len(took_s):,} of {counted(len(pool.lanes), 'lane')} ok"
@@ -213,14 +214,14 @@ def counts(pool: Pool, answers: Sequence[LaneAnswer]) -> str:
         text += f" (median {duration(median(took_s))}, slowest {duration(max(took_s))})"
     others = Counter(one.label for one in answers if one.word != "ok")
     if others:
-        # Sorted, because answers come in any order: two checks of the same pool print the same.
+        # Answers arrive in any order, so sort: two checks of the same pool print the same line.
         most_first = sorted(others.items(), key=lambda item: (-item[1], item[0]))
         text += ": " + ", ".join(f"{n:,} {label}" for label, n in most_first)
     return text
 
 
 def failures(answers: Sequence[LaneAnswer], *, least: int = 1) -> Iterator[str]:
-    """A line for each failure of at least `least` lanes: some lanes, and the first cause."""
+    """A line for each failure that at least `least` lanes share: the lanes and the cause."""
     in_order = sorted(answers, key=lambda one: one.lane.lane_id)
     found = by_key(((one.word, one.label), one) for one in in_order if one.word != "ok")
     for (word, label), own in sorted(found.items()):

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 _LARGEST_BYTES = 2 * 1024 * 1024
-"""More than enough. All lanes are checked together, and servers that send without end could
-otherwise take 5 GB for 300 lanes."""
+"""The largest answer, more than enough. All lanes are checked at the same time: without this limit,
+servers that never stop sending could use 5 GB of memory for 300 lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,12 @@ class Seen:
     """The result of the request to one lane.
 
     Attributes:
-        failure: The fault; None if the lane answers.
-        latency_s: Seconds from sending to the end; None if nothing was sent.
-        at_s: The time of the result, monotonic seconds.
-        unsent: Why nothing was sent; None if a request was sent.
-        allowance: The provider's own limits, from the answer's headers.
+        failure: The failure; None if the lane answers.
+        latency_s: Seconds from sending the request to the end of the answer; None if nothing was
+            sent.
+        at_s: The time of the result, in monotonic seconds.
+        unsent: The error that prevented the request; None if a request was sent.
+        allowance: The provider's own limits, read from the answer's headers.
     """
 
     lane: Lane
@@ -60,17 +61,17 @@ class Seen:
 
 @dataclass(eq=False, repr=False)
 class Asking:
-    """Sends requests on its own thread; the end of its `with` block cancels the rest.
+    """Sends requests on its own thread; the end of its `with` block cancels unfinished ones.
 
-    Ctrl-C raises on the main thread. In the loop it could interrupt any step, such as the closing
-    of a connection.
+    Ctrl-C raises an exception on the main thread. If the event loop ran there, the exception could
+    interrupt any step, such as the closing of a connection.
 
     Attributes:
-        pool: The pool whose lanes get a request, under its limits.
+        pool: The pool. Each of its lanes gets one request, within the pool's limits.
         endpoints: The endpoint of each lane.
         days: The daily limits.
-        wait_s: How long to wait for servers that are away.
-        away: By lane, the last error of a server that is waited for.
+        wait_s: How long to wait for servers that are unavailable, in seconds.
+        away: By lane, the last error of an unavailable server for which the check waits.
     """
 
     pool: Pool
@@ -79,7 +80,7 @@ class Asking:
     wait_s: float
 
     def __post_init__(self) -> None:
-        """Send nothing yet."""
+        """Prepare, but send nothing yet."""
         self.away: dict[LaneId, str] = {}
         self._clock = MonotonicClock()
         self._request_ids = itertools.count(1)
@@ -100,13 +101,14 @@ class Asking:
         self._loop.close()
 
     def next(self, timeout_s: float) -> Seen | None:
-        """The next result, in the order of answers.
+        """Return the next result, in the order in which answers arrive.
 
         Args:
-            timeout_s: Return None if no result arrives in this time.
+            timeout_s: If no result arrives within this time, return None.
         """
         if not self._tasks:
-            # Not sooner: after an interrupt just before the block, no code would end the requests.
+            # Do not send earlier: if an interrupt came just before the `with` block, no code would
+            # cancel the requests.
             self._run(self._begin())
         try:
             return self._ended.get(timeout=timeout_s).result()
@@ -150,7 +152,7 @@ class Asking:
             tokens = self._estimates.of_request(lane.lane_id, asked)
         until_s = self._clock.now_s() + self.wait_s
         seen: Seen | None = None
-        # The broker tries a server that is away every second or two.
+        # The broker tries an unavailable server every second or two.
         while seen is None or (
             seen.failure and seen.failure.outcome in AWAITED and seen.at_s < until_s
         ):
@@ -180,16 +182,17 @@ class Asking:
 
 
 def _each_lane_alone(pool: Pool) -> Pool:
-    """The pool with each lane on its own, under the same limits.
+    """Return a pool in which lanes do not affect each other, but have the same limits.
 
-    In a run, one lane's failure affects others: for example, it removes their key. It must not do
-    so here, or a result would depend on the order of answers. No request may move to another lane
-    either. Limits are shared by name, so they hold for all lanes together.
+    In a run, the failure of one lane affects other lanes: for example, it can remove their key.
+    Here this must not happen, because the results would depend on the order of answers. Also, no
+    request may move to another lane. Limits have the same names as before, so they apply to all
+    lanes together.
     """
     lanes = tuple(
         replace(lane, model=lane.lane_id, instance=lane.lane_id, key=lane.lane_id)
         for lane in pool.lanes
     )
-    # Without models, servers are not asked how busy they are.
+    # Remove the models, so that the broker does not ask servers how busy they are.
     providers = tuple(replace(provider, models=()) for provider in pool.providers)
     return replace(pool, lanes=lanes, providers=providers)

@@ -1,4 +1,4 @@
-"""`ultrapar check`: find the lanes of a pool that answer, before thousands of cases cost money."""
+"""`ultrapar check`: see which lanes of a pool answer, before thousands of cases cost money."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 NAME = "check"
 SUMMARY = "send one request to each lane of a pool: which keys, deployments and servers answer"
 DESCRIPTION = """\
-Send the smallest request to each lane of a pool (each key on each deployment or server). Print
-which lanes answer, how fast, and what failed and why.
+Send the smallest possible request to each lane of a pool (each key on each deployment or server).
+Print which lanes answer, how fast they are, and what failed and why.
 
     ultrapar check --pool pool.toml
     ultrapar check --pool pool.toml --model 'qwen*' --timeout 20
 
-Requests keep all limits of the pool. A request is repeated only if its server is away. The line of
-a lane begins with one of these words.
+Requests stay within all limits of the pool. A request is repeated only if its server is
+unavailable. The line about a lane begins with one of these words.
 
-    ok:        it answers
-    limited:   rate-limited now (429, or 503 with Retry-After)
-    unsure:    it failed, perhaps only for now (another 5xx, no answer in time, a broken
+    ok:        the lane answers
+    limited:   it is rate-limited now (429, or 503 with Retry-After)
+    unsure:    it failed, perhaps only temporarily (another 5xx, no answer in time, a broken
                connection); a run would send the request again
     failed:    it gives no answer or a wrong one; the line names the cause
 
@@ -48,35 +48,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only lanes of models whose name matches, such as 'qwen*'; may be repeated (default: "
-        "all models of the pool); without a pool a model such as openai/gpt-5-mini",
+        help="check only lanes of models whose names match, such as 'qwen*'; may be repeated "
+        "(default: all models of the pool). Without a pool, name a model: openai/gpt-5-mini",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="the longest time of an answer, if the pool's timeout_s is longer (default: as the "
-        "pool says)",
+        help="the longest time to wait for an answer, if the pool's timeout_s is longer (default: "
+        "the pool's timeout_s)",
     )
     parser.add_argument(
         "--wait-for-servers",
         type=float,
         default=Options.wait_for_servers_s.default,
         metavar="SECONDS",
-        help="how long to wait for a server that accepts no connection or loads its model "
-        "(default: %(default)g)",
+        help="how long to wait for a server that accepts no connections or is still loading its "
+        "model (default: %(default)g)",
     )
     parser.add_argument(
         "--simulator",
         metavar="URL",
-        help="use a simulated provider that 'ultrapar simulate' already runs (default: one is "
-        'started for providers with api = "simulated")',
+        help="use a simulated provider that 'ultrapar simulate' already runs (default: start one "
+        'for providers with api = "simulated")',
     )
     add_key_lock(parser)
 
 
 def add_key_lock(parser: argparse.ArgumentParser) -> None:
-    """Declare `--key-lock`, which all commands that send requests have."""
+    """Declare `--key-lock`, an option of all commands that send requests."""
     parser.add_argument(
         "--key-lock",
         choices=Options.key_lock.choices,
@@ -87,7 +87,7 @@ def add_key_lock(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a line per lane as results arrive, then a summary; return 1 if the check failed.
+    """Print a line for each lane as results arrive, then a summary; return the exit code.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     if timeout_s is not None and not 0 < timeout_s <= _LONGEST_S:
         refuse(f"--timeout must be above 0 and at most {_LONGEST_S:.0f} (got {timeout_s:g})")
     if arguments.pool is None and not arguments.model:
-        refuse("--pool FILE or --model VENDOR/NAME is needed")
+        refuse("name what to check: --pool FILE or --model VENDOR/NAME")
     WAIT_FOR_SERVERS.check(Location("--wait-for-servers"), arguments.wait_for_servers)
     try:
         from pytest_ultrapar.coordinator.check.pool_check import check_pool  # noqa: PLC0415 - light `--help`

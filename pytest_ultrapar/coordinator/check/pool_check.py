@@ -60,17 +60,17 @@ def lane_answers(
     timeout_s: float = math.inf,
     option: str = "--wait-for-servers",
 ) -> Generator[LaneAnswer]:
-    """The results of all lanes of a pool, in the order of answers.
+    """Send a request to each lane of a pool; yield the results as they arrive.
 
     Close the iterator to cancel the remaining requests.
 
     Args:
         pool: The pool; each lane gets one request.
         base_urls: Base URLs of simulated providers, by name.
-        line: Shows the reason for a wait.
+        line: Shows why the check is waiting.
         days: The daily limits.
-        wait_s: How long to wait for servers that are away.
-        timeout_s: Deadline of one request, if the pool's own is longer.
+        wait_s: How long to wait for servers that are unavailable, in seconds.
+        timeout_s: Deadline of one request, if the pool's own deadline is longer.
         option: Name of the option for `wait_s`, for messages.
 
     Raises:
@@ -127,11 +127,11 @@ class _Stdout:
 
 
 def check_pool(arguments: argparse.Namespace) -> bool:
-    """Check the pool of the command line; return False if a lane failed or none is ok.
+    """Check the pool that the command line names; return False if a lane failed or none is ok.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
-        KeyboardInterrupt: After the results so far have been printed.
+        KeyboardInterrupt: The user interrupted the check. The results so far have been printed.
     """
     if arguments.pool is None:
         pool = named_pool("--model", arguments.model, os.environ, Overrides())
@@ -159,7 +159,7 @@ def check_pool(arguments: argparse.Namespace) -> bool:
 def _check_alone(
     pool: Pool, base_urls: Mapping[str, str], arguments: argparse.Namespace, line: WaitingLine
 ) -> bool:
-    """Check while no other run on this machine holds one of the keys."""
+    """Check the lanes while no other run on this machine holds one of the keys."""
     clock = MonotonicClock()
     timeout_s = math.inf if arguments.timeout is None else arguments.timeout
     found: list[LaneAnswer] = []

@@ -31,16 +31,16 @@ def needed_lanes(
     cases: Sequence[Case],
     in_roles: Collection[str] = (),
 ) -> tuple[Lane, ...]:
-    """The lanes that at least one of the cases, or a role of it, may use.
+    """Return the lanes that at least one case, or a role in a case, may use.
 
-    All lanes of a model are needed, even if others can replace a dead one: a dead key makes the run
-    slower without a message.
+    Check all lanes of a model, even if other lanes could replace a dead one: otherwise a dead key
+    would make the run slower without any message.
 
     Args:
         lanes: The lanes of the run.
-        assignment: The assignment, which may bind cases to some lanes of their model.
+        assignment: The assignment, which may restrict cases to some lanes of their model.
         cases: The cases that send requests.
-        in_roles: Models that have a role; no rule binds them.
+        in_roles: Models that have a role; the assignment does not restrict them.
     """
     bound_to = {
         case_id: group.lanes
@@ -65,21 +65,21 @@ def check_lanes(
     go_on: bool,
     wait_s: float,
 ) -> Generator[str, None, tuple[KnownLane, ...]]:
-    """Check the lanes that cases need; yield lines for people at the end or at an interrupt.
+    """Check the lanes that cases need; yield lines to print at the end, or after an interrupt.
 
-    It ends when the check's own requests no longer count against the limits, because the run's
-    broker does not count them.
+    The check then waits until its own requests no longer count against the limits, because the
+    run's broker does not know about them.
 
     Args:
         pool: The pool with only the needed lanes (`needed_lanes`); the run holds their keys.
-        base_urls: Base URLs of the simulated providers among them.
-        line: Shows the reason for a wait.
-        days: The daily limits, which also count the check's requests.
+        base_urls: Base URLs of the simulated providers that these lanes use.
+        line: Shows why the check is waiting.
+        days: The daily limits; the check's requests count against them.
         go_on: Whether the run continues without lanes that failed.
-        wait_s: How long to wait for servers that are away.
+        wait_s: How long to wait for servers that are unavailable, in seconds.
 
     Returns:
-        Facts about lanes for the run's broker: removed and paused lanes.
+        Facts that the run's broker needs: which lanes are removed or paused.
 
     Raises:
         ConfigError: A lane failed, and the run must not continue without it.
@@ -103,8 +103,8 @@ def check_lanes(
     if n_failed and not go_on:
         said = "\n".join(f"  {text}" for text in failures(found))
         refuse(
-            f"--ultrapar-check: {n_failed} of {counted(len(found), 'lane')} that the selected "
-            f"cases need failed, and no case was sent:\n{said}\n"
+            f"--ultrapar-check: the selected cases need {counted(len(found), 'lane')}, of which "
+            f"{n_failed} failed; no case was sent:\n{said}\n"
             "fix that, choose other models (--ultrapar-model), or remove dead lanes from the pool; "
             "--ultrapar-check=warn continues without them"
         )

@@ -1,1 +1,1 @@
-"""The claims of a run or a check on this machine before it sends: API keys and daily units."""
+"""Before a run or a check sends requests: claim API keys and daily units on this machine."""

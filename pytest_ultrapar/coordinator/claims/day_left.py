@@ -1,4 +1,4 @@
-"""Daily limits over several runs: where they are stored, and whether a run has enough left."""
+"""Daily limits across runs: where their counts are stored, and whether enough is left for a run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 class DayLeft(NamedTuple):
-    """The rest of a daily limit.
+    """The units that remain of a daily limit.
 
     Attributes:
         counted: The daily limit.
         amount: Units per day.
         left: Units that may still be used now.
-        more_at: The time of more units, for people; empty if nothing was sent.
-        begins_here: The directory, if it has no stored count and the day begins at zero.
+        more_at: A text that says when more units become available; empty if no unit is used.
+        begins_here: The directory for the count, if it contains none yet and the count starts at
+            zero.
     """
 
     counted: DailyLimit
@@ -44,18 +45,18 @@ def run_days(
     simulator: str | None,
     label: str = "",
 ) -> tuple[DailyLimit, ...]:
-    """The daily limits on these lanes.
+    """Return the daily limits that apply to these lanes.
 
     Args:
         pool: The pool.
         lanes: The lanes that may be used.
-        environ: The environment's variables, which hold the keys.
+        environ: The environment variables, which contain the keys.
         simulator: URL of a running simulated provider.
-        label: Label of a separate count: the part of the limits that the pool has (`2/4`), or
-            the server of a cluster; empty: the count of all runs without one.
+        label: Label of a separate count: the part of the limits that this shard has (`2/4`), or the
+            server of a cluster. If empty, this is the count of all runs without a label.
 
     Raises:
-        ConfigError: A key is not set, or there is no place to store counts.
+        ConfigError: A key is not set, or there is no directory to store counts in.
     """
     names = {name for lane in lanes for name in lane.limits}
     if not any(kind.is_daily for name in names for kind, _ in pool.limits[name].rows):
@@ -63,7 +64,7 @@ def run_days(
     from pytest_ultrapar.broker.day_file import state_directory  # noqa: PLC0415 - few pools count days
 
     identities = key_identities(pool, lanes, environ, simulator)
-    # A run that only uses its own simulated provider needs no place.
+    # A run that uses only its own simulated provider stores no counts.
     directory = state_directory(environ) if identities else Path()
     return counted_days(pool, lanes, identities, directory, label)
 
@@ -71,16 +72,17 @@ def run_days(
 def days_left(
     pool: Pool, counted: Iterable[DailyLimit], clock: Clock, *, claim: bool
 ) -> tuple[DayLeft, ...]:
-    """The rest of each daily limit.
+    """Return what remains of each daily limit.
 
     Args:
         pool: The pool, for its limits.
         counted: The daily limits.
         clock: The machine's clock.
-        claim: Whether a run is about to send, for which the stored count must be writable.
+        claim: Whether a run is about to send requests, so that the stored counts must be writable.
 
     Raises:
-        ConfigError: A stored count cannot be read, trusted or, with `claim`, written.
+        ConfigError: A stored count cannot be read or trusted, or it cannot be written and `claim`
+            is true.
     """
     found = []
     day_clock, now_s = HostDayClock(), clock.now_s()
@@ -97,7 +99,7 @@ def days_left(
 
 
 def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
-    """A line for each daily limit: the units that are left."""
+    """A line for each daily limit: how many units are left."""
     for one in _fewest(days):
         simulated = "" if one.counted.name else " (simulated: counted for this run only)"
         more = f"; {one.more_at}" if one.more_at else ""
@@ -105,7 +107,7 @@ def day_lines(days: Sequence[DayLeft]) -> Iterator[str]:
 
 
 def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
-    """A sentence for each directory without a stored count, which may have been lost."""
+    """A warning for each directory without a stored count: an earlier count may have been lost."""
     begins = dict.fromkeys(one.begins_here for one in days if one.begins_here)
     for directory in begins:
         yield (
@@ -117,12 +119,13 @@ def begun_days(days: Sequence[DayLeft]) -> Iterator[str]:
 def day_end_lines(
     days: Sequence[DayLeft], audits: Iterable[LimitAudit], session: str
 ) -> Iterator[str]:
-    """A line for each daily limit after a run: the rest, and the part that the run used.
+    """A line for each daily limit after a run: the units that remain, and the units it used.
 
     Args:
-        days: The rest now; for a simulated provider that the run started, the rest at its start.
+        days: The units that remain now. For a simulated provider that the run started, the units
+            that remained at the start.
         audits: The audited use of each limit.
-        session: The period of the audits: `run`, `session`, `earlier session`.
+        session: The period that the audits cover: `run`, `session`, or `earlier session`.
     """
     fell = {one.limit: one for one in audits}
     for one in _fewest(days):
@@ -143,7 +146,8 @@ def day_end_lines(
 def _fewest(days: Sequence[DayLeft]) -> Iterable[DayLeft]:
     """For each daily limit, the count with the least left.
 
-    A key on several servers has a count for each of them, and all must allow a request.
+    A key that is used on several servers has a count for each server, and a request must fit into
+    all of them.
     """
     fewest: dict[str, DayLeft] = {}
     for one in days:
@@ -161,15 +165,17 @@ def too_few(
     how: str,
     again: str = "--ultrapar-resume",
 ) -> Iterator[str]:
-    """A sentence for each model, or the run, that needs more units than daily limits have left.
+    """A warning for each model that needs more units than daily limits have left.
+
+    If each model has enough, but all models together need too much, this warns about the run.
 
     Args:
         pool: The pool, for its limits.
         lanes: The lanes of the run.
-        days: The rest of each daily limit.
-        needed: The units needed, by `requests` or `tokens` and by model.
-        how: How certain the numbers are: `about`, `at least`.
-        again: The command or option that runs cases without quota again.
+        days: The units that remain of each daily limit.
+        needed: The required units, by `requests` or `tokens`, then by model.
+        how: How certain the numbers are: `about` or `at least`.
+        again: The command or option that reruns cases for which there was no quota.
     """
     for counts, by_model in needed.items():
         left: dict[str, float] = {}
@@ -188,7 +194,7 @@ def too_few(
             short = [("the run", whole, most)]
         for who, n, most in short:
             yield (
-                f"{who} needs {how} {n:,.0f} {counts}, but limits per day leave only {most:,.0f} "
+                f"{who} needs {how} {n:,.0f} {counts}, but daily limits leave only {most:,.0f} "
                 "now: the other cases will end as infra (daily_quota); finish them with "
                 f"{again} when more units are available"
             )

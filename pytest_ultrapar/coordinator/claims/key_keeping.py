@@ -1,4 +1,4 @@
-"""Take the run's API keys on this machine, and wait for keys that another run holds."""
+"""Reserve the run's API keys on this machine, and wait for keys that another run holds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _EARLIER = "an earlier run's requests"
 _STILL_COUNT = "with the same keys they still count against the limits"
 _SAID_S = 1.0
 _PATIENCE_S = 0.5
-"""For `fail`: two runs that begin together may collide for an instant, and a killed run takes some
-50 ms to end its broker."""
+"""With `fail`, still wait this long: two runs that start together may collide for an instant, and
+the broker of a killed run takes about 50 ms to end."""
 
 
 def _pause(seconds: float) -> None:
@@ -43,7 +43,7 @@ def _pause(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockedKey:
-    """A key's name for people, and the limits that requests with it count against."""
+    """A key's name in messages, and the limits against which its requests count."""
 
     shown: str
     limits: tuple[Limit, ...]
@@ -52,15 +52,15 @@ class LockedKey:
 def locked_keys(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
 ) -> dict[str, LockedKey]:
-    """The keys that a run must hold alone, by the names of their files.
+    """Return the keys that a run must lock, by the names of their files.
 
-    A server without a key is locked itself. A simulated provider that the run starts needs no lock;
-    a running one is locked by its URL, provider and key.
+    If a server has no key, the server itself is locked. A simulated provider that the run starts
+    needs no lock. One that already runs is locked by its URL, provider and key.
 
     Args:
         pool: The pool.
         lanes: The lanes that the run may use.
-        environ: The environment's variables, which hold the secrets.
+        environ: The environment variables, which contain the secrets.
         simulator: URL of a running simulated provider.
     """
     identities = key_identities(pool, lanes, environ, simulator)
@@ -78,7 +78,7 @@ def locked_keys(
 def key_identities(
     pool: Pool, lanes: Sequence[Lane], environ: Mapping[str, str], simulator: str | None
 ) -> dict[LaneId, str]:
-    """The identity of each lane's key, as for `locked_keys`.
+    """Return the identity of each lane's key, which is also the name of the key's file.
 
     Lanes of a simulated provider that the run starts are left out.
     """
@@ -100,9 +100,10 @@ class KeptKeys:
     """The run's keys, from `keep_keys` to `give_back`.
 
     Attributes:
-        fds: File descriptors that a process which grants leases inherits: the keys stay locked
-            while it lives.
-        waited_s: Seconds until the keys were held and free; `waited_for` names the other run.
+        fds: File descriptors that a process that grants leases inherits: the keys stay locked until
+            it ends.
+        waited_s: How long this run waited until it held the keys and could send, in seconds.
+        waited_for: The key and the other run that this run waited for; empty if it did not wait.
     """
 
     def __init__(
@@ -115,12 +116,12 @@ class KeptKeys:
         self.waited_for = waited_for
 
     def give_back(self, clock: Clock) -> None:
-        """Let other runs have the keys; call it when no lease is open. Idempotent."""
+        """Release the keys for other runs. Call it when no lease is open. Idempotent."""
         now_s = clock.now_s()
         self._locks.give_back({name: free_s(key.limits, now_s) for name, key in self._keys.items()})
 
     def give_back_unused(self) -> None:
-        """Let other runs have the keys if nothing was sent. Idempotent."""
+        """Release the keys as if they had never been used: nothing was sent. Idempotent."""
         self._locks.give_back({})
 
 
@@ -135,23 +136,24 @@ def keep_keys(
     option: str = "--ultrapar-key-lock",
     group: KeyGroup | None = None,
 ) -> KeptKeys:
-    """Take all keys, and wait until requests of earlier runs no longer count against the limits.
+    """Reserve all keys, and wait until requests of earlier runs no longer count against the limits.
 
-    Ctrl-C ends the wait immediately and takes no key.
+    Ctrl-C ends the wait immediately and reserves no key.
 
     Args:
         keys: The keys, by the names of their files.
-        run: The run's directory, which other runs read; None for a check.
+        run: The run's directory, which messages of other runs show; None for a check.
         how: Whether to wait for a run that holds a key.
-        line: Shows the run that this one waits for.
+        line: Shows which run this one is waiting for.
         clock: The machine's clock.
         pause: Waits for this many seconds.
         option: Name of the option for `how`, for messages.
-        group: The group that may hold the keys at the same time, because each member has its
+        group: The group that may hold the keys at the same time, because each member has its own
             part of the limits.
 
     Raises:
-        ConfigError: Another run holds a key and `how` is `fail`, or keys cannot be locked here.
+        ConfigError: Another run holds a key and `how` is `fail`, or keys cannot be locked on this
+            machine.
     """
     with line:
         directory = lock_directory(os.environ)
@@ -196,10 +198,10 @@ def wait_until_free(
     """Wait until earlier requests no longer count against the limits.
 
     Args:
-        free_at_s: The end of the wait, by the clock.
-        whose: The owner of the requests, for people.
+        free_at_s: The end of the wait, on this clock.
+        whose: A text that says whose requests these are, for messages.
         line: Shows the wait, if it takes longer than a second.
-        since_s: The beginning of the wait.
+        since_s: The start of the wait, on this clock.
         clock: The machine's clock.
         pause: Waits for this many seconds.
     """
@@ -217,8 +219,8 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
     free_at_s = 0.0 if earlier is None else _until_s(key, earlier, clock, is_same=is_same)
     before_s = locks.before_s.get(name, 0.0)
     if before_s != 0.0:
-        # Members do not know of each other, so their first requests may coincide and fill a whole
-        # window. All requests from before must therefore have left every window.
+        # Members of a group do not communicate, so their first requests may coincide and fill a
+        # whole window. Therefore all earlier requests must have left every window.
         latest_s = _latest_s(key, clock)
         last_s = latest_s if before_s is None else min(before_s, latest_s)
         free_at_s = max(free_at_s, last_s + _windows_s(key))
@@ -226,20 +228,21 @@ def _free_s(key: LockedKey, locks: KeyLocks, name: str, clock: Clock) -> float:
 
 
 def _until_s(key: LockedKey, earlier: Holder, clock: Clock, *, is_same: bool = False) -> float:
-    """The time from which an earlier holder's requests make a run wait no longer.
+    """Return the time until which a run must wait because of an earlier holder's requests.
 
     Args:
-        key: The key with the run's limits.
+        key: The key and the run's limits.
         earlier: The earlier holder.
         clock: The machine's clock.
-        is_same: Whether the earlier holder had the same limits. A member of a group had a part
-            of them, and its requests were further apart.
+        is_same: Whether the earlier holder had the same limits as the run. A member of a group had
+            only a part of the limits, so its requests were further apart.
     """
     latest_s = _latest_s(key, clock)
     if earlier.group and not is_same:
         latest_s += _windows_s(key)
-    # A killed run may have sent until now. A time later than any that could be written now is from
-    # an earlier boot of the machine; a smaller time from there is past in both clocks.
+    # A killed run may have sent requests until now. If the stored time is later than any time that
+    # could be written now, it comes from before the last boot. An earlier time has passed on both
+    # clocks.
     return latest_s if earlier.free_s is None else min(earlier.free_s, latest_s)
 
 
@@ -248,7 +251,7 @@ def _latest_s(key: LockedKey, clock: Clock) -> float:
 
 
 def _windows_s(key: LockedKey) -> float:
-    """The longest window in which requests are spaced."""
+    """The longest window in which the broker spaces requests, in seconds."""
     return max(
         (
             kind.window_s + longest_spare_s(kind.window_s)

@@ -1,17 +1,17 @@
-"""One file per API key and machine, locked by the run that sends with that key.
+"""One file per API key on each machine, locked by the run that sends requests with that key.
 
 The lock is `flock`, not a file with the text "in use". The kernel releases it when the last process
-that has the file open ends, even if that is killed. These processes are the run's coordinator and
-its broker, so no other run begins while leases may still be granted. `fcntl.lockf` does not fit:
-such a lock cannot be shared with the broker, and it ends when any library opens and closes the same
-file.
+that has the file open ends, even if that process is killed. These processes are the run's
+coordinator and its broker, so no other run starts while leases may still be granted. `fcntl.lockf`
+does not work here: such a lock cannot be shared with the broker, and it is released when any
+library opens and closes the same file.
 
-**Groups.** Some runs share a key's limits without talking to each other, such as the shards of one
-run. They hold the key's lock jointly (`KeyGroup`). Each member has a file of its own with an
-exclusive lock, and a shared lock on the key's file. The key's file is written only under an
-exclusive lock. A run that has a shared lock and reads its own group there is therefore a member: no
-run can write another group while that lock exists. A run that gets the exclusive lock is the only
-one, and takes over the content of the files of members that ended.
+**Groups.** Some runs share a key's limits without communicating, such as the shards of one run.
+They hold the key's lock together (`KeyGroup`). Each member has an exclusive lock on a file of its
+own and a shared lock on the key's file. A run writes to the key's file only while its lock on that
+file is exclusive. Therefore a run is a member if it has the shared lock and the key's file names
+its group: no run can write another group while that lock exists. If a run gets the exclusive lock,
+it is the only one, and it takes over the content of the files that ended members left.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ _open_fds: set[int] = set()
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The content of a key's file: the run that holds the key, or held it last.
+    """The content of a key's file: the run that holds the key, or that held it last.
 
     Attributes:
         pid: Process id of the run's coordinator.
         run: The run's directory; empty for a check of lanes.
-        since: When it took the key; for people.
-        free_s: The time from which its requests make no other run wait, in seconds of the machine's
-            monotonic clock. None while it runs, and forever if it was killed. In the key's file of
-            a group: the value of the run that held the key before the group.
-        group: The id of its group; empty: none.
-        member: The member's name, for people: `shard 2/4`.
+        since: When the run took the key, for messages.
+        free_s: From this time on, the run's requests make no other run wait. In seconds on the
+            machine's monotonic clock. None until the run ends; it stays None if the run is killed.
+            In the key's file of a group, it is the value of the run that held the key before the
+            group.
+        group: The id of the run's group; empty if it has no group.
+        member: The member's name for messages, such as `shard 2/4`.
     """
 
     pid: int
@@ -62,12 +63,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class KeyGroup(NamedTuple):
-    """A group of runs that may hold keys at the same time, and the member that this run is.
+    """A group of runs that may hold keys at the same time, and this run's name in the group.
 
     Attributes:
-        group_id: Equal for all runs that share the limits, and for no other run.
-        member_id: Unique in the group, for people: `shard 2/4`. Two members with the same name
-            exclude each other.
+        group_id: The same for all runs that share the limits, and different for all other runs.
+        member_id: This run's unique name in the group, such as `shard 2/4`. Two members with the
+            same name cannot hold a key at the same time.
     """
 
     group_id: str
@@ -81,9 +82,9 @@ class KeyGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A key that another run holds; `holder` is None if its file does not name the run.
+    """A key that another run holds; `holder` is None if the key's file does not name the run.
 
-    For a group it is the member that took the key first, which may have ended.
+    If a group holds the key, `holder` is the member that took it first. That member may have ended.
     """
 
     name: str
@@ -91,11 +92,11 @@ class Taken:
 
 
 def lock_directory(environ: Mapping[str, str]) -> Path:
-    """The directory of this user's lock files on this machine.
+    """Return the directory of this user's lock files on this machine.
 
-    It is not below `TMPDIR` or `XDG_RUNTIME_DIR`: they differ between a login, a cron job and a
-    container's shell, and the latter is removed when the user logs out. Runs with different
-    directories would not see each other's locks.
+    It is not below `TMPDIR` or `XDG_RUNTIME_DIR`. Their values differ between a login, a cron job
+    and a shell in a container, and `XDG_RUNTIME_DIR` is removed when the user logs out. Runs with
+    different directories would not see each other's locks.
     """
     named = environ.get(DIRECTORY_VARIABLE)
     if named:
@@ -106,15 +107,17 @@ def lock_directory(environ: Mapping[str, str]) -> Path:
 
 
 class KeyLocks:
-    """Some keys, held by this run until `give_back` or the end of the processes that have `fds`.
+    """Keys that this run holds until `give_back`, or until all processes that have `fds` end.
 
     Attributes:
-        fds: Descriptors of the files. A process that inherits them holds the keys, too. A forked
+        fds: Descriptors of the files. A process that inherits them also holds the keys. A forked
             process closes them, and a new process does not get them.
-        group: The group that shares the keys; None: no other run does.
-        earlier: The last holder of each key, by the name of the file. Keys without one are left
-            out. For a group it is the same member. `give_back` restores it for an unused key.
-        before_s: For a group: the `Holder.free_s` of the run that held the key before; 0: none.
+        group: The group that shares the keys; None if no other run shares them.
+        earlier: The last holder of each key, by the name of the file. Keys without an earlier
+            holder are left out. In a group, this is the earlier member with the same name.
+            `give_back` writes it back if the key was not used.
+        before_s: In a group, the `Holder.free_s` of the run that held the key before the group; 0
+            if no run did.
     """
 
     def __init__(self, holder: Holder, group: KeyGroup | None = None) -> None:
@@ -135,7 +138,7 @@ class KeyLocks:
         return (*self._fd_of.values(), *self._shared)
 
     def take(self, name: str, directory: Path) -> Taken | None:
-        """Take another key; return its holder if another run has it."""
+        """Lock another key; if another run holds it, return that run."""
         if self.group is not None:
             return self._join(name, directory, self.group)
         path = directory / name
@@ -159,7 +162,7 @@ class KeyLocks:
         return None
 
     def _join(self, name: str, directory: Path, group: KeyGroup) -> Taken | None:
-        """Take a key as a member of a group; return its holder if another run has it."""
+        """Lock a key as a member of a group; if another run prevents this, return that run."""
         path, own_path = directory / name, directory / group.file_of(name)
         own_fd = _open(own_path)
         fd = -1
@@ -169,13 +172,13 @@ class KeyLocks:
             fd = _open(path)
             if _lock(fd, path):
                 self._begin(fd, name, directory, group)
-                # Linux drops this lock before it takes the next: another run may get the key in
-                # between.
+                # Linux releases this lock before it takes the shared one, so another run may get
+                # the key in between.
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
                 return Taken(name, said)
-            # A run that was alone for a moment may have removed the member's file.
+            # A run that held the key alone for a moment may have removed this member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
                 return Taken(name, said)
@@ -194,7 +197,7 @@ class KeyLocks:
         return None
 
     def _begin(self, fd: int, name: str, directory: Path, group: KeyGroup) -> None:
-        """Make a key, which no run holds, the group's."""
+        """Write into the file of a free key that the group holds it."""
         said = _read(fd)
         if said is not None and said.group == group.group_id:
             return
@@ -207,24 +210,27 @@ class KeyLocks:
             member.unlink(missing_ok=True)
 
     def give_back(self, free_s: Mapping[str, float]) -> None:
-        """Let other runs have the keys. Later calls do nothing, nor do calls in a forked process.
+        """Release the keys. Later calls, and calls in a forked process, have no effect.
 
         Args:
-            free_s: The time from which this run's requests make no other run wait, by the name of
-                the file. A key that is left out is given back as if it had never been taken.
+            free_s: By the name of the key's file, the time from which this run's requests make no
+                other run wait. If a key is left out, its file looks as if this run had never had
+                the key.
         """
         if os.getpid() != self._pid:
-            # A forked child has closed them: the numbers may now be files of the suite.
+            # The forked child has closed the descriptors. Now these numbers may belong to files of
+            # the suite.
             return
         for name, fd in self._fd_of.items():
             holder = self.earlier.get(name)
             if name in free_s:
                 holder = msgspec.structs.replace(self._holder, free_s=free_s[name])
             _write(fd, holder)
-        # The member's own file first: the next run that is alone with a key reads its content.
+        # Close the member's own file first: the next run that holds a key alone reads that file.
         for fd in self.fds:
             _open_fds.discard(fd)
-            # No LOCK_UN: it would end the lock for a broker that still has the file.
+            # Do not use LOCK_UN: it would also end the lock of a broker that still has the file
+            # open.
             os.close(fd)
         self._fd_of.clear()
         self._shared.clear()
@@ -233,16 +239,16 @@ class KeyLocks:
 def take_all(
     directory: Path, names: Collection[str], holder: Holder, group: KeyGroup | None = None
 ) -> KeyLocks | Taken:
-    """Take all keys or none; never wait.
+    """Lock all keys or none, without waiting.
 
-    All runs try keys in the same order. If two runs want some of the same keys, one of them gets
-    all of its keys.
+    All runs try the keys in the same order. Therefore, if two runs want some of the same keys, one
+    of them gets all of its keys.
 
     Args:
         directory: Directory of the files.
         names: Names of the keys' files.
-        holder: The run that takes them.
-        group: The group that may share them; None: no other run may.
+        holder: The run that locks the keys.
+        group: The group that may share the keys; None if no other run may share them.
 
     Returns:
         The locks, or the first key that another run holds.
@@ -270,8 +276,8 @@ def take_all(
 
 def _make_private(directory: Path) -> None:
     advice = (
-        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same for all runs of "
-        "this machine"
+        f"; fix that, or set {DIRECTORY_VARIABLE} to another directory, the same one for all runs "
+        "on this machine"
     )
     with cannot(f"lock API keys in {directory}", advice, error=ConfigError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -287,8 +293,8 @@ def _lock(fd: int, path: Path, how: int = fcntl.LOCK_EX) -> bool:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # Temporary directories are swept. A lock on a removed file locks nothing, so report a failure:
-    # the next try makes a new file.
+    # The system may clean its temporary directory. A lock on a removed file locks nothing, so
+    # report a failure; the next attempt creates a new file.
     return _is_at(fd, path)
 
 
@@ -300,13 +306,13 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _kept(fd: int) -> int:
-    """Keep a descriptor open, with its lock."""
+    """Note that a descriptor stays open, so that its lock is kept; return the descriptor."""
     _open_fds.add(fd)
     return fd
 
 
 def _members(name: str, directory: Path) -> list[Path]:
-    """The files of all present and past members of groups that hold or held a key."""
+    """The files of all current and earlier members of groups that hold, or held, a key."""
     return sorted(directory.glob(f"{name}{_MEMBER}*"))
 
 
@@ -322,7 +328,7 @@ def _read_file(path: Path) -> Holder | None:
 
 
 def _latest(holders: Iterable[Holder | None]) -> Holder | None:
-    """The earlier holder that makes other runs wait for longest."""
+    """The earlier holder that makes other runs wait longest."""
     found = [one for one in holders if one is not None]
     return max(found, key=lambda one: math.inf if one.free_s is None else one.free_s, default=None)
 
@@ -330,7 +336,7 @@ def _latest(holders: Iterable[Holder | None]) -> Holder | None:
 def _read(fd: int) -> Holder | None:
     try:
         return msgspec.json.decode(os.pread(fd, 65_536, 0), type=Holder)
-    except NOT_THAT_JSON:  # no run has had it yet, or one is writing it now
+    except NOT_THAT_JSON:  # no run has had the key yet, or a run is writing the file now
         return None
 
 
@@ -346,5 +352,6 @@ def _close_inherited() -> None:
     _open_fds.clear()
 
 
-# A child that the suite forks with multiprocessing may outlive the run: it must not keep the keys.
+# A child process that the suite forks with multiprocessing may run longer than the run. It must not
+# keep the keys locked.
 os.register_at_fork(after_in_child=_close_inherited)

@@ -14,25 +14,27 @@ NAME = "gateway"
 SUMMARY = "serve a pool at one address, within its limits, to harnesses that are not pytest"
 DESCRIPTION = """\
 Serve all models of a pool at one address, until Ctrl-C. Any client that takes an address and a key
-(an SDK, inspect_ai, promptfoo, lm-eval, a script) names a model of the pool in its requests. The
-gateway chooses keys and instances, keeps all limits and retries failed requests if that may help.
-It records each request as a case of a run, with tables and a summary at the end.
+(an SDK, inspect_ai, promptfoo, lm-eval, a script) can use it, and names a model in each request.
+The gateway chooses keys and instances, stays within all limits, and repeats failed requests if
+that may help. It records each request as a case of a run, and writes tables and a summary at the
+end.
 
     ultrapar gateway --pool pool.toml --port 8080
 
     export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
     export OPENAI_API_KEY=...            # the token that the gateway prints at its start
 
-The gateway can also run a command with these and similar variables, and end with it:
+The gateway can also set these and similar variables and run a command. It ends when the command
+ends:
 
     ultrapar gateway --pool pool.toml -- inspect eval task.py --model openai/m
 
-A request waits for the limits as long as its client does. After the first Ctrl-C, the gateway waits
-for requests in flight, and answers waiting requests with 503.
+If the limits do not allow a request yet, it waits as long as its client does. After the first
+Ctrl-C, the gateway waits for requests in flight, and answers waiting requests with 503.
 
-The exit code at its end is 0, or the command's (127: not found; 126: cannot be run; 128 plus the
-signal's number: ended by a signal). It is 4 if the pool or an option cannot be used, a key is not
-set, or the port is in use.
+The exit code is 0, or the exit code of the command (127: not found; 126: cannot be run; 128 plus
+the number of a signal: ended by that signal). It is 4 if the pool or an option cannot be used, a
+key is not set, or the port is in use.
 """
 
 
@@ -41,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pool", required=True, metavar="FILE", help="the pool to serve")
     parser.add_argument(
         "--port",
-        help="port to listen on; 0: any free one (default: 8080, with a COMMAND any free one)",
+        help="port to listen on; 0: any free port (default: 8080; any free port with a COMMAND)",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="address to listen on; needs --allow if not a loopback (default: %(default)s)",
+        help="address to listen on; needs --allow if not a loopback address (default: %(default)s)",
     )
     parser.add_argument(
         "--allow",
@@ -59,20 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-wait",
         type=float,
         metavar="SECONDS",
-        help="answer 429 if a request has waited this long to be sent, and keep its place "
-        "(default: hold it as long as its client waits)",
+        help="if a request has waited this long to be sent, answer 429 but keep its place in the "
+        "queue (default: hold the request as long as its client waits)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=86_400.0,
         metavar="SECONDS",
-        help="the longest time of a request from its first lease (default: %(default)s)",
+        help="the longest time that a request may take from its first lease (default: %(default)s)",
     )
     parser.add_argument(
         "--token-env",
         metavar="NAME",
-        help="take the token from this environment variable (default: a new one)",
+        help="read the token from this environment variable (default: create a new token)",
     )
     parser.add_argument(
         "--out",
@@ -85,9 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="",
         metavar="URL",
-        help="share the limits of keys and instances with all runs and gateways at this Redis or "
-        "Valkey server. Set a URL with a password in ULTRAPAR_CLUSTER and give none here. Needs "
-        "the extra 'cluster'",
+        help="share the limits of keys and instances with all runs and gateways that use this "
+        "Redis or Valkey server. If the URL contains a password, set it in ULTRAPAR_CLUSTER and "
+        "give no URL here. Needs the extra 'cluster'",
     )
     parser.add_argument(
         "--cluster-run",

@@ -1,4 +1,4 @@
-"""The clients of a gateway: each request is a case of its own, in an engine without tests."""
+"""The clients of a gateway: each of their requests becomes a case, in an engine without tests."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
-_LEFT = "its client left, or was sent away, before its answer was there"
+_LEFT = "its client disconnected, or was turned away, before its answer arrived"
 _MOST = 80
-"""Characters stored of each text from a client."""
+"""The maximum number of characters that are stored of a text from a client."""
 
 
 class _Model(msgspec.Struct):
@@ -47,15 +47,15 @@ class _Model(msgspec.Struct):
 
 @dataclass(eq=False, repr=False)
 class Everyone:
-    """All clients with the token of a gateway; a `gateway.Guest`, used on the engine's loop.
+    """All clients that have the gateway's token; a `gateway.Guest`, used on the engine's loop.
 
     Attributes:
         endpoints: The endpoints of all lanes.
-        tokens: Estimates the tokens of requests; None if no limit counts tokens.
-        run_id: Id of the run, a part of its cases' ids.
-        plan: Called with each case, one per accepted request, before it is submitted.
+        tokens: Estimates how many tokens requests use; None if no limit counts tokens.
+        run_id: Id of the run, from which the ids of its cases are made.
+        plan: Called with each case before it is submitted. Each accepted request is one case.
         submit: Submits cases to the engine.
-        shown: Makes one line without secrets from a client's text.
+        shown: Turns a client's text into one line without secrets.
         models: The names of the pool's models.
     """
 
@@ -67,14 +67,14 @@ class Everyone:
     shown: Callable[[str], str]
 
     def __post_init__(self) -> None:
-        """Accept no client yet."""
+        """Start with no requests."""
         self._lanes = by_key((lane.model, lane) for lane in self.endpoints)
         self.models = tuple(self._lanes)
         self._numbers = itertools.count()
         self._coming: dict[str, asyncio.Future[Handed]] = {}
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """Read a request for the model that it names.
+        """Read a request and find the model that it names.
 
         Raises:
             BadRequestError: The pool does not have the model, or the request must not be sent.
@@ -133,7 +133,7 @@ class Everyone:
         return await came
 
     def end(self, told: Iterable[tuple[Work, EpisodeEnded]]) -> None:
-        """Fail requests whose cases ended before they began, such as a case without a lane."""
+        """Report errors for cases that ended before they started, such as a case without a lane."""
         for work, ended in told:
             _fail(self._coming.pop(work.case_id), InfraError(ended.kind or "", ended.detail or ""))
 
@@ -158,12 +158,12 @@ def _prompt(messages: Messages) -> str:
 
 
 async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
-    """Run the episode of one request: send it, pass the answer on, wait until it is read."""
+    """Run the episode of one request: send it, pass the answer on, and wait until it is read."""
     if came.done():
         # The client left, or got an error when the case was interrupted: it waits no longer.
         raise EpisodeSkipped(_LEFT)
     asking = asyncio.ensure_future(llm.native().answer(asked))
-    # A client that leaves ends its request, but not its episode, which must be recorded.
+    # If the client disconnects, cancel its request but not its episode, which must be recorded.
     came.add_done_callback(lambda done: asking.cancel() if done.cancelled() else None)
     try:
         handed = await asking
@@ -195,14 +195,15 @@ async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> 
 def _fail(came: asyncio.Future[Handed], error: Exception) -> None:
     if not came.done():
         came.set_exception(error)
-        # The client may have left.
+        # Read the exception: the client may have disconnected, and asyncio would print a warning.
         came.exception()
 
 
 def grade_of(ended: EpisodeEnded) -> Grade | None:
-    """The outcome of a request, which no test grades: an answer is `solved`.
+    """Make the grade of a request, because no test grades it: an answer is `solved`.
 
-    None if the end of the gateway interrupted it.
+    Returns:
+        None if the request was interrupted because the gateway ended.
     """
     if ended.ending == "interrupted":
         return None

@@ -1,4 +1,4 @@
-"""The command that a gateway runs: it gets the gateway's address and ends as in a shell."""
+"""The command that a gateway runs, with the gateway's address in its environment."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _FAMILIES = {
         "GEMINI_API_KEY GOOGLE_API_KEY GOOGLE_GENERATIVE_AI_API_KEY",
     ),
 }
-"""The path that a provider's clients use, and the variables that they read: for the address with
-`/v1`, for the address without it, and for the key. Variables of the provider's own SDK come first.
-Others are LiteLLM's, LangChain's (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai's
-(`GOOGLE_BASE_URL`) and the AI SDK's."""
+"""For each path that a provider's clients use, the variables that they read: for the address with
+`/v1`, for the address without it, and for the key. The variables of the provider's own SDK come
+first. The others belong to LiteLLM, LangChain (`OPENAI_API_BASE`, `ANTHROPIC_API_URL`), inspect_ai
+(`GOOGLE_BASE_URL`) and the AI SDK."""
 
 
 def variables(paths: Collection[str], address: str, token: str) -> list[dict[str, str]]:
-    """The variables for the clients of each provider; the first is the address, the last the key.
+    """Return the variables for the clients of each provider: addresses first, then keys.
 
     Args:
-        paths: The paths that the pool's lanes serve. Variables for other paths are left out: their
-            clients may use their provider without the gateway.
+        paths: The paths that the pool's lanes serve. Variables for other paths are left out,
+            because their clients may use their provider without the gateway.
         address: Address of the gateway.
         token: Token for its clients.
     """
@@ -59,14 +59,14 @@ def variables(paths: Collection[str], address: str, token: str) -> list[dict[str
 
 
 def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -> dict[str, str]:
-    """The variables of a command: the variables of this process, and more for its clients.
+    """Return the environment of a command: this process's variables and the gateway's.
 
     Args:
         own: Variables of this process.
         told: Variables of the gateway, from `variables`.
-        host: Host name of its address, which proxies do not know.
+        host: Host name in the gateway's address. Requests to it must not go through a proxy.
     """
-    # The default of 88 s includes the wait for the limits; other SDKs wait this long.
+    # DeepEval's default of 88 s includes the wait for the limits; other SDKs wait 600 s.
     found = {"DEEPEVAL_PER_ATTEMPT_TIMEOUT_SECONDS_OVERRIDE": "600", **own}
     # promptfoo prefers this variable to an address.
     found.pop("OPENAI_API_HOST", None)
@@ -76,10 +76,10 @@ def environment(own: Mapping[str, str], told: list[dict[str, str]], host: str) -
 
 
 def look_up(name: str) -> None:
-    """Check that a command exists, before anything is started for it.
+    """Check that a command exists, before the gateway starts.
 
     Raises:
-        OSError: It does not exist, or cannot be run.
+        OSError: The command does not exist, or cannot be run.
     """
     if shutil.which(name) is None:
         kind = errno.EACCES if os.path.exists(name) else errno.ENOENT  # noqa: PTH110 - a word
@@ -90,12 +90,12 @@ class Harness:
     """A running command.
 
     Args:
-        command: Its words.
+        command: The command and its arguments.
         variables: Its whole environment.
-        ended: Called in a separate thread when it has ended.
+        ended: Called on a separate thread when the command has ended.
 
     Raises:
-        OSError: It cannot be run.
+        OSError: The command cannot be run.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Harness:
         self._ended()
 
     def pass_on(self, number: int) -> None:
-        """Send it a signal that this process received, unless the terminal sent it to both."""
+        """Pass on a signal that this process received, unless the terminal sent it to both."""
         if number != signal.SIGINT or not _has_terminal():
             self._process.send_signal(number)
 
     def end(self) -> int:
-        """Terminate it if it still runs, and return its exit code as a shell does."""
+        """Terminate the command if it is still running; return its exit code as a shell does."""
         if self._process.poll() is None:
             self._process.terminate()
         code = self._process.wait()
@@ -123,7 +123,7 @@ class Harness:
 
 
 def _has_terminal() -> bool:
-    """Whether Ctrl-C on the terminal goes to this process, and so to its command."""
+    """Whether Ctrl-C on the terminal reaches this process, and therefore also its command."""
     try:
         with open("/dev/tty", "rb") as terminal:  # noqa: PTH123 - no path is asked for
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

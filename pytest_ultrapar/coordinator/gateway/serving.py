@@ -1,4 +1,4 @@
-"""A gateway from its start to its end: a run whose cases are its clients' requests."""
+"""A gateway from start to end: a run whose cases are its clients' requests."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ _OF_THE_PORT = frozenset({errno.EADDRINUSE, errno.EACCES})
 _STATUS_TIMEOUT_S = 1.0
 _SOON_S = 0.5
 _SAID_S = 3
-"""Seconds. Errors of the server that end sooner are not printed."""
+"""How long an error of the server must last before it is printed, in seconds."""
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, SIGTERM, SIGHUP or the end of the command, which gets these signals.
+    """Serve until Ctrl-C, SIGTERM, SIGHUP, or the end of the command, which also gets the signals.
 
-    A second Ctrl-C cancels requests in flight. During the writing of tables it ends the process.
+    A second Ctrl-C cancels requests in flight. While the tables are written, it ends the process.
 
     Raises:
         ConfigError: The pool, an option, or the environment cannot be used; nothing was sent.
@@ -94,7 +94,7 @@ def serve(arguments: argparse.Namespace) -> int:
     """
     if not arguments.command:
         return _serve(arguments)
-    # The command uses stdout.
+    # stdout belongs to the command.
     with redirect_stdout(sys.stderr):
         try:
             look_up(arguments.command[0])
@@ -123,7 +123,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             arguments.out, datetime.now(UTC), option="--out", can_be_finished=False
         )
         serving = Serving(pool, directory, listening, arguments, sharing)
-        # Signals that `nohup`, or a shell's `&`, made this process ignore stay ignored.
+        # If `nohup` or a shell's `&` made this process ignore a signal, keep ignoring it.
         before = {one: was for one in _ENDS if (was := signal.getsignal(one)) != signal.SIG_IGN}
         for one in before:
             signal.signal(one, serving.interrupted)
@@ -145,7 +145,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             serving.close()
             ctrl_c.remove()
             for one, handler in before.items():
-                # Right after Ctrl-C, `CtrlC` handles the next one.
+                # Immediately after Ctrl-C, `CtrlC` handles the next one, so leave its handler.
                 if signal.getsignal(one) == serving.interrupted:
                     signal.signal(one, handler)
     return serving.code
@@ -168,8 +168,8 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
         refuse(f"--host must be an address of this machine, such as 127.0.0.1 (got {host!r})")
     if not is_local(host) and not arguments.allow:
         refuse(
-            f"--host {host} is not the loopback: all clients that reach it with the token can "
-            "spend with the pool's keys; add --allow to permit that"
+            f"--host {host} is not a loopback address: all clients that reach it with the token "
+            "can spend money with the pool's keys; add --allow to permit that"
         )
     try:
         return listen(host, port)
@@ -183,10 +183,10 @@ def _listening(arguments: argparse.Namespace) -> socket.socket:
 
 
 def _port(text: str) -> int:
-    """The port number.
+    """Parse a port number.
 
     Raises:
-        ConfigError: It is not a port number.
+        ConfigError: The text is not a port number.
     """
     if not (text.isascii() and text.isdigit()) or int(text) > _LAST_PORT:
         refuse(f"--port must be a whole number from 0 to {_LAST_PORT} (got {text!r})")
@@ -197,7 +197,7 @@ class Serving:
     """One gateway and its run.
 
     Attributes:
-        code: Exit code of the command, once it has ended.
+        code: Exit code of the command once it has ended; 0 without a command.
     """
 
     def __init__(
@@ -208,14 +208,15 @@ class Serving:
         arguments: argparse.Namespace,
         sharing: GatewaySharing | None = None,
     ) -> None:
-        """Send nothing yet.
+        """Prepare the gateway without starting it.
 
         Args:
             pool: The pool to serve.
             directory: The run's directory.
             listening: The socket for clients.
-            arguments: The command's arguments.
-            sharing: The shared limits at the server of a cluster; None: it has its own limits.
+            arguments: The arguments of `ultrapar gateway`.
+            sharing: The limits that the gateway shares through a cluster's server; None: it shares
+                no limits.
         """
         self._sharing = sharing
         self._pool = pool
@@ -238,15 +239,15 @@ class Serving:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
         self._harness: Harness | None = None
-        # Signals that arrive while the command starts.
+        # Signals that arrive while the command is starting.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
 
     def begin(self, token: str) -> None:
-        """Take the keys and start to serve.
+        """Reserve the keys and start to serve.
 
         Args:
-            token: Token of its clients; empty: make a new one.
+            token: Token for the gateway's clients; if empty, create a new one.
 
         Raises:
             ConfigError: The keys are not available.
@@ -305,7 +306,7 @@ class Serving:
         self._directory.point_latest()
         self._engine = engine
         engine.start()
-        # Clients' requests wait in the socket until the broker is ready.
+        # Until the broker is ready, clients' requests wait in the socket.
         engine.submit([])
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
         self._variables = variables(paths, self._address, token)
@@ -327,7 +328,8 @@ class Serving:
         for line in sent_lines(pool, pool.lanes):
             write_line(line)
         if self._sharing is not None:
-            write_line(f"limits shared with all runs and gateways at {self._sharing.address.shown}")
+            server = self._sharing.address.shown
+            write_line(f"limits shared with all runs and gateways that use {server}")
         if self._arguments.command:
             return
         for own in self._variables:
@@ -338,9 +340,9 @@ class Serving:
         write_line("Ctrl-C ends the gateway and writes the tables")
 
     def run(self) -> None:
-        """Announce the address and serve until the command ends.
+        """Print the address and serve until the command ends.
 
-        Without a command, serve until the engine ends, which happens only after an error.
+        Without a command, serve until a signal arrives, or until the engine ends after an error.
         """
         if self._lost is None:
             self._announce()
@@ -361,7 +363,7 @@ class Serving:
         self._wait()
         self.code = self._harness.end()
         if self._gateway.n_served:
-            # Clients that end with it have left by then.
+            # By then, clients that end with the command have disconnected.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
         self._harness = None
@@ -373,7 +375,7 @@ class Serving:
             )
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal to end: pass it on to the command while there is one."""
+        """Handle a signal to end. While the command is running, pass the signal on to it."""
         if self._early is not None:
             self._early.append(number)
         elif self._harness is None:
@@ -383,7 +385,7 @@ class Serving:
             self._begin_to_drain()
 
     def drain(self) -> None:
-        """Send nothing more, and wait for answers to requests in flight."""
+        """Send no more requests, and wait for answers to requests in flight."""
         drained = self._begin_to_drain()
         if drained is not None and not wait([drained], _SOON_S).done:
             write_line("waiting for answers to requests in flight; press Ctrl-C again to end now")
@@ -410,10 +412,10 @@ class Serving:
                 write_line(f"{self._redactor.text(trouble)}; nothing is sent meanwhile")
 
     def end(self) -> None:
-        """End all requests, write tables and print the summary.
+        """End all requests, write the tables and print the summary.
 
         Raises:
-            ResultsError: They cannot be written.
+            ResultsError: The results cannot be written, or the gateway ended because of an error.
         """
         assert self._engine is not None
         status = self._status()
@@ -422,8 +424,8 @@ class Serving:
         command = self._arguments.command
         if command and (n := self._gateway.n_refused - self._n_refused):
             write_line(
-                f"{command[0]} had ended, and {counted(n, 'request')} that waited or came then got "
-                "503: let it wait for its background processes (in a shell: wait)"
+                f"after {command[0]} had ended, {counted(n, 'request')} that waited or came later "
+                "got 503: let it wait for its background processes (in a shell: wait)"
             )
         if self._lost is not None:
             msg = f"the gateway has ended: {type(self._lost).__name__}: {self._lost}"
@@ -445,7 +447,7 @@ class Serving:
             write_line(line)
 
     def close(self) -> None:
-        """Stop everything, and give the keys back. Idempotent."""
+        """Stop everything, and release the keys. Idempotent."""
         if self._engine is not None:
             self._engine.stop()
         self._journal.close()
@@ -477,7 +479,7 @@ class Serving:
         self._journal.sync()
 
     def _write_plan(self, cases: Sequence[Case]) -> Manifest:
-        """Write the number of cases, and the conditions of the run."""
+        """Write the manifest, with these planned cases, and return it."""
         pool = self._pool
         manifest = Manifest(
             run_id=self._directory.run_id,

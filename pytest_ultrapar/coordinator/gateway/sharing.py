@@ -1,4 +1,4 @@
-"""A gateway that shares limits with runs and other gateways through the server of a cluster."""
+"""A gateway that shares limits with runs and other gateways through a cluster's server."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | None:
-    """The sharing that the arguments request; None if the gateway has all limits alone.
+    """Return the sharing that the arguments request; None if the gateway shares no limits.
 
     Raises:
-        ConfigError: They contradict each other, no server is named, or it cannot be used.
+        ConfigError: The arguments contradict each other, no server is named, or the server cannot
+            be used.
     """
     if arguments.cluster is None and arguments.cluster_run is None:
         return None
@@ -40,24 +41,26 @@ def sharing_of(arguments: argparse.Namespace, pool: Pool) -> GatewaySharing | No
 
 
 class GatewaySharing:
-    """A gateway's share of limits at a server.
+    """A gateway's share of the limits that a server divides.
 
     Attributes:
         address: Address of the server.
-        own: The gateway's name when shares are computed. It is never the name of a run: the hosts
-            of one run give a small limit to few hosts, and clients would wait for their end.
+        own: The gateway's name when the server divides limits. It is never the name of a run,
+            because within one run a small limit goes to only a few hosts. The gateway's clients
+            would then wait until these hosts have ended.
     """
 
     def __init__(self, url: str | None, run: str | None, pool: Pool) -> None:
         """Check the server.
 
         Args:
-            url: URL of the server; None: the URL in the environment.
-            run: The run whose limits of pool and providers it shares; None: it has its own.
+            url: URL of the server; None: use the URL in the environment.
+            run: The run with which the gateway shares the limits of the pool and of providers;
+                None: it does not share them.
             pool: The pool with the limits.
 
         Raises:
-            ConfigError: There is no such server, or it cannot be used.
+            ConfigError: The server does not exist or cannot be used.
         """
         from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - with a cluster only
 
@@ -75,11 +78,11 @@ class GatewaySharing:
             server.close()
 
     def days(self) -> tuple[DailyLimit, ...]:
-        """The daily limits, counted separately from the counts without the server."""
+        """Return the daily limits. Their counts are separate from counts without this server."""
         return run_days(self._pool, self._pool.lanes, os.environ, None, self.address.label)
 
     def settings(self, days: Iterable[DailyLimit]) -> tuple[tuple[Row, ...], SharesSettings]:
-        """The shared rows, and the settings of the process that reports the shares to the broker.
+        """Return the shared rows, and settings for the process that tells the broker its shares.
 
         Args:
             days: The daily limits.
@@ -96,7 +99,7 @@ class GatewaySharing:
             # A URL with a password is in the environment, where the broker also finds it.
             url=self._url,
             run=self.own,
-            # No run's cases are counted for it.
+            # The gateway claims no cases of a run.
             claims="",
             host=f"{socket.gethostname()}-gateway",
             rows=rows,
@@ -109,5 +112,5 @@ class GatewaySharing:
         return rows.limits, config.for_broker()
 
     def key_group(self) -> KeyGroup:
-        """The group of all runs that share limits there: they may hold the same keys."""
+        """The group of all runs that share limits through this server: they may share keys."""
         return KeyGroup(self.address.digest, self.own)
