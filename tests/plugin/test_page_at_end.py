@@ -49,7 +49,7 @@ def test_report_that_cannot_be_written_does_not_fail_the_run(project):
     result.stdout.fnmatch_lines(
         [
             "ultrapar: the run has no report.html: cannot write */report.html: Is a directory;"
-            " ultrapar report makes it",
+            " make it with ultrapar report",
             "results in *: read report.md, or run ultrapar report",
         ]
     )

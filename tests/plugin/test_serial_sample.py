@@ -134,7 +134,7 @@ def test_it(answer, request, grade):
     project.report.fnmatch_lines(
         [
             f"serial sample: {len(kept)} case* one after another in *",
-            "ultra: 1? cases of this session in *",
+            "ultra: 1? cases (this session) in *",
             "speed-up *x over a serial run (*, from the serial sample)",
         ]
     )

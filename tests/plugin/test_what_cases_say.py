@@ -122,7 +122,7 @@ def test_scores_labels_metadata_and_values_are_in_all_results(project, run, caps
     page = project.pytester.path / "page.html"
     assert cli.main(("report", str(directory), "--out", str(page))) == 0
     text = page.read_text()
-    assert "Mean of rank, its interval at 95" in text
+    assert "Mean of rank, with the 95" in text
     assert ">2.50</b><span>0.54 to 4.46, n = 6</span>" in text
     assert "12 of 12 cases graded" in text
     # One case, all runs, and the remaining cases.
