@@ -289,11 +289,8 @@ def test_output_longer_than_the_screen_is_paged(tmp_path, words, is_paged):
     seen = on_terminal(tmp_path, *words, pager="sed s/^/paged:/")
     assert ("paged:" in seen) == is_paged
     # Commands are never cut.
-    assert (
     cut = [line for line in seen.splitlines() if not re.search("rerun|run again", line)]
     assert max(map(len, cut)) <= 140
-        <= 140
-    )
 
 
 def test_damaged_run_is_shown_with_its_readable_cases(show, tmp_path):
