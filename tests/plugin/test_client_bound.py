@@ -102,7 +102,7 @@ def after_the_answers(project, part, *options):
     result = project.run_apart(*options)
     assert result.ret == 0, result.stdout.str()
     for lines in (project.report, result.stdout):
-        lines.fnmatch_lines([f"CLIENT-BOUND: {part} *% of the run: *"])
+        lines.fnmatch_lines([f"CLIENT-BOUND: '{part}' took *% of the run: *"])
 
 
 def test_run_names_a_worker_whose_tests_burn_cpu(project):
