@@ -202,7 +202,7 @@ def test_summary_has_a_sentence_for_each_removed_or_paused_lane():
     assert "\nkey azure/key0 was refused (401\\x07): removed for the rest of the run\n" in text
     assert f"\n{paused}\n" in text
     assert "were refused" not in text
-    assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
+    assert "7 of 80 requests were rate limited" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
 
 def test_summary_shows_each_problem_escaped_on_one_line():
@@ -211,7 +211,7 @@ def test_summary_shows_each_problem_escaped_on_one_line():
     assert "kinds: 3 infra/timeout, 1 error/ValueError" in found
     assert r"  error: t.py::test[1]: ValueError: \x1b[31mno" in found
     assert "  never ran: t.py::test[7]" in found
-    assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
+    assert any("w-gw0-1-0.jsonl, 9 bytes from byte 5: broken" in line for line in found)
     assert not [line for line in found if "\n" in line or "\x1b" in line]
 
 

@@ -128,7 +128,7 @@ def _damage_lines(run: RunCases) -> Iterator[str]:
     if run.manifest is None:
         yield "cannot read its manifest: costs are unknown"
     if run.damage:
-        yield f"the journal has {counted(len(run.damage), 'gap')}; lost records are missing here:"
+        yield f"the journal has {counted(len(run.damage), 'gap')}; lost records are not shown:"
     for one in run.damage[:_MOST_DAMAGE]:
         yield f"  {one_line(one.segment)} at byte {one.offset}: {one_line(one.reason)}"
     if len(run.damage) > _MOST_DAMAGE:
