@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 50_000
 """The most cases that are compacted at once, at 5 KB each. Larger runs are compacted in slices."""
 SLICE = 10_000
-"""The number of cases in a slice. Its memory is free afterwards, but the process keeps most of it."""
+"""The number of cases in a slice. Its memory is freed, but most of it stays with the process."""
 
 
 def compact(

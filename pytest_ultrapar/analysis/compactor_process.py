@@ -95,7 +95,7 @@ class CompactionProcess:
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
-                f"process {self.pid}, which made the tables, ended by signal {-code}; "
+                f"process {self.pid}, which made the tables, was ended by signal {-code}; "
                 "it is started again"
             )
             self._start_again()
@@ -163,7 +163,7 @@ class CompactionProcess:
             self.stop()
         if code < 0:
             sweep_temporaries(self._run_dir)
-            return f"process {self.pid} ended by signal {-code}"
+            return f"process {self.pid} was ended by signal {-code}"
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def kill(self) -> None:

@@ -190,8 +190,8 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
-            f"the results of {run.directory} do not match {SUMMARY_FILE}: they have"
-            f" {len(rows)} cases, but {SUMMARY_FILE} has {run.summary.statistics.n_final} of run"
+            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain"
+            f" {len(rows)} cases, but {SUMMARY_FILE} {run.summary.statistics.n_final} cases of run"
             f" {run.run_id}; {_compaction(run.directory)}"
         )
     return rows

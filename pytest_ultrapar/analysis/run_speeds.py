@@ -83,7 +83,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     client_bound: str = ""
 
     def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
-        """Return the part of a `suite`, a `model`, both or neither; None without completed cases."""
+        """Return the part of a `suite`, a `model`, both or neither; None if no case completed."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
@@ -139,5 +139,5 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
     return (
         f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
         f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
-        "another mode among --modes, or name the directory of a run to judge by its own estimate"
+        "another mode among --modes, or name the directory of a run to use the run's own estimate"
     )
