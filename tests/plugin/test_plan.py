@@ -131,8 +131,8 @@ def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
-        "--ultrapar-plan: p/key0: 600 workers, of which 5 requests per second at 2 s each can use "
-        "only 10 (5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
+        "--ultrapar-plan: p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
+        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
     )
 
 

@@ -38,8 +38,8 @@ INSTANCES = "instances = [" + ", ".join(f'"m-{n}"' for n in range(12)) + "]\n"
 def test_seats_that_a_rate_can_never_fill_are_refused_with_the_calculation(pool):
     (said,) = refused(pool("per_key = { workers = 600, qps = 5 }"))
     assert said == (
-        "p/key0: 600 workers, of which 5 requests per second at 2 s each can use only 10 "
-        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
+        "p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
+        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -55,7 +55,7 @@ def test_seats_that_a_rate_can_never_fill_are_refused_with_the_calculation(pool)
 )
 def test_seats_and_rates_of_different_levels_are_added_up(pool, provider, more):
     said = refused(pool(provider, **more))
-    assert any("5 requests per second at 2 s each can use only 10" in one for one in said), said
+    assert any("2 s each can use only 10 of 600 workers" in one for one in said), said
 
 
 @pytest.mark.parametrize(("workers", "refusals", "warnings"), [(30, 0, 0), (31, 0, 1), (101, 1, 1)])

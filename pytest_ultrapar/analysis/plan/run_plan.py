@@ -230,12 +230,11 @@ def _empty_seats(
 ) -> Iterator[str]:
     for use in seat_uses(pool, lanes, services):
         if use.ratio > REFUSED_ABOVE and not use.service.is_assumed:
-            workers = "worker" if use.seats == 1 else "workers"
             requests = "request" if use.rate == 1 else "requests"
             yield (
-                f"{use.where}: {use.seats} {workers}, of which {use.rate:.6g} {requests} per second "
-                f"at {use.service.mean_s:.3g} s each can use only {use.useful} ({use.rate:.6g} x "
-                f"{use.service.mean_s:.3g} = {use.busy:.3g} in flight on average); write workers = "
+                f"{use.where}: {use.rate:.6g} {requests} per second at {use.service.mean_s:.3g} s "
+                f"each can use only {use.useful} of {use.seats} workers ({use.rate:.6g} x "
+                f"{use.service.mean_s:.3g} = {use.busy:.3g} on average); write workers = "
                 f"{use.useful} to {REFUSED_ABOVE * use.useful:g}, or a higher rate"
             )
 
