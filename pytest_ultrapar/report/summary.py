@@ -107,9 +107,9 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
     fields = [] if estimate.workers is None else [f"workers = {estimate.workers}"]
     fields += [] if estimate.qps is None else [f"qps = {estimate.qps:.3g}"]
     found = ", ".join(fields)
-    cuts = f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)}"
+    cuts = f"refusals lowered the limit of {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(f"{cuts} below the declared limit; {_allowed(estimate, found)}")
+        return visible(f"{cuts} below its declared value; {_allowed(estimate, found)}")
     if not found:
         return visible(f"limit of {estimate.limit} not reached: at most {estimate.peak} in flight")
     said = f"estimated limit of {estimate.limit}: {found}"
@@ -257,7 +257,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
             f"{summary.n_without_request:,} of {n_graded} sent no request through llm;"
-            " requests sent by other means are not limited and not counted"
+            " requests sent by other means are neither limited nor counted"
         )
 
 
