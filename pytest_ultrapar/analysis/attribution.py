@@ -45,7 +45,7 @@ class Parts(msgspec.Struct, frozen=True):
         startup_s: Idle before the first full use.
         tail_s: Idle because too few episodes were left.
         misrouted_s: Only for a run: the time used by requests that a lane with lower prices could
-            have served, which delayed requests without another lane. For a limit it is 0, because
+            have served. It delayed requests that had no other lane. For a limit it is 0, because
             `used_s` includes this time. Its name in files is `detour_s`.
         other_s: The rest, because the bound treats requests of nearly the same length as equal.
     """

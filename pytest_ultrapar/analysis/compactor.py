@@ -44,7 +44,7 @@ _LOADED = (
 _STEP_S = 0.002
 """How long it works before it checks again if other processes want the CPU; a check takes 10 us."""
 _OTHERS_SHARE = 0.2
-"""The share of a step without CPU on an idle machine, because of interrupts and file access."""
+"""Even on an idle machine, this share of a step gets no CPU: interrupts and file access take it."""
 _BREAK = 10
 """The length of a break, in steps: on a busy core, this process takes an eleventh of the time."""
 _LONGEST_BREAK_S = 1.0
@@ -177,7 +177,7 @@ class Breaks:
 
 
 def break_s(step_s: float, cpu_s: float) -> float:
-    """The length of the break after a step of work; pure.
+    """Return how long the break after a step of work lasts; pure.
 
     Args:
         step_s: The duration of the step.

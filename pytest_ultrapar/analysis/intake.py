@@ -84,7 +84,7 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        # By the identity of the entry, which the history keeps alive.
+        # The key is the identity of the entry, which the history keeps alive.
         self._episodes: dict[int, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)

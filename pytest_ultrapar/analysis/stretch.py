@@ -69,7 +69,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
     @property
     def is_seen(self) -> bool:
-        """Whether answers certainly took longer, and by enough to report."""
+        """Whether answers certainly took longer, by a factor that is worth reporting."""
         return self.low > 1 and self.factor >= NOTICED
 
 

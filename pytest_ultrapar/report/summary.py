@@ -265,7 +265,7 @@ _CURES = {
     "after the last answer": "tests or graders still ran; use more workers (-n) or grader jobs",
     "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
-"""The cause and the remedy, if a part of the run after the last answer takes long."""
+"""The cause and the remedy if a part of the run after the last answer takes too long."""
 _LEAST_AFTER_S = 3.0
 """Shorter parts get no sentence: a change of the suite would save little time."""
 
@@ -486,7 +486,7 @@ def figure_line(figure: WholeFigure) -> str:
 
 
 def mean_text(score: MeanScore, digits: int = 3) -> str:
-    """A mean and its interval, if it has one."""
+    """Return a mean and its interval, if it has one."""
     low, high = (f"{bound:.{digits}f}" for bound in score.interval or (0.0, 0.0))
     return f"{score.mean:.{digits}f}{f' ({low} to {high})' if score.interval else ''}"
 

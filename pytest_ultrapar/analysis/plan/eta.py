@@ -208,7 +208,7 @@ class EndEstimates:
             self._said = self._said[::2] + self._said[-1:]
 
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
-        """Return in how many seconds, at least and at most, the last episode probably ends.
+        """Return the probable earliest and latest end of the last episode, in seconds from now.
 
         The spread of recent estimates shows the uncertainty about limits and clients. The remaining
         cases are as uncertain as a mean over the cases that have ended.

@@ -125,7 +125,7 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """Return how many of these groups (an entry per process) do not wait for each other, at most.
+    """Return the largest number of groups, one entry per process, that do not wait for each other.
 
     By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
     matches entries with entries that come after them.

@@ -100,7 +100,7 @@ class Square(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter.
+    """A table of models by the values of one parameter.
 
     Attributes:
         name: The parameter's name; empty for all cases together.
