@@ -93,7 +93,7 @@ async def answer(llm, prompt) -> str:
     said = client_bound(project, "-n2")
     assert "The busiest process (gw1) used" in said
     assert said.endswith(
-        (": more workers (-n) share its work", "workers, -n; grader jobs) leave it more")
+        (": more workers (-n) share its work", "workers, -n; grader jobs) leave it more CPU")
     )
 
 
