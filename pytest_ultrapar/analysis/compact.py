@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compact one run and print what was written.
+    """Compact one run and print the names of the written files.
 
     Returns:
         0, or 4 after a message on standard error.
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _sentence(summary: RunSummary) -> str:
     statistics = summary.statistics
     cases = "case" if statistics.n_planned == 1 else "cases"
-    damage = f"; the journal has gaps: {len(summary.damage)}"
+    damage = f"; gaps in the journal: {len(summary.damage)}"
     return (
         f"wrote {', '.join(summary.files)} of run {summary.run_id}: {statistics.n_graded} of "
         f"{statistics.n_planned} {cases} graded{damage if summary.damage else ''}"

@@ -1,7 +1,7 @@
-"""Tables, benchmark JSON and summary of a run, made from its journal.
+"""Make the tables, the benchmark JSON and the summary of a run from its journal.
 
 The journal is the only source. The other files can be made again at any time, by another version or
-after a crash. So this module writes nothing that was not read from the journal, the manifest or the
+after a crash. So everything that this module writes comes from the journal, the manifest or the
 planned cases.
 """
 
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 
 MOST_AT_ONCE = 50_000
-"""Cases compacted at once, at 5 KB each. Larger runs are compacted in slices."""
+"""The most cases that are compacted at once, at 5 KB each. Larger runs are compacted in slices."""
 SLICE = 10_000
-"""Cases in a slice. Its memory is free afterwards, but mostly stays with the process."""
+"""The number of cases in a slice. Its memory is freed, but most of it stays with the process."""
 
 
 def compact(
@@ -72,19 +72,19 @@ def compact(
     written: Callable[[int, int], None] = lambda _done, _total: None,
     begun: Intake | None = None,
 ) -> RunSummary:
-    """Write tables, benchmark JSON and summary of a run, and return the summary.
+    """Write the tables, the benchmark JSON and the summary of a run, and return the summary.
 
-    The journal is only read. Each file replaces an earlier one as a whole or not at all, so this
-    may be stopped at any time and repeated, with the same rows.
+    The journal is only read. Each file replaces an earlier one as a whole or not at all, so you can
+    stop this at any time and repeat it, and get the same rows.
 
     Args:
-        run_dir: A run directory with manifest and planned cases, of a finished or an interrupted
-            run.
-        written: Called with the number of cases in the tables, and the number of all cases.
+        run_dir: The directory of a finished or an interrupted run, with a manifest and planned
+            cases.
+        written: Called with the number of cases in the tables and the number of all cases.
         begun: The records that were read during the run.
 
     Raises:
-        ResultsError: A file cannot be read, or a table did not read back as written.
+        ResultsError: A file cannot be read, or reading a table back showed other rows than written.
     """
     with _alone(run_dir):
         return _compact(run_dir, written, begun)
@@ -104,7 +104,7 @@ def _compact(
             keep_serial_times(measures)
             span = whole_span(measures)
             made, bound = performance(log, manifest, span, history.engines)
-            # With a million cases this frees 100 MB that the rest does not need.
+            # For a million cases, this frees 100 MB that the rest does not need.
             del log
             statistics = run_statistics(
                 measures, n_planned=n_cases, mode=manifest.mode, alone=made.alone
@@ -125,7 +125,7 @@ def _compact(
             paths = files.publish()
             written(n_cases, n_cases)
         finally:
-            # A file that is being written must not be closed meanwhile.
+            # A file must not be closed while it is being written.
             beside.shutdown()
             files.discard()
         history.damage.extend(taken.unreadable)
@@ -189,14 +189,14 @@ def _compact(
             # The earlier session's measurement is still valid.
             summary = _keep_speed(summary, earlier)
         if earlier is not None and earlier.digests == summary.digests:
-            # The same rows; only the suite can compute these figures.
+            # The rows are the same, and only the suite can compute these figures.
             summary = msgspec.structs.replace(summary, figures=earlier.figures)
     write_summary(run_dir, summary)
     return summary
 
 
 def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
-    """The whole journal, read to its end."""
+    """Read the whole journal to its end."""
     if begun is not None:
         begun.take_up()
         if begun.fits(read_manifest(run_dir)):
@@ -223,7 +223,8 @@ def _go_through(
     """Write the rows of each slice while its figures are computed.
 
     Returns:
-        Figures, requests and ends of all slices together, and the writing of the last slice.
+        The figures, requests and ends of all slices together, and the future for the writing of the
+        last slice.
     """
     measures, log, ends, n_done = Measures(), taken.new_log(), Ends(), 0
     for cases in taken.slices():
@@ -232,8 +233,8 @@ def _go_through(
             written(min(n_before + n, taken.n_cases), taken.n_cases)
 
         ended = taken.ended()
-        # Compressing, reading back and syncing release the interpreter for the figures. Both
-        # threads use these rows.
+        # Compressing, reading back and syncing release the interpreter lock, so that the figures
+        # are computed at the same time. Both threads use these rows.
         spent = taken.tables.spent(ended)
         writing = beside.submit(files.write, taken.tables, ended, taken.read, saying)
         requests = taken.figures(ended, spent, measures)
@@ -251,7 +252,7 @@ _SPEED = (*PACE, "n_timed", "basis", "sample", "latency")
 
 
 def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
-    """The new summary with the earlier one's speed and limits; pure."""
+    """Return the new summary with the speed and the limits of the earlier one; pure."""
     speed = {name: getattr(earlier.statistics, name) for name in _SPEED}
     return msgspec.structs.replace(
         summary,
@@ -263,7 +264,7 @@ def _keep_speed(summary: RunSummary, earlier: RunSummary) -> RunSummary:
 
 @contextmanager
 def _alone(run_dir: Path) -> Iterator[None]:
-    """Exclude a second compaction of the directory, and clean up after one that was killed.
+    """Keep out a second compaction of the directory, and clean up after one that was killed.
 
     Raises:
         ResultsError: The directory cannot be written.
@@ -272,12 +273,12 @@ def _alone(run_dir: Path) -> Iterator[None]:
         fd = os.open(run_dir / COMPACT_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Only compactions write these, so none is in use, even if its process id is in use
-            # again.
+            # Only compactions write these files, so all of them are left over, even if another
+            # process has the same process id now.
             for name in (*TABLES, BENCHMARK_FILE, SUMMARY_FILE):
                 for left_over in run_dir.glob(f".{name}.*{TEMPORARY_SUFFIX}"):
                     left_over.unlink(missing_ok=True)
-            # Keep temporaries of living sessions: one may be about to publish a manifest.
+            # Keep the temporary files of live sessions: one may be about to publish a manifest.
             sweep_temporaries(run_dir)
             yield
         finally:

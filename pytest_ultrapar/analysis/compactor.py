@@ -2,10 +2,10 @@
 
     python -m pytest_ultrapar.analysis.compactor RUN [MODULE]
 
-It starts with the run and prepares while the run needs most of the CPU: first it imports modules,
-then it reads the journal as it grows. Until the run waits for it, it leaves the CPU to others
-(`Breaks`, `Reader`). This module imports little, because the other modules take 75 ms of CPU, which
-would delay the first request on a busy machine.
+It starts with the run and prepares while the run needs most of the CPU: it first imports modules,
+and then reads the journal as it grows. Until the run waits for it, it leaves the CPU to other
+processes (`Breaks`, `Reader`). This module imports little, because the other modules take 75 ms of
+CPU. On a busy machine, this would delay the first request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.intake import Intake
 
 FOLLOW = b"follow"
-"""The run is planned, and its journal begins."""
+"""The line that says that the run is planned and its journal begins."""
 _SAY_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.1
 _LOADED = (
@@ -40,13 +40,13 @@ _LOADED = (
     "pytest_ultrapar.analysis.plan.lower_bound",
     "scipy.special",
 )
-"""Modules for the end of the run; once the run waits, only the modules in use are loaded."""
+"""Modules that the end of the run needs. Once the run waits, only the modules in use are loaded."""
 _STEP_S = 0.002
-"""The time of work between two checks whether others want the CPU; a check takes 10 us."""
+"""How long it works before it checks again if other processes want the CPU; a check takes 10 us."""
 _OTHERS_SHARE = 0.2
-"""The share of a step without CPU on an idle machine, for interrupts and reading files."""
+"""Even on an idle machine, this share of a step gets no CPU: interrupts and file access take it."""
 _BREAK = 10
-"""The length of a break, in steps: on a busy core this process takes an eleventh."""
+"""The length of a break, in steps: on a busy core, this process takes an eleventh of the time."""
 _LONGEST_BREAK_S = 1.0
 _LOWEST = 19
 
@@ -54,17 +54,17 @@ _LOWEST = 19
 def main() -> int:
     """Compact the run in the command line, then call `at_end` of the module in the command line.
 
-    At the line `follow` on the standard input, begin to read the journal as it grows. At the next
-    line, print the progress as JSON ([cases, of cases]), and at the end the summary, for which the
-    parent waits. Later work, such as a page, needs one more line. If the input ends first, do not
-    compact.
+    After the line `follow` on the standard input, begin to read the journal as it grows. After the
+    next line, print the progress as JSON ([written cases, all cases]), and in the end the summary,
+    for which the parent waits. Later work, such as a page, begins after one more line. If the input
+    ends before these lines, do not compact.
 
     Returns:
         0, or 4 after a message on standard error.
     """
     run_dir, *afterwards = sys.argv[1:]
     begun = work_ahead(run_dir, Breaks(line_from_parent), afterwards)
-    from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
+    from pathlib import Path  # noqa: PLC0415 - already loaded, if there was time
 
     import msgspec  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def main() -> int:
         summary = compact(Path(run_dir), _Saying(), begun)
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
         sys.stdout.buffer.flush()
-        # The parent may add figures to the summary first. If it has ended, nothing comes.
+        # The parent may first add figures to the summary. An empty line means that it has ended.
         while afterwards and line_from_parent(_LOOK_EVERY_S) is None:
             pass
         for module in afterwards:
@@ -102,18 +102,18 @@ class _Saying:
 
 
 class Breaks:
-    """Leave the CPU to others until the parent waits, and read the parent's lines.
+    """Leave the CPU to other processes until the parent waits, and read the parent's lines.
 
-    A low priority would also leave the CPU. But only privileged processes may raise it again, and
-    at the end of a run an import at the lowest priority takes half a minute on a busy machine. So
-    this process keeps the ordinary priority, and takes breaks between two modules of `_LOADED`
-    while others want the CPU. On one core it takes a break before each imported module: this object
-    is also a finder of `sys.meta_path` that finds nothing.
+    A low priority would also leave the CPU to others. But only privileged processes may raise it
+    again, and at the end of a run, an import at the lowest priority takes half a minute on a busy
+    machine. So this process keeps its ordinary priority, and takes breaks between the modules of
+    `_LOADED` while others want the CPU. If there is only one core, it takes a break before each
+    imported module: this object is also a finder in `sys.meta_path`, which finds nothing.
 
     Args:
-        hear: Waits this many seconds for the parent's next line. Returns the line, an empty line if
-            the parent has ended, or None.
-        clock: Returns the seconds of wall time and of CPU time of this thread.
+        hear: Waits for the parent's next line, for the given number of seconds. Returns the line,
+            an empty line if the parent has ended, or None if no line came.
+        clock: Returns the wall time and the CPU time of this thread, in seconds.
 
     Attributes:
         follows: Whether there is a journal to follow.
@@ -132,7 +132,7 @@ class Breaks:
         self._step = clock()
 
     def find_spec(self, *_: object) -> None:
-        """Take a break if one is due; other finders find the module."""
+        """Take a break if one is due, and leave the module to other finders."""
         self.take()
 
     def take(self) -> bool:
@@ -177,7 +177,7 @@ class Breaks:
 
 
 def break_s(step_s: float, cpu_s: float) -> float:
-    """The length of the break after a step of work; pure.
+    """Return how long the break after a step of work lasts; pure.
 
     Args:
         step_s: The duration of the step.
@@ -194,24 +194,24 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     Args:
         run_dir: The run directory.
         breaks: Decides when to leave the CPU to others.
-        afterwards: Further modules to load for the end.
+        afterwards: More modules to load for the end.
 
     Returns:
-        The records read so far; None if nothing was read or an error occurred.
+        The records that were read so far; None if none were read or an error occurred.
 
     Raises:
         SystemExit: The parent has ended.
     """
     if len(os.sched_getaffinity(0)) == 1:
-        # Each step would delay a request there, first of all the first one.
+        # On one core, each step would delay a request, most of all the first one.
         breaks.rest_until_told(planned=True)
         sys.meta_path.insert(0, breaks)
     from pytest_ultrapar.analysis import benchmark_json  # noqa: PLC0415
 
-    # Before numpy is loaded, since cpuinfo, which pytest-benchmark uses, forks.
+    # Do this before numpy is loaded: cpuinfo, which pytest-benchmark uses, forks.
     benchmark_json.machine_info()
     benchmark_json.commit_info()
-    breaks.rest(0.0)  # the time was used by other programs
+    breaks.rest(0.0)  # other programs used this time
     for module in (*_LOADED, *afterwards):
         if breaks.take():
             return None
@@ -221,8 +221,8 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     breaks.rest_until_told(planned=True)
     if breaks.is_awaited:
         return None
-    # An error here is raised again at the end, when the parent reads it, unless it was an effect of
-    # the unfinished journal.
+    # An error here is raised again at the end, when the parent reads it, unless only the unfinished
+    # journal caused it.
     try:
         return _follow(run_dir, breaks)
     except Exception as error:  # noqa: BLE001 - the journal is read again at the end
@@ -242,7 +242,7 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
 
     manifest = read_manifest(Path(run_dir))
     requests = [RequestClass(one, 1.0, 1) for one in {lane.model for lane in manifest.pool_lanes}]
-    # For a few pools the bound needs a solver, which takes 0.1 s to load.
+    # For some pools, the bound needs a solver, which takes 0.1 s to load.
     lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
     sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
     reader = Reader(Intake(Path(run_dir)))
@@ -255,9 +255,9 @@ class Reader(threading.Thread):
     """Reads the journal as it grows, at the lowest priority.
 
     Only privileged processes may raise a priority again, so only this thread has the low priority.
-    At the end, `end` waits until this thread has finished a record, and the rest is read at
-    ordinary priority. On systems without priorities of threads, it keeps the priority of the
-    process.
+    At the end, `end` waits until this thread has finished its record, and the rest is read at
+    ordinary priority. On systems whose threads have no priorities, the thread has the priority of
+    the process.
     """
 
     def __init__(self, taken: Intake) -> None:
@@ -278,7 +278,7 @@ class Reader(threading.Thread):
             self._error = error
 
     def end(self) -> Intake:
-        """Stop, and return the records read.
+        """Stop, and return the records that were read.
 
         Raises:
             Exception: The error that stopped the reading.
@@ -293,12 +293,12 @@ class Reader(threading.Thread):
 if __name__ == "__main__":
     import gc
 
-    # The collector takes 0.1 s and finds few cycles in a process that ends soon.
+    # The garbage collector takes 0.1 s, and finds few cycles in a process that ends soon.
     gc.disable()
-    # No matrix is multiplied here, and the threads for that would make forking unsafe.
+    # This process multiplies no matrices, and the threads for that would make forking unsafe.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All files are written, and the parent waits: unloading numpy and scipy would take 0.1 s.
+    # All files are written, and the parent waits; unloading numpy and scipy would take 0.1 s.
     os._exit(code)

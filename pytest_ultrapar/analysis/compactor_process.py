@@ -1,4 +1,4 @@
-"""Start and end the process that compacts a run; the coordinator uses this module."""
+"""Start and stop the process that compacts a run; the coordinator uses this module."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _GO = b"go\n"
 
 
 class CompactionProcess:
-    """The process that compacts a run, started before there is anything to compact.
+    """The process that compacts a run; it is started before there is anything to compact.
 
-    It loads pyarrow and pytest-benchmark and gets the machine's description, which takes 0.3 s of
-    CPU and as long of waiting for other programs. During a run that mostly waits this costs
-    nothing; at the end of every command it took 0.4 s.
+    It loads pyarrow and pytest-benchmark, and reads the machine's description. This takes 0.3 s of
+    CPU, and as long again to wait for other programs. It costs nothing during a run that mostly
+    waits; at the end of every command it took 0.4 s.
 
-    It ends with `compact`, `rest` or `stop`, and by itself if the process that started it ends.
+    The process ends with `compact`, `rest` or `stop`, or if the process that started it ends.
     """
 
     def __init__(
@@ -55,16 +55,17 @@ class CompactionProcess:
 
         Args:
             run_dir: The run directory.
-            cwd: The suite's directory, since the benchmark JSON names the commit there.
-            afterwards: Full names of modules whose `at_end(run_dir)` it calls after the tables, as
-                soon as `go_on` or `rest` is called; `rest` waits for them.
+            cwd: The suite's directory, because the benchmark JSON describes the commit there.
+            afterwards: The full names of modules. The process calls `at_end(run_dir)` of each of
+                them after the tables, as soon as `go_on` or `rest` is called; `rest` waits for
+                them.
         """
         return cls(run_dir, _spawn(run_dir, cwd, afterwards), cwd, afterwards)
 
     def follow(self) -> None:
-        """Let it read the journal during the run; the manifest is written and says planned.
+        """Let it read the journal during the run; the manifest must already contain the plan.
 
-        It reads while other processes do not need the CPU, so little is left at the end.
+        It reads while other processes do not need the CPU, so little is left for the end.
         """
         self._child.tell(FOLLOW + b"\n")
 
@@ -79,9 +80,9 @@ class CompactionProcess:
         If the process is killed, it is started again once.
 
         Args:
-            written: Called from time to time with the number of cases in the tables, and of all
-                cases.
-            meanwhile: Called once, while the process works and the caller has nothing to do.
+            written: Called from time to time with the number of cases in the tables and the number
+                of all cases.
+            meanwhile: Called once, while the process works and the caller would only wait.
             said: Called with a sentence if the process was killed.
 
         Raises:
@@ -89,12 +90,12 @@ class CompactionProcess:
                 shows how to try again.
         """
         if not self._child.is_alive:
-            # The process ended while it waited, for reasons other than this run's tables.
+            # The process ended while it waited, but not because of this run's tables.
             self._start_again()
         summary, code = self._asked(written, meanwhile)
         if summary is None and code < 0:
             said(
-                f"process {self.pid}, which made the tables, ended by signal {-code}; "
+                f"process {self.pid}, which made the tables, was ended by signal {-code}; "
                 "it is started again"
             )
             self._start_again()
@@ -114,7 +115,7 @@ class CompactionProcess:
     def _asked(
         self, written: Callable[[int, int], None], meanwhile: Callable[[], None]
     ) -> tuple[RunSummary | None, int]:
-        """The summary, or None with the exit code of a process that ended without one."""
+        """Return the summary, or None and the exit code if the process ended without a summary."""
         from pytest_ultrapar.analysis.run_summary import RunSummary  # noqa: PLC0415 - when needed
 
         try:
@@ -124,7 +125,7 @@ class CompactionProcess:
         except BaseException:
             self.stop()
             raise
-        with suppress(msgspec.DecodeError):  # a torn line is from a process that was killed
+        with suppress(msgspec.DecodeError):  # a cut-off line is from a process that was killed
             if line:
                 summary = msgspec.json.decode(line, type=RunSummary)
                 if not self._afterwards:
@@ -136,7 +137,7 @@ class CompactionProcess:
         return None, code
 
     def _summary_line(self, written: Callable[[int, int], None]) -> bytes:
-        """The summary as the process prints it; empty if it ends without a summary."""
+        """Return the summary as the process prints it; empty if it ends without a summary."""
         for line in self._child.lines():
             if not line.startswith(b"["):
                 return line
@@ -144,14 +145,14 @@ class CompactionProcess:
         return b""
 
     def go_on(self) -> None:
-        """Let it begin the work after the tables: the run's files are final."""
+        """Let it begin the work after the tables, because the run's files are final."""
         if self._afterwards:
             self._child.tell(_GO)
 
     def rest(self) -> str | None:
-        """Wait for the work after the tables; return a sentence on its failure, else None.
+        """Wait for the work after the tables; return a sentence if it failed, otherwise None.
 
-        Call it only after `compact`, and once.
+        Call it only once, after `compact`.
         """
         if not self._afterwards:
             return None
@@ -162,15 +163,15 @@ class CompactionProcess:
             self.stop()
         if code < 0:
             sweep_temporaries(self._run_dir)
-            return f"process {self.pid} ended by signal {-code}"
+            return f"process {self.pid} was ended by signal {-code}"
         return (self._child.said() or f"exit code {code}").splitlines()[-1] if code else None
 
     def kill(self) -> None:
-        """End the process at any time, without waiting."""
+        """Kill the process at any time, without waiting for its end."""
         self._child.kill()
 
     def stop(self) -> None:
-        """End the process if it still waits. Idempotent."""
+        """Stop the process if it still waits. Idempotent."""
         self.kill()
         self._child.stop()
 

@@ -1,6 +1,6 @@
 """A finished run as the basis of a later one: its graded cases, and data for estimates.
 
-Reading tables loads pyarrow, so the coordinator does it in another process.
+Reading tables loads pyarrow, so the coordinator reads them in another process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ATTEMPTS = (
     *("provider", "instance", "tokens_in", "tokens_out"),
 )
 _ROLE = "role"
-"""A column that runs of earlier versions lack."""
+"""A column that is missing from runs of earlier versions."""
 
 
 def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
-    """The graded episodes of a finished run.
+    """Read the graded episodes of a finished run.
 
     Raises:
         ResultsError: The run has no readable tables.
@@ -42,7 +42,7 @@ def earlier_in_subprocess(run_dir: Path) -> EarlierRun:
 
 
 def graded_in_subprocess(run_dir: Path) -> frozenset[str]:
-    """Case ids of the graded cases of a finished run.
+    """Read the ids of the graded cases of a finished run.
 
     Raises:
         ResultsError: The run has no readable table of results.
@@ -55,7 +55,7 @@ def _ask(what: str, run_dir: Path, kind: type[T]) -> T:
 
 
 def earlier(run_dir: Path) -> EarlierRun:
-    """The graded episodes of a finished run, from its tables.
+    """Read the graded episodes of a finished run from its tables.
 
     Raises:
         ResultsError: The tables are missing or cannot be read.
@@ -102,7 +102,7 @@ def earlier(run_dir: Path) -> EarlierRun:
 
 
 def graded(run_dir: Path) -> list[str]:
-    """Case ids of the graded cases in a run's table of results.
+    """Read the ids of the graded cases from a run's table of results.
 
     Raises:
         ResultsError: The table is missing or cannot be read.

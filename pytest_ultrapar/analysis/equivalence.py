@@ -1,4 +1,4 @@
-"""Whether two runs gave the same answers, by their grades."""
+"""Decide whether two runs gave the same answers, judging by the grades."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Verdict = Literal["same", "different", "undecided"]
 RATE_MARGIN = 0.02
-"""Changes of a solved rate up to this, 2 points, are ignored."""
+"""Changes of a solved rate are ignored up to this: 2 percentage points."""
 SCORE_MARGIN_SD = 0.1
 """The same for the mean of a score, in standard deviations of the score."""
 SCORE_MARGIN_LEAST = 0.01
-"""The least margin, as a share of the largest value: 1 point for a score up to 1."""
+"""The smallest margin, as a share of the largest value: 0.01 for a score up to 1."""
 ALL_MODELS = ""
 RATE = "solved_rate"
 
@@ -55,16 +55,16 @@ class Look(msgspec.Struct, frozen=True):
     """One figure of the answers, compared in both runs.
 
     Attributes:
-        model: Name of the model; empty for all models together.
+        model: The model's name; empty for all models together.
         figure: `solved_rate`, `score.<name>` or a figure of cells, such as `pass@5`.
-        n: Pairs of cases that both runs graded; for a figure of cells, cells.
+        n: How many pairs of cases both runs graded; for a figure of cells, how many cells.
         base: The figure in the baseline.
         new: The figure in the other run.
-        low: Lower bound of new - base; all looks hold together.
-        high: Upper bound of new - base.
+        low: The lower bound of new - base; the bounds are valid for all looks together.
+        high: The upper bound of new - base.
         margin: Differences up to this are ignored.
-        n_gained: Cases solved only in the new run; 0 unless the figure is the solved rate.
-        n_lost: Cases solved only in the baseline.
+        n_gained: How many cases only the new run solved; 0 unless the figure is the solved rate.
+        n_lost: How many cases only the baseline solved; 0 unless the figure is the solved rate.
         chance: McNemar's p-value; None unless the figure is the solved rate.
     """
 
@@ -82,14 +82,14 @@ class Look(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is beyond the margin with confidence."""
+        """Whether the difference certainly exceeds the margin, at the given confidence."""
         return (self.low is not None and self.low > self.margin) or (
             self.high is not None and self.high < -self.margin
         )
 
     @property
     def is_same(self) -> bool:
-        """Whether the difference is within the margin with confidence."""
+        """Whether the difference is certainly within the margin, at the given confidence."""
         if self.low is None or self.high is None:
             return False
         return -self.margin <= self.low and self.high <= self.margin
@@ -100,10 +100,10 @@ class Equivalence(msgspec.Struct, frozen=True):
 
     Attributes:
         verdict: `different` if a look differs; `same` if each look is within its margin or no grade
-            differs; else `undecided`, because there are too few cases.
-        n: Pairs of cases that both runs graded.
-        n_changed: Pairs with different outcomes or scores.
-        looks: All models together, then each model, by name.
+            differs; otherwise `undecided`, because there are too few cases.
+        n: How many pairs of cases both runs graded.
+        n_changed: How many pairs have different outcomes or scores.
+        looks: The looks at all models together, then at each model, by name.
         text: One or two sentences.
     """
 
@@ -115,10 +115,11 @@ class Equivalence(msgspec.Struct, frozen=True):
 
 
 def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equivalence:
-    """Compare the answers of two runs, by their grades.
+    """Compare the answers of two runs, judging by the grades.
 
-    The solved rate and every score, for all models together and for each, are compared case by
-    case. The verdict depends on 95 % intervals that hold for all these looks together (Bonferroni).
+    The solved rate and every score are compared case by case, for all models together and for each
+    model. The verdict depends on 95 % intervals that are valid for all these looks together
+    (Bonferroni).
 
     Raises:
         ConfigError: No case was graded in both runs.
@@ -144,7 +145,7 @@ def equivalence(base_rows: Iterable[Answer], new_rows: Iterable[Answer]) -> Equi
 
 
 def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[_A, _A]]:
-    """The cases that both runs graded, in the order of the baseline."""
+    """Return the cases that both runs graded, in the order of the baseline."""
     new = {row.case_id: row for row in new_rows if row.outcome in GRADED}
     return [
         (row, other)
@@ -154,12 +155,12 @@ def graded_pairs(base_rows: Iterable[_A], new_rows: Iterable[_A]) -> list[tuple[
 
 
 def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
-    """The pairs in which both runs graded with more than scores."""
+    """Return the pairs in which both grades are more than scores."""
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
 def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Iterator[Look]:
-    """The solved rate of graded pairs, if they have one, then the mean of each common score."""
+    """Compare graded pairs by their solved rate, if they have one, and by each common score."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
     for name in common_scores(pairs):
@@ -167,7 +168,7 @@ def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) 
 
 
 def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
-    """The share of solved cases in both runs, over rated pairs, at least one."""
+    """Compare the share of solved cases in both runs, over at least one rated pair."""
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
@@ -179,7 +180,7 @@ def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE)
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
 ) -> Look:
-    """The mean of a score in both runs, over the pairs that have it in both, at least one."""
+    """Compare the mean of a score over the pairs (at least one) that have it in both runs."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
     values = [value for pair in both for value in pair]
@@ -193,12 +194,12 @@ def score_look(
 
 
 def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
-    """A figure of cells in both runs; None if no cell has enough graded repetitions.
+    """Compare a figure of cells in both runs; None if no cell has enough graded repetitions.
 
     Args:
         model: The model's name.
-        figure: As for `cell_share`.
-        pairs: All common cases, graded or not.
+        figure: The same as for `cell_share`.
+        pairs: All cases that both runs have, graded or not.
     """
     change = cell_change(figure, pairs)
     if change is None:
@@ -208,7 +209,7 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
-    """Repetitions of a cell are one cluster; clusters of marks count only in rules."""
+    """Return a cluster per cell with repetitions; clusters of marks are used only in rules."""
     rows = [base for base, _ in pairs]
     return [
         cluster if row.cluster is None else row.case_id
@@ -217,17 +218,17 @@ def _clusters(pairs: Sequence[Pair]) -> list[str]:
 
 
 def common_scores(pairs: Iterable[Pair]) -> list[str]:
-    """Names of the scores that a case has in both runs, sorted."""
+    """Return the sorted names of all scores that some case has in both runs."""
     return sorted({name for base, new in pairs for name in base.scores.keys() & new.scores.keys()})
 
 
 def changed(base: Answer, new: Answer) -> bool:
-    """Whether outcome or scores of a case differ."""
+    """Whether the outcome or the scores of a case differ."""
     return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
 
 
 def _distance(look: Look) -> float:
-    """The distance of the interval beyond the margin on either side, in widths of the interval."""
+    """Return how far the interval is beyond the margin on either side, in its own widths."""
     if look.low is None or look.high is None:
         return -math.inf
     beyond = max(look.low - look.margin, -look.margin - look.high)
@@ -242,7 +243,7 @@ def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[Look]) -> st
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"
     if not looks:
-        return f"{n_changed:,} of {n:,} {have} different grades, and no figure is in both runs"
+        return f"{n_changed:,} of {n:,} {have} different grades, and the runs share no figure"
     worst = max(looks, key=_distance)
     name = f"{worst.figure} of {worst.model}" if worst.model else worst.figure
     change = f"{name} went from {worst.base:.3f} to {worst.new:.3f} (n = {worst.n:,})"

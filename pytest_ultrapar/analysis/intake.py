@@ -1,7 +1,7 @@
-"""A run's journal, read record by record as it grows, so that little is left for the end.
+"""Read a run's journal record by record as it grows, so that little is left for the end.
 
-A record is decoded once and kept as columns, in the order of the journal. The episode that counts
-for a case is known only at the end; then rows are put in their order.
+A record is decoded once and stored in columns, in the order of the journal. It is known only at the
+end which episode counts for a case; the rows are then put in their order.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class Intake:
     """Reads the records of a journal.
 
     Args:
-        run_dir: A run directory with manifest and planned cases.
-        slices: The run's cases in slices, to read one slice at a time (`slices`); None: all at
-            once.
+        run_dir: A run directory with a manifest and planned cases.
+        slices: The run's cases in slices, to read one slice at a time (`slices`); None to read all
+            cases at once.
 
     Attributes:
-        cases: All planned cases, or the cases of the slice; until `leave_out_others` including
-            cases that other hosts claimed.
-        history: The records read so far, by case.
-        unreadable: Undamaged records of episodes from another version.
+        cases: All planned cases, or the cases of the slice. They include the cases that other hosts
+            claimed until `leave_out_others` is called.
+        history: The records that were read so far, by case.
+        unreadable: Undamaged records of episodes that another version wrote.
         tables: The rows of the records.
         layouts: For each test, the names by which its results are laid out.
 
     Raises:
-        ResultsError: Manifest or cases cannot be read.
+        ResultsError: The manifest or the cases cannot be read.
     """
 
     def __init__(self, run_dir: Path, slices: Slices | None = None) -> None:
@@ -71,7 +71,7 @@ class Intake:
         self._run_dir = run_dir
         self._slices = slices
         self.cases: list[Case] = [] if slices is not None else read_plan(run_dir)
-        # Case by number, and number by id.
+        # The case by its number, and the number by the case's id.
         self._of_number: list[Case] = []
         self._planned: dict[str, int] = {}
         self._alike: list[tuple[Any, ...]] = []
@@ -84,7 +84,7 @@ class Intake:
         params = parameter_columns(self.cases) if slices is None else slices.params
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
-        # By the identity of the entry, which the history keeps alive.
+        # The key is the identity of the entry, which the history keeps alive.
         self._episodes: dict[int, KeptEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
@@ -97,7 +97,7 @@ class Intake:
 
     @property
     def n_cases(self) -> int:
-        """Planned cases, over all slices."""
+        """The number of planned cases, over all slices."""
         return len(self.cases) if self._slices is None else self._slices.n_cases
 
     @property
@@ -108,18 +108,18 @@ class Intake:
         return Counter((case.suite, case.model) for case in self.cases)
 
     def said(self) -> set[str]:
-        """The names that `grade_values` gives for all final grades; with slices, for all grades."""
+        """Return the names from `grade_values` for final grades; with slices, for all grades."""
         if self._slices is not None:
             return self._slices.said
         grades = (found.grade for found in self.history.cases.values())
         return {name for grade in grades if grade is not None for name in grade_values(grade)}
 
     def new_log(self) -> RequestLog:
-        """An empty log of requests on the run's lanes."""
+        """Return an empty log of requests on the run's lanes."""
         return RequestLog(self._manifest.pool_lanes, from_us=self._part.from_us)
 
     def slices(self) -> Iterator[Sequence[Case]]:
-        """The cases of each slice, when it replaces the previous one; all cases without slices.
+        """Yield the cases of each slice after it replaced the previous one; or all cases at once.
 
         Raises:
             ResultsError: The journal cannot be read.
@@ -140,12 +140,12 @@ class Intake:
         self._log = self.new_log()
         self._episodes.clear()
         for position in slices.positions(cases):
-            # Skip a record that was removed since then.
+            # Skip a record that was removed in the meantime.
             with suppress(ResultsError):
                 self._take(position, decode_whole(self._reader.payload(position)))
 
     def _plan(self, cells: Mapping[str, str]) -> None:
-        """Keep the fields of the cases that rows and figures need."""
+        """Store the fields of the cases that rows and figures need."""
         self._of_number = self.cases
         self._planned = {case.case_id: number for number, case in enumerate(self.cases)}
         self.tables.plan(self.cases)
@@ -167,7 +167,7 @@ class Intake:
             ResultsError: The journal cannot be listed.
         """
         if not self._planned:
-            # Here and not at the beginning, when the run needs the CPU.
+            # Not earlier, because the run needs the CPU when it begins.
             self.layouts = Uses(read_tables(self._run_dir), self.cases).layouts()
             self._plan(cells_of(self.cases))
         for position, record in self._journal.new():
@@ -176,7 +176,7 @@ class Intake:
                 return
 
     def leave_out_others(self) -> None:
-        """Leave out the cases that other hosts of the run claimed; call it after the run's end.
+        """Leave out the cases that other hosts of the run claimed; call this after the run's end.
 
         Raises:
             ResultsError: The claims of this host cannot be read.
@@ -186,10 +186,10 @@ class Intake:
         self._planned = {case.case_id: self._planned[case.case_id] for case in self.cases}
 
     def fits(self, manifest: Manifest) -> bool:
-        """Whether a new start under this manifest gives the same result.
+        """Whether a new start under this manifest would give the same result.
 
-        False after damaged, removed or duplicate records. These are rare, and their result may
-        depend on the order of the segments.
+        It is false after damaged, removed or duplicate records. These are rare, and the result may
+        then depend on the order of the segments.
 
         Raises:
             ResultsError: The journal cannot be listed.
@@ -203,10 +203,9 @@ class Intake:
         self._reader.close()
 
     def ended(self) -> list[Ended]:
-        """The cases with records: planned ones in their order, then those outside this selection.
+        """Return the cases with records: planned ones in their order, then the others.
 
-        Cases outside the selection were sent and may have been paid for, and so were unfinished
-        episodes.
+        The other cases and unfinished episodes were sent, too, and may have been paid for.
         """
         for at, open_one in cut_off_episodes(self._run_dir / "journal", self.history).items():
             self._take(at, open_one)
@@ -231,9 +230,9 @@ class Intake:
         return Ended(number, grade, episodes, None, row)
 
     def figures(self, ended: Sequence[Ended], spent: Table, measures: Measures) -> RequestLog:
-        """Add the measure of each case with a result; return the requests of all cases.
+        """Add the measure of each case that has a result; return the requests of all cases.
 
-        Both are in the order of the cases; the requests of the graded episode come last.
+        Both are in the order of the cases; a case's graded episode comes last in its requests.
 
         Args:
             ended: The cases.
@@ -259,7 +258,7 @@ class Intake:
         return self._log.arranged(parts, measured)
 
     def read(self, position: Position) -> EpisodeEnded | None:
-        """An episode from the journal; None if it can no longer be read."""
+        """Read an episode from the journal; None if it can no longer be read."""
         try:
             record = self._reader.read(position)
         except ResultsError as error:
@@ -271,8 +270,8 @@ class Intake:
     def _take(self, position: Position, record: JournalRecord | UnreadableEpisode | Damage) -> None:
         if isinstance(record, UnreadableEpisode):
             if self.history.add(position, record.head) is not None:
-                # Its checksum is right, so it is from another version: one case must not cost all
-                # tables.
+                # Its checksum is correct, so another version wrote it: a single case must not
+                # prevent all tables.
                 why = f"the journal record in {position} is from another version: {record.why}"
                 self.unreadable.append(position.damaged(why))
         elif (entry := self.history.add(position, record)) is not None:
@@ -284,5 +283,5 @@ class Intake:
 
 
 def _plan(manifest: Manifest) -> Manifest:
-    """The manifest as it was before the first request."""
+    """Return the manifest as it was before the first request."""
     return msgspec.structs.replace(manifest, bound=None, lanes=[], segments={}, ended_at=None)

@@ -1,4 +1,4 @@
-"""The names by which results are laid out: from marks, else from the tests' parameters; pure."""
+"""The names by which results are laid out, from marks or from the parameters of tests; pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 TEST = "test_name"
 MOST_VALUES = 40
-"""The largest number of values of a parameter for which a table is useful."""
+"""If a parameter has more values than this, a table of them is not useful."""
 _MOST_COLUMNS = 12
 _LEAST_CASES = 2
-"""Cases of one model and value: a share of one case is meaningless."""
+"""The fewest cases of a model with a value: a share of one case is meaningless."""
 
 
 class Uses:
-    """The use of parameters by each test; `tables` is from `cases_file.read_tables`."""
+    """Which parameters each test uses; `tables` comes from `cases_file.read_tables`."""
 
     def __init__(self, tables: Mapping[str, tuple[str, ...]], cases: Iterable[Case] = ()) -> None:
         self._tables = tables
@@ -40,14 +40,14 @@ class Uses:
         self._models[test][case.model] += 1
         for name, value in case.facts.items():
             found = self._values[test].setdefault(name, {})
-            # A value with parts is not a useful label.
+            # A value that consists of parts is not a useful label.
             if value is not None and len(found) <= MOST_VALUES:
                 text = str(value)
                 if not text.startswith(("{", "[")):
                     found[text] = value
 
     def layouts(self) -> dict[str, tuple[str, ...]]:
-        """For each test, the names by which its results are laid out."""
+        """Return for each test the names by which its results are laid out."""
         found = {}
         for test, asked in self._asked.items():
             sizes = {name: self._values[test][name].keys() for name in self._dimensions(test)}
@@ -61,7 +61,7 @@ class Uses:
         return found
 
     def dimensions(self, summary_by: Iterable[str]) -> list[str]:
-        """The dimensions for comparing models: tests, names in a summary or mark, then by use."""
+        """Return the dimensions for comparing models: tests, names in marks, then useful ones."""
         asked = [*summary_by, *(name for own in self._asked.values() for name in own)]
         used = [name for test in self._asked for name in self._dimensions(test)]
         known = {name for own in self._values.values() for name in own}
@@ -69,7 +69,7 @@ class Uses:
         return [TEST, *found] if len(self._asked) > 1 and TEST not in known else found
 
     def _dimensions(self, test: str) -> list[str]:
-        """Texts before numbers, few values before many; without names that differ for each case."""
+        """Sort texts before numbers, few values before many; drop names with a value per case."""
         models, values = self._models[test], self._values[test]
         most = min(MOST_VALUES, models.total() / len(models) / _LEAST_CASES)
         found = [name for name, own in values.items() if 1 < len(own) <= most]
@@ -78,6 +78,6 @@ class Uses:
 
 
 def shown_tests(tests: Iterable[str]) -> dict[str, str]:
-    """The shown name of each test: its name, or its node id if another test has this name."""
+    """Return how each test is shown: by its name, or by its node id if its name is not unique."""
     alike = by_key((test.partition("::")[2], test) for test in dict.fromkeys(tests))
     return {test: name if len(own) == 1 else test for name, own in alike.items() for test in own}

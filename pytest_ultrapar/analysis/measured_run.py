@@ -1,4 +1,4 @@
-"""A finished run, read from its files for a comparison; inconsistent files are refused."""
+"""Read a finished run from its files for a comparison, and refuse inconsistent files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class CaseRow(NamedTuple):
     """A case with its final grade.
 
     Attributes:
-        timed: Whether it counts in makespan and latency: it was answered in the measured session
-            and is not in the serial sample. The times of other rows may be meaningless.
-        started_at: First lease, UTC.
+        timed: Whether the makespan and the latency include it: it was answered in the measured
+            session and is not in the serial sample. The times of other rows may be meaningless.
+        started_at: The time of its first lease, UTC.
         scores: Its scores by name; empty unless it was graded.
-        cost: In the currency of its run, if known.
+        cost: Its cost in the currency of its run, if known.
         cell: The cell's name from `cells_of`; empty if the case is alone in its cell.
         cluster: `Case.cluster`.
         labels: Its labels by name.
@@ -63,12 +63,12 @@ class CaseRow(NamedTuple):
 
     @property
     def graded(self) -> bool:
-        """Whether it counts in scores."""
+        """Whether scores include it."""
         return self.outcome in GRADED
 
     @property
     def rated(self) -> bool:
-        """Whether it counts in solved rates."""
+        """Whether solved rates include it."""
         return self.outcome in RATED
 
 
@@ -78,7 +78,7 @@ _SCORE = "score."
 
 
 def labelled(cases: Iterable[Case], rows: Mapping[str, CaseRow]) -> tuple[Case, ...]:
-    """Cases with the labels of their rows."""
+    """Return the cases with the labels of their rows."""
     return tuple(
         case.labelled(rows[case.case_id].labels) if case.case_id in rows else case for case in cases
     )
@@ -90,8 +90,8 @@ class Bench:
 
     Attributes:
         name: The name that the user gave.
-        run: Directory of its run with the most requests in flight, which represents it.
-        unmeasured: The reason why it has no measured speed-up; empty if it has one.
+        run: The directory of the run that represents it: the run with the most requests in flight.
+        unmeasured: Why it has no measured speed-up; empty if it has one.
     """
 
     name: str
@@ -104,10 +104,10 @@ class MeasuredRun:
     """A finished run with at least one graded case.
 
     Attributes:
-        directory: Resolved.
+        directory: The run's directory, with links resolved.
         cases: All planned cases.
-        speeds: Its speeds in the benchmark file of its bench, else in its own; None if neither can
-            be read.
+        speeds: Its speeds, from the benchmark file of its bench or from its own; None if neither
+            can be read.
         bench: The bench that the user named; None if the user named the run.
     """
 
@@ -136,11 +136,11 @@ class MeasuredRun:
 
 
 def find_measured_run(name: str) -> MeasuredRun:
-    """A finished run, without its rows.
+    """Read a finished run, except its rows.
 
     Args:
-        name: Its directory, its id below `.ultrapar`, or `latest`; or the name of a bench for its
-            run with the most requests in flight.
+        name: The run's directory, its id below `.ultrapar`, or `latest`; or the name of a bench,
+            which means the bench's run with the most requests in flight.
 
     Raises:
         ConfigError: The run does not exist, is not finished or graded nothing, or a file is
@@ -168,14 +168,14 @@ def find_measured_run(name: str) -> MeasuredRun:
 
 
 def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
-    """The rows of `results` by case id.
+    """Read the rows of `results`, by case id.
 
     Raises:
         ConfigError: The table is missing, damaged or from another run.
     """
     part = run.manifest.measured_part
     try:
-        # Runs of earlier versions have neither this column nor prices.
+        # Runs of earlier versions have no prices, and this column is missing.
         columns = (*_COLUMNS, *(["cost"] if run.manifest.prices else []))
         raw = read_table(run.directory, "results", columns, beginning=(_SCORE, LABEL))
         cells, clusters = cells_of(run.cases), {case.case_id: case.cluster for case in run.cases}
@@ -190,15 +190,15 @@ def read_rows(run: MeasuredRun) -> dict[str, CaseRow]:
         raise ConfigError(f"{where}{error}; {_compaction(run.directory)}") from error
     if len(rows) != run.summary.statistics.n_final or run_ids - {run.run_id}:
         refuse(
-            f"the results of {run.directory} do not match {SUMMARY_FILE}: they have"
-            f" {len(rows)} cases, but {SUMMARY_FILE} has {run.summary.statistics.n_final} of run"
+            f"the results of {run.directory} do not match {SUMMARY_FILE}: they contain"
+            f" {len(rows)} cases, but {SUMMARY_FILE} {run.summary.statistics.n_final} cases of run"
             f" {run.run_id}; {_compaction(run.directory)}"
         )
     return rows
 
 
 def _find_bench(name: str) -> Bench | None:
-    """The bench of that name, if there is one.
+    """Return the bench with this name, if there is one.
 
     Raises:
         ConfigError: The benchmark file of the bench is damaged, or its run is missing.
@@ -277,7 +277,7 @@ def _compaction(directory: Path) -> str:
 
 
 def _row(values: dict[str, Any], part: MeasuredPart) -> CaseRow:
-    # All times of an episode whose record was damaged are null.
+    # If the record of an episode was damaged, all its times are null.
     started_at, ended_at = _time(values["started_at"]), _time(values["ended_at"])
     outcome = values["outcome"]
     return CaseRow(

@@ -1,4 +1,4 @@
-"""The use of a run's lanes over time, and the reasons why they were idle; pure.
+"""How a run's lanes were used over time, and why they were idle; pure.
 
 Only a compaction imports this module, because it needs numpy.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SLICES = 1000
 _FULL = 0.9
-"""The share of its seats at which a limit counts as full: some seats are always changing hands."""
+"""A limit counts as full if this share of its seats is taken: some seats always change hands."""
 
 
 class Reasons(NamedTuple):
@@ -43,10 +43,10 @@ class _OnLimit(NamedTuple):
     """The measured requests on the lanes of a limit.
 
     Attributes:
-        models: The models of these lanes with requests.
-        services_s: Seconds of each request that was served.
-        busy: By slice, seconds in flight.
-        held: By slice, seconds from a lease to its sending.
+        models: Those models of the lanes that have requests.
+        services_s: The seconds of each request that was served.
+        busy: For each slice, the seconds that requests were in flight.
+        held: For each slice, the seconds between leases and the sending of their requests.
     """
 
     models: tuple[str, ...]
@@ -60,8 +60,8 @@ class Occupancy:
 
     Args:
         log: All requests of the run.
-        start_s: First send, monotonic seconds.
-        end_s: End of the last episode, > start_s.
+        start_s: The time of the first send, in monotonic seconds.
+        end_s: When the last episode ended, > start_s.
         restricted: Whether the assignment had rules that keep episodes from free lanes.
     """
 
@@ -95,9 +95,9 @@ class Occupancy:
         )
 
     def _states(self, own: RequestColumns) -> Floats:
-        """The states of a model's requests and episodes while they were not in flight.
+        """Return the states of a model's requests and episodes while they were not in flight.
 
-        Seconds by slice, in the order of `_Slices` from `rate` on.
+        A row has the seconds in each slice; rows are in the order of `_Slices` from `rate` on.
         """
         again, between = ~own.first & own.again, ~own.first & ~own.again
         return np.array(
@@ -118,12 +118,12 @@ class Occupancy:
         )
 
     def n_requests(self, part: Resource) -> int:
-        """Measured requests that were served on the lanes of a limit."""
+        """Count the measured requests that were served on the lanes of a limit."""
         own = self._limits.get(part.limit)
         return 0 if own is None else len(own.services_s)
 
     def used_s(self, part: Resource) -> float:
-        """Seconds for which the limit was needed at full use, as in the bound, >= 0."""
+        """Return the seconds that requests need at full use of the limit, as in the bound, >= 0."""
         services_s = self._limits[part.limit].services_s
         if not part.is_rate:
             return float(services_s.sum()) / part.per_s
@@ -131,11 +131,11 @@ class Occupancy:
         return max(0.0, (len(services_s) - part.burst) / part.per_s + shortest_s)
 
     def busy_lanes(self) -> Iterator[Lane]:
-        """The lanes on which a measured request was served."""
+        """Yield the lanes on which a measured request was served."""
         return (lane for at, lane in enumerate(self._lanes) if at in self._served_on)
 
     def reasons(self, part: Resource, parts: Iterable[Resource]) -> Reasons:
-        """The reasons why a limit was idle, in seconds of the whole limit."""
+        """Return the reasons why a limit was idle, in seconds of the whole limit."""
         own = self._limits[part.limit]
         seats = self._seats(part)
         states = sum((self._models[name] for name in own.models), np.zeros((_N_STATES, _SLICES)))
@@ -147,7 +147,7 @@ class Occupancy:
         return Reasons(*(float(each.sum()) * self._width_s / seats for each in reasons))
 
     def last_episode(self, parts: Iterable[Resource]) -> Reasons:
-        """The waits of the measured episode that ended last, from the run's first send on.
+        """Return the waits of the last measured episode to end, from the run's first send on.
 
         Args:
             parts: All limits; their load explains the time before the episode's first request.
@@ -172,10 +172,10 @@ class Occupancy:
         return Reasons(*map(sum, zip(own, self._before(last, parts), strict=True)))
 
     def _before(self, last: RequestColumns, parts: Iterable[Resource]) -> Reasons:
-        """The reasons why an episode's first request did not come at the run's first send.
+        """Return why an episode's first request was not sent when the run sent its first request.
 
-        It was behind the waiting requests of its model. If no request waited and all of its limits
-        had room, workers were still starting.
+        It was queued behind the waiting requests of its model. If no request waited and all its
+        limits had room, workers were still starting.
         """
         lane = self._lanes[last.lane[0]]
         full = self._full(part for part in parts if part.limit in lane.limits)
@@ -193,18 +193,18 @@ class Occupancy:
         )
 
     def _last_requests(self) -> RequestColumns | None:
-        """The requests of the measured episode that ended last."""
+        """Return the requests of the measured episode that ended last."""
         columns = self._columns
         if not columns.measured.any():
             return None
         ended_s = np.where(columns.measured, columns.ended_s, -np.inf)
         episode = np.cumsum(columns.first)
-        # The last of those that end at the same time.
+        # If several end at the same time, take the last one.
         at = len(ended_s) - 1 - int(ended_s[::-1].argmax())
         return columns.of(columns.measured & (episode == episode[at]))
 
     def _seats(self, part: Resource) -> float:
-        """Requests in flight that the limit allows; for a rate by Little's law."""
+        """Return how many requests in flight the limit allows; for a rate, by Little's law."""
         if not part.is_rate:
             return part.per_s
         services_s = self._limits[part.limit].services_s
@@ -212,7 +212,7 @@ class Occupancy:
         return part.per_s * max(mean_s, 1e-6)
 
     def _full(self, parts: Iterable[Resource]) -> NDArray[np.bool_]:
-        """By slice, whether one of some limits had no free seat."""
+        """Return for each slice whether one of these limits had no free seat."""
         found = np.zeros(_SLICES, dtype=bool)
         for other in parts:
             if not other.is_rate:
@@ -228,12 +228,12 @@ class Occupancy:
         starting: NDArray[np.bool_],
         full_elsewhere: NDArray[np.bool_],
     ) -> tuple[Floats, ...]:
-        """The idle seats of each slice by who could have used them, the closest to sending first.
+        """Divide each slice's idle seats among possible users, the closest to sending first.
 
-        In the order of `Reasons`.
+        The result is in the order of `Reasons`.
         """
         waiting = now.rate + now.seat
-        # Episodes that are not yet open are behind those that wait.
+        # Episodes that have not started come after requests that wait.
         in_line = np.where(waiting > 0, waiting + now.unopened, 0.0)
         idle = np.maximum(0.0, seats - now.busy)
         dealt = []
@@ -245,7 +245,7 @@ class Occupancy:
         seat = served - rate
         client = held + between
         rules = startup = np.zeros(_SLICES)
-        # A free seat of this limit for which a request waits is changing hands.
+        # If a request waits for a free seat of this limit, the seat is changing hands.
         ours = np.where(full_elsewhere, 0.0, seat)
         if self._restricted:
             kept_free = now.busy + now.held < _FULL * seats
@@ -258,7 +258,7 @@ class Occupancy:
 
 
 class _Slices(NamedTuple):
-    """By slice, the mean number of requests (or episodes) in each state."""
+    """For each slice, the mean number of requests (or episodes) in each state."""
 
     busy: Floats
     held: Floats
@@ -270,16 +270,16 @@ class _Slices(NamedTuple):
 
 
 _N_STATES = len(_Slices._fields) - 2
-"""The states of a model: all but `busy` and `held`, which belong to a lane."""
+"""How many states a model has: all except `busy` and `held`, which belong to a lane."""
 
 
 def _share(part: Floats, whole: Floats) -> Floats:
-    """Part divided by whole; 0 if the whole is 0."""
+    """Divide a part by the whole; 0 if the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 def _first_full(slices: _Slices, seats: float) -> int:
-    """The slice in which a limit was fully used for the first time, or else the fullest."""
+    """Return the first slice in which a limit was fully used; if none, the fullest slice."""
     full = (slices.busy >= _FULL * seats) | (slices.rate + slices.seat > 0)
     return int(full.argmax() if full.any() else slices.busy.argmax())
 
@@ -293,15 +293,17 @@ def seconds_by_slice(
     end_s: float,
     n: int,
 ) -> Floats:
-    """By slice, seconds times weight of some periods; each period takes constant time.
+    """Return for each slice the seconds of some periods times their weights.
+
+    The computing time for a period does not depend on its length.
 
     Args:
-        from_s: The begin of each period.
-        until_s: The end of each; a period that ends before it begins does not count.
-        weight: The weight of each.
-        start_s: The begin of the first slice; time outside of all slices is cut off.
-        end_s: The end of the last slice, > start_s.
-        n: The number of slices of equal length, >= 1.
+        from_s: When each period begins.
+        until_s: When each period ends; a period that ends before it begins is ignored.
+        weight: The weight of each period.
+        start_s: When the first slice begins; time outside all slices is cut off.
+        end_s: When the last slice ends, > start_s.
+        n: The number of slices, which have the same length, >= 1.
     """
     width_s = (end_s - start_s) / n
     begins, ends, weights = np.broadcast_arrays(from_s, until_s, weight)
@@ -310,7 +312,7 @@ def seconds_by_slice(
     steps = np.concatenate([weights[counts], -weights[counts]])
     place = np.clip(places, 0, n)
     at = place.astype(np.int64)
-    # A period counts partly in the slice of its begin, and fully in all later ones.
+    # A period counts partly in the slice in which it begins, and fully in all later ones.
     here = np.bincount(at, steps * (at + 1 - place), n + 1)
     later = np.bincount(at + 1, steps, n + 2).cumsum()
     return cast("Floats", (here[:n] + later[:n]) * width_s)

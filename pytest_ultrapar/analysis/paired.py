@@ -1,4 +1,4 @@
-"""Statistics of cases that depend on each other: pairs of two runs, and cases of one cluster."""
+"""Statistics of cases that depend on each other: pairs from two runs, and cases of one cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 _MOST = 1e300
-"""Larger values may overflow a sum."""
+"""The sum of larger values may overflow."""
 
 
 class Interval(NamedTuple):
@@ -38,9 +38,9 @@ NOTHING_KNOWN = Interval(-math.inf, math.inf)
 
 
 def possible_range(values: Iterable[float]) -> Interval:
-    """The possible range of a case's value, including 0, as far as the values show it.
+    """Return the possible range of a case's value, including 0, judging by the observed values.
 
-    If all values are 0, the range is 0 to 1, like most scores.
+    If all values are 0, the range is 0 to 1, the range of most scores.
     """
     seen = [0.0, *values]
     low, high = min(seen), max(seen)
@@ -48,7 +48,7 @@ def possible_range(values: Iterable[float]) -> Interval:
 
 
 def possible_change(values: Iterable[float]) -> Interval:
-    """The largest possible changes of a case's value, down and up, as far as the values show."""
+    """Return the largest possible changes of a case's value, down and up, judging by its values."""
     low, high = possible_range(values)
     return Interval(low - high, high - low)
 
@@ -56,29 +56,30 @@ def possible_change(values: Iterable[float]) -> Interval:
 def mean_interval(
     values: Sequence[float], *, ends: Interval | None = None, confidence: float = CONFIDENCE
 ) -> Interval:
-    """The interval of the mean of the distribution from which the values are a sample.
+    """Return the interval of the mean of the distribution from which the values are a sample.
 
-    It is Student's interval, adjusted for the skewness of the values: with a longer upper tail,
+    It is Student's interval, adjusted for the skewness of the values: if the upper tail is longer,
     both ends move up.
 
     Grades repeat. If more than half of the values are equal, their spread does not show the rare
-    others: no failure among 60 cases does not prove that 30 more succeed. With `ends`, one more
-    value at each end is counted in this case, and the interval is Student's of all. Without `ends`,
-    the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of 10, and in 40 of 100
-    samples of 30.
+    others: if none of 60 cases failed, this does not prove that 30 more succeed. With `ends`, one
+    more value at each end is then included, and the interval is Student's interval of them all.
+    Without `ends`, the interval missed a drop by 1 in 3 % of the cases in 70 of 100 samples of 10,
+    and in 40 of 100 samples of 30.
 
     Args:
         values: Differences of pairs, or any sample, in any order.
         ends: The smallest and the largest possible value; None for values that never repeat, such
             as times.
-        confidence: 0 to 1.
+        confidence: The confidence of the interval, 0 to 1.
 
     Returns:
-        Infinite for fewer than two values; zero width for equal values without `ends`.
+        An infinite interval for fewer than two values; one of zero width if the values are equal
+        and `ends` is None.
 
     Source: P. Hall, On the removal of skewness by transformation, J. R. Stat. Soc. B 54 (1992)
-        221-228, the cubic one; the values at the ends as in D. G. Bonett, R. M. Price, J. Educ.
-        Behav. Stat. 37 (2012) 479-488.
+        221-228, the cubic transformation; the values at the ends as in D. G. Bonett, R. M. Price,
+        J. Educ. Behav. Stat. 37 (2012) 479-488.
     """
     if len(values) < 2 or max(map(abs, values)) > _MOST:  # noqa: PLR2004 - one has no spread
         return NOTHING_KNOWN
@@ -95,8 +96,8 @@ def mean_interval(
 
 
 def _bent(reach: float, skew: float) -> float:
-    """The inverse of Hall's transformation; `skew` is the values' skewness over the root of n."""
-    if abs(skew) < 1e-6:  # noqa: PLR2004 - nothing but rounding
+    """Invert Hall's transformation; `skew` is the values' skewness divided by the root of n."""
+    if abs(skew) < 1e-6:  # noqa: PLR2004 - a rounding error
         return reach
     return (math.cbrt(1 + skew * (reach - skew / 6)) - 1) * 3 / skew
 
@@ -108,17 +109,16 @@ def ratio_interval(
     ends: Interval | None = None,
     confidence: float = CONFIDENCE,
 ) -> tuple[float, Interval] | None:
-    """The ratio of the means of pairs, new / base, and its interval; None if base's mean is <= 0.
+    """Return the ratio of two means, new / base, and its interval; None if base's mean is <= 0.
 
     Args:
-        base: A value of each case.
+        base: One value of each case.
         new: The other value of each case.
-        ends: The possible range of their differences, if these can repeat; see `mean_interval`.
-        confidence: 0 to 1.
+        ends: The possible range of the differences, if these can repeat; see `mean_interval`.
+        confidence: The confidence of the interval, 0 to 1.
 
     Source: W. G. Cochran, Sampling techniques, 3rd ed. (1977), ch. 6: the ratio's error is the
-        error
-        of the mean of `new - ratio x base`.
+        error of the mean of `new - ratio x base`.
     """
     mean = mean_of(base)
     if mean <= 0.0:
@@ -132,9 +132,9 @@ def ratio_interval(
 def typical_ratio(
     base: Sequence[float], new: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, Interval] | None:
-    """The geometric mean of each pair's new / base, and its interval; None without a pair.
+    """Return the geometric mean over pairs of new / base, and its interval; None without a pair.
 
-    Long and short cases have the same weight, so it detects best that a server became slower by
+    Long and short cases have the same weight, so this shows best whether a server became slower by
     some factor. Pairs with a zero are left out.
     """
     logs = [
@@ -151,11 +151,12 @@ def typical_ratio(
 def rate_difference(
     n: int, n_gained: int, n_lost: int, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """The interval of a rate's change, from `n` pairs with `n_gained` gains and `n_lost` losses.
+    """Return the interval of a rate's change, from `n` pairs with so many gains and losses.
+
+    The interval has a width even if no pair differs.
 
     Source: D. G. Bonett, R. M. Price, Adjusted Wald confidence interval for a difference of
-        binomial proportions based on paired data, J. Educ. Behav. Stat. 37 (2012) 479-488. It does
-            not collapse if no pair differs.
+        binomial proportions based on paired data, J. Educ. Behav. Stat. 37 (2012) 479-488.
     """
     gained, lost = (n_gained + 1) / (n + 2), (n_lost + 1) / (n + 2)
     change = gained - lost
@@ -164,7 +165,7 @@ def rate_difference(
 
 
 def mcnemar(n_gained: int, n_lost: int) -> float:
-    """The probability of gains and losses at least this uneven by chance; exact, two-sided.
+    """Return how probable gains and losses at least this uneven are by chance; exact, two-sided.
 
     Source: Q. McNemar, Note on the sampling error of the difference between correlated proportions
         or percentages, Psychometrika 12 (1947) 153-157; here with the binomial distribution itself.
@@ -177,13 +178,14 @@ def mcnemar(n_gained: int, n_lost: int) -> float:
 def quantile_interval(
     ordered: Sequence[float], share: float, *, confidence: float = CONFIDENCE
 ) -> Interval:
-    """The interval of a quantile of the distribution from which sorted values are a sample.
+    """Return the interval of a quantile of the distribution that sorted values are a sample of.
 
     Returns:
-        Infinite above if there are too few values: 100 values do not bound a 99 % quantile.
+        An interval whose upper end is infinite if there are too few values: 100 values do not bound
+        a 99 % quantile.
 
-    Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1; normal approximation
-        of the ranks.
+    Source: H. A. David, H. N. Nagaraja, Order statistics, 3rd ed. (2003), 7.1, with the normal
+        approximation of the ranks.
     """
     n = len(ordered)
     half = critical_z(confidence) * math.sqrt(n * share * (1 - share))
@@ -196,7 +198,7 @@ def quantile_interval(
 def difference_interval(
     base: float, base_interval: Interval, new: float, new_interval: Interval
 ) -> Interval:
-    """The interval of new - base, from both intervals as if they were independent.
+    """Return the interval of new - base, from both intervals as if they were independent.
 
     If pairs correlate, the true interval is narrower, never wider.
 
@@ -210,7 +212,7 @@ def difference_interval(
 
 
 def benjamini_hochberg(chances: Sequence[float]) -> list[float]:
-    """Adjusted p-values: of values below 0.05, at most 5 % are expected to be chance.
+    """Adjust p-values: at most 5 % of the values below 0.05 are expected to be chance.
 
     Source: Y. Benjamini, Y. Hochberg, Controlling the false discovery rate, J. R. Stat. Soc. B 57
         (1995) 289-300.
@@ -233,7 +235,7 @@ class Share:
     """A share and the bounds of its interval, all in [0, 1].
 
     Attributes:
-        n: The number of cases, at least one.
+        n: How many cases there are; at least one.
     """
 
     n: int
@@ -245,16 +247,18 @@ class Share:
 def clustered_share(
     hits: Iterable[tuple[Hashable, bool]], *, confidence: float = 0.95
 ) -> Share | None:
-    """The share of hits with an interval that allows for dependence within clusters.
+    """Return the share of hits, with an interval that allows for dependence within clusters.
 
     It is Wilson's interval for the effective sample size: the number of cases divided by the design
     effect. The design effect compares the scatter of the clusters' hits with the scatter of
     independent cases. The width follows Student's t for the number of clusters. With one case in
-    each cluster it is Wilson's interval itself; clusters of equal cases count once each. If all
-    cases agree, the scatter is unknown, and clusters also count once.
+    each cluster, it is Wilson's interval itself. If the cases of each cluster are equal, a cluster
+    counts as one case. If all cases agree, the scatter is unknown, and each cluster also counts as
+    one case.
 
-    Simulated with eight cases in each cluster, it contained the truth in 92 to 98 % of the draws
-    with 35 or more clusters. With 10 to 20 clusters and a share of 0.9 it was 86 % at worst.
+    In simulations with eight cases in each cluster, it contained the true value in 92 to 98 % of
+    the draws with 35 or more clusters. With 10 to 20 clusters and a share of 0.9, it was 86 % at
+    worst.
 
     Source: J. N. K. Rao, A. J. Scott, A simple method for the analysis of clustered binary data,
         Biometrics 48 (1992) 577-585, without the factor for few clusters; E. L. Korn, B. I.
@@ -285,7 +289,7 @@ def clustered_share(
 
 def _effective(clusters: Iterable[Sequence[bool]], n: int, value: float) -> float:
     scatter = sum((sum(hits) - value * len(hits)) ** 2 for hits in clusters)
-    # At most the number of cases: by chance, the hits of few clusters may not scatter at all.
+    # Not more than the number of cases: by chance, hits of few clusters may not scatter at all.
     return min(n, n * n * value * (1 - value) / scatter) if scatter else n
 
 
@@ -295,16 +299,17 @@ def clustered_mean_interval(
     ends: Interval | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """The interval of the mean as in `mean_interval`, with an allowance for dependent cases.
+    """Return the interval of the mean as in `mean_interval`, with an allowance for dependent cases.
 
-    With several cases in a cluster, each end is the wider one of two intervals. One is the interval
-    of all values. The other is the interval of the clusters, each by how far its cases together
-    move the mean. So clusters whose cases cancel out by chance do not narrow the interval.
+    If a cluster has several cases, two intervals are computed, and each end is the wider one. The
+    first is the interval of all values. The second is the interval over the clusters: the value of
+    a cluster is how far its cases together move the mean. So clusters whose cases cancel out by
+    chance do not narrow the interval.
 
     Args:
         values: The cluster and the value of each case.
-        ends: As in `mean_interval`.
-        confidence: 0 to 1.
+        ends: The same as for `mean_interval`.
+        confidence: The confidence of the interval, 0 to 1.
     """
     every = [value for _, value in values]
     low, high = mean_interval(every, ends=ends, confidence=confidence)

@@ -1,7 +1,7 @@
 """The performance of a run on its pool: bound, efficiency, use of time, limits; pure.
 
-The bound is computed from measurements: the shortest time in which this pool could answer the same
-requests. So it measures the schedule, not the speed of the provider.
+The bound is the shortest time in which this pool could answer the same requests. It is computed
+from measurements, so it measures the schedule and not the speed of the provider.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a run besides its cases.
+    """The figures of a run that do not describe its cases.
 
     Attributes:
-        peak_in_flight: The most requests in flight at the same time.
-        bound_s: Lower bound of the makespan in hindsight. None if nothing was measured, or if
-            clients of a gateway sent when they wanted. Also None if limits were estimated: then the
-            pool file states only ceilings, and a bound by those is meaningless. The same holds for
-            the next four.
+        peak_in_flight: The largest number of requests in flight at the same time.
+        bound_s: The lower bound of the makespan in hindsight. It is None if nothing was measured,
+            or if a gateway's clients decided when to send. It is also None if limits were
+            estimated: the pool file then states only ceilings, and a bound from ceilings is
+            meaningless. The same applies to the next four attributes.
         binding: The limit with the highest bound, such as `ideallab/key0 (qps)`.
         efficiency: bound_s / makespan, 0 to 1.
         attribution: The parts of the makespan.
-        client_bound: The reason why the client, not the pool, limited the run; empty if it did not.
-        audit: The highest load of each limit, by the run's own records.
-        first_token: Seconds from sending to the first token, over all streams; None without
+        client_bound: Why the client, and not the pool, limited the run; empty if it did not.
+        audit: The highest load of each limit, according to the run's own records.
+        first_token: The seconds from sending to the first token, over all streams; None without
             streams.
-        start_s: Seconds from the run's beginning to its first send; like the next two, None unless
-            all of the run is one session on one host.
-        behind_s: From the end of the last episode to the end of the run: tests, and workers that
-            end.
-        tables_s: The time to make the tables and all figures after the run.
-        stalls: Seconds for which code blocked the loops of episodes, by place in the suite; longest
-            first.
+        start_s: The seconds from the run's beginning to its first send. Like the next two
+            attributes, it is None unless the whole run is one session on one host.
+        behind_s: The seconds from the end of the last episode to the end of the run, for tests and
+            for the shutdown of workers.
+        tables_s: The seconds that it took to make the tables and all figures after the run.
+        stalls: How many seconds code blocked the event loops of episodes, by place in the suite;
+            longest first.
         stretch: How much longer answers took with more requests in flight; None if unknown.
     """
 
@@ -71,18 +71,18 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def alone(self) -> float | None:
         """As in `Stretch`."""
-        # If the client did not keep up, its delays are in the times of the cases, too.
+        # If the client did not keep up, the times of the cases include its delays, too.
         return None if self.stretch is None or self.client_bound else self.stretch.alone
 
 
 def performance(
     log: RequestLog, manifest: Manifest, span: Span | None, engines: Sequence[EngineSpent]
 ) -> tuple[Performance, Bound | None]:
-    """The performance of a run, and the bound with the prices that prove it.
+    """Compute the performance of a run, and the bound with the prices that prove it.
 
     Args:
         log: All requests of the run, on the manifest's lanes.
-        manifest: Has the limits.
+        manifest: The run's manifest, which contains the limits.
         span: From the first send to the last end of the measured episodes; None without episodes.
         engines: The load of each engine.
     """
@@ -136,11 +136,11 @@ def performance(
 
 
 def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
-    """The shortest time in which the measured episodes could have been answered.
+    """Return the shortest time in which the measured episodes could have been answered.
 
-    A request's service is the time from sending to the answer, so a provider that is slower under
-    load increases the bound, and so does a client that reads late. Waiting and back-off do not
-    count, and neither do requests that were refused for their rate.
+    A request's service time is the time from sending to the answer. So a provider that is slower
+    under load increases the bound, and so does a client that reads answers late. Waits, back-off
+    and rate-limited requests are not included.
 
     Args:
         log: All requests of the run.
@@ -159,7 +159,7 @@ def run_bound(log: RequestLog, limits: Iterable[Limit]) -> Bound | None:
 
 
 def demand(log: RequestLog) -> tuple[RequestClass, ...]:
-    """The measured requests that were served, in classes."""
+    """Return the measured requests that were served, in classes."""
     from pytest_ultrapar.analysis.plan.lower_bound import request_classes  # noqa: PLC0415
 
     columns = log.columns()
@@ -170,10 +170,10 @@ def demand(log: RequestLog) -> tuple[RequestClass, ...]:
 
 
 def _longest_episode_s(log: RequestLog) -> float:
-    """The longest service of one measured episode, in seconds, as the sum of its served requests.
+    """Return the longest service time of a measured episode, in seconds: its requests' sum.
 
-    If requests overlap, their dependencies are unknown, and the longest one counts. At least one
-    episode is required.
+    If an episode's requests overlap, their dependencies are unknown, and only the longest one
+    counts. At least one episode is required.
     """
     import numpy as np  # noqa: PLC0415 - as above
 
@@ -190,22 +190,22 @@ def _longest_episode_s(log: RequestLog) -> float:
 
 
 CLIENT_SHARE = 0.1
-"""The share of the makespan above which the client's own time hides the provider's speed."""
+"""If the client's own time is a larger share of the makespan, it hides the provider's speed."""
 LATE_S = 0.01
 SLOW_DISPATCH_S = 0.05
 BUSY = 0.9
-"""Each is a sign that the client was overloaded, not that a suite's own code waited between two
-turns. Loops that keep up are 0.2 ms late on average, overloaded loops 15 ms and more (3,000 cases
-of 200 ms on 300 seats, two cores)."""
+"""Each of these three shows that the client was overloaded, and not that a suite's own code waited
+between two turns. Event loops that keep up are 0.2 ms late on average, and overloaded loops are at
+least 15 ms late (3,000 cases of 200 ms on 300 seats, two cores)."""
 
 
 _OF_WORKERS = ": more workers (-n) share its work"
-_OF_ALL = ": it serves all workers; hosts or shards (--ultrapar-shard) have one each"
-_FEW_CORES = ": cores are short; fewer processes (workers, -n; jobs of graders) leave it more"
+_OF_ALL = ": it serves all workers; on several hosts or shards (--ultrapar-shard), each has its own"
+_FEW_CORES = ": too few cores; fewer processes (workers, -n; grader jobs) leave it more CPU"
 
 
 def dispatch_p95_s(log: RequestLog) -> float:
-    """The 95 % quantile of the seconds from a lease to the sending; 0 without requests."""
+    """Return the 95 % quantile of the seconds from a lease to the sending; 0 without requests."""
     columns = log.columns()
     delays_s = (columns.sent_s - columns.granted_s)[columns.measured].tolist()
     return quantile(sorted(delays_s), 0.95) if delays_s else 0.0
@@ -214,15 +214,15 @@ def dispatch_p95_s(log: RequestLog) -> float:
 def client_bound(
     attribution: Attribution, engines: Sequence[EngineSpent], dispatch_s: float
 ) -> str:
-    """One sentence if the client limited the run, else empty.
+    """Return a sentence if the client limited the run; otherwise return "".
 
     If code of the suite blocked a loop for a tenth of the makespan, the client limited the run:
-    answers that cannot be read meanwhile look slow, so this time is not in the client's share.
+    answers that cannot be read in the meantime look slow, so the client's share excludes this time.
 
     Args:
         attribution: The run's attribution.
-        engines: The load of each engine and of its processes, without workers that died.
-        dispatch_s: From `dispatch_p95_s`.
+        engines: The load of each engine and of its processes, except workers that died.
+        dispatch_s: The result of `dispatch_p95_s`.
     """
     stalls = max((one.stalls for one in engines), key=lambda own: sum(own.values()), default={})
     stood_s = sum(stalls.values())
@@ -234,7 +234,8 @@ def client_bound(
         )
     share = attribution.run.client_s / attribution.makespan_s
     late_s = max((one.late_s / one.n_beats for one in engines if one.n_beats), default=0.0)
-    # With too few cores, even an idle process waits at each step: the most CPU decides.
+    # With too few cores, even an idle process waits at each step: the process that used the most
+    # CPU decides.
     all_of_run = [one for one in engines if one.wall_s > least_s]
     used = ((one.cpu_s / one.wall_s, one.waited_s / one.wall_s, one.worker) for one in all_of_run)
     cpu, waits, name = max(used, default=(0.0, 0.0, "unknown"))

@@ -1,8 +1,8 @@
-"""The speed-ups of whole runs in a benchmark file, of all cases and of parts of them.
+"""The speed-ups of whole runs in a benchmark file, for all cases and for parts of them.
 
-They are in the key `ultrapar`, next to the series of pytest-benchmark, which ignores the key.
-Figures over all suites depend on the selection of cases, so a series of them could not continue
-with another selection.
+They are in the key `ultrapar`, next to the series of pytest-benchmark, which ignores this key.
+Figures over all suites depend on the selection of cases, so they cannot be a series: another
+selection would not continue it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class PartSpeed(msgspec.Struct, frozen=True):
     """The speed of some cases of a run, as in `RunStatistics`.
 
     Attributes:
-        suite: None for all suites.
-        model: None for all models.
-        n: Completed cases.
+        suite: The suite's name; None for all suites.
+        model: The model's name; None for all models.
+        n: How many cases were completed.
         over: The mode of the run that measured the serial time, if `basis` is "full".
-        n_serial: The cases behind the serial time; None in files of earlier versions.
+        n_serial: How many cases the serial time is from; None in files of earlier versions.
     """
 
     suite: str | None
@@ -51,7 +51,7 @@ class PartSpeed(msgspec.Struct, frozen=True):
 
 
 def part_speed(suite: str | None, model: str | None, found: RunStatistics) -> PartSpeed | None:
-    """The speed of a run or a part of it, from its statistics; None if no case was completed."""
+    """Return the speed of a run or a part of it, from its statistics; None if no case completed."""
     if found.makespan_s is None or found.serial_s is None or found.speedup is None:
         return None
     return PartSpeed(
@@ -71,9 +71,9 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     """One run of a benchmark file.
 
     Attributes:
-        parts: All cases, each model, each suite, and each model in each suite;
-            parts without a completed case are left out.
-        client_bound: The reason why the client limited the run; empty if it did not.
+        parts: The speeds of all cases, each model, each suite, and each model in each suite; parts
+            without a completed case are left out.
+        client_bound: Why the client limited the run; empty if it did not.
     """
 
     run_id: str
@@ -83,7 +83,7 @@ class RunSpeeds(msgspec.Struct, frozen=True):
     client_bound: str = ""
 
     def part(self, filters: Mapping[str, str]) -> PartSpeed | None:
-        """The part of a `suite`, a `model`, both or neither; None if it completed no case."""
+        """Return the part of a `suite`, a `model`, both or neither; None if no case completed."""
         wanted = filters.get("suite"), filters.get("model")
         return next((one for one in self.parts if (one.suite, one.model) == wanted), None)
 
@@ -109,7 +109,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
-    """The runs of a benchmark file; empty if the file is missing or from another program.
+    """Read the runs of a benchmark file; empty if the file is missing or from another program.
 
     Raises:
         ResultsError: The file cannot be read, or is not a benchmark file of this version.
@@ -119,7 +119,7 @@ def read_speeds(path: Path) -> tuple[RunSpeeds, ...]:
 
 
 def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
-    """The run of a bench that represents the bench: the one with the most requests in flight.
+    """Return the run that represents a bench: the run with the most requests in flight.
 
     Args:
         runs: The runs, at least one.
@@ -128,10 +128,10 @@ def judged_run(runs: Iterable[RunSpeeds]) -> RunSpeeds:
 
 
 def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
-    """The reason why a speed-up cannot be judged, if no run was compared with a serial one.
+    """Say why a speed-up cannot be judged, if no run was compared with a serial run.
 
     Returns:
-        A sentence; empty if a run was.
+        A sentence; empty if a run was compared with a serial run.
     """
     modes = [run.mode for run in runs]
     if judged_run(runs).basis not in BY_OWN_TIMES and modes != ["serial"]:
@@ -139,5 +139,5 @@ def not_measured(runs: Sequence[RunSpeeds], *, where: Path) -> str:
     return (
         f"{where} has no measured speed-up. It needs a mode that runs one case at a time and "
         f"another mode, and its modes are {', '.join(modes)}. Run ultrapar bench with serial and "
-        "another mode among --modes, or name the directory of a run to judge by its own estimate"
+        "another mode among --modes, or name the directory of a run to use the run's own estimate"
     )

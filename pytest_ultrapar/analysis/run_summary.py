@@ -1,4 +1,4 @@
-"""The summary that the compaction sends to the controller, as one line of JSON."""
+"""The summary of a run, which the compaction sends to the controller as one line of JSON."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000
 MOST_NOTES = 20
-"""More single cases than a screenful belong in the tables, not in the end of a run."""
+"""More single cases than fit on a screen belong in the tables, not at the end of a run."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """The cases with the same values of the names in `summary_by`.
+    """The cases with the same values for the names in `summary_by`.
 
     Attributes:
-        names: Their values, in the order of `RunSummary.summary_by`.
-        n: Cases with a final grade.
-        interval: Bounds of the solved share at 95 %; None if unknown.
+        names: These values, in the order of `RunSummary.summary_by`.
+        n: How many of the cases have a final grade.
+        interval: The bounds of the solved share at 95 %; None if unknown.
     """
 
     names: tuple[str, ...]
@@ -65,18 +65,18 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """Graded cases whose grade is more than scores."""
+        """How many graded cases have a grade that is more than scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
 
 class ResultsOfTest(msgspec.Struct, frozen=True):
-    """The cases of one test.
+    """The results of one test.
 
     Attributes:
-        test: The test's name, unique in the run.
+        test: The test's name, which is unique in the run.
         by: The names by which its table is laid out.
-        cells: The cells by these names.
-        wholes: The cells by the first name; empty if there is only one name.
+        cells: A cell for each combination of values of these names.
+        wholes: A cell for each value of the first name; empty if there is only one name.
     """
 
     test: str
@@ -89,12 +89,12 @@ class CellFigure(msgspec.Struct, frozen=True):
     """A figure over cells and their repetitions.
 
     Attributes:
-        model: The cells' model; empty for all models.
+        model: The model of the cells; empty for all models.
         figure: `pass@K`, `pass^K` or `majority`.
-        n: Counted cells.
-        n_left_out: Cells with too few graded repetitions.
-        value: None if `n` is 0.
-        interval: Bounds at 95 %; None if unknown.
+        n: How many cells are included.
+        n_left_out: How many cells have too few graded repetitions.
+        value: The figure's value; None if `n` is 0.
+        interval: Its bounds at 95 %; None if unknown.
     """
 
     model: str
@@ -109,7 +109,7 @@ class WholeFigure(msgspec.Struct, frozen=True):
     """A figure that the suite computed from all rows.
 
     Attributes:
-        interval: Bounds at 95 %; None if unknown.
+        interval: Its bounds at 95 %; None if unknown.
     """
 
     name: str
@@ -118,7 +118,7 @@ class WholeFigure(msgspec.Struct, frozen=True):
 
 
 class CaseNote(msgspec.Struct, frozen=True):
-    """A case without a measurement, and the reason."""
+    """A case that was not measured, and the reason."""
 
     nodeid: str
     outcome: Outcome
@@ -130,41 +130,42 @@ class RunSummary(Performance, frozen=True, kw_only=True):
     """The figures of a run: its performance, and the outcomes of its cases.
 
     Attributes:
-        resumed: Whether a part of it ran in an earlier session, which counts only in the scores.
+        resumed: Whether a part of it ran in an earlier session; only scores include that part.
         measured_earlier: Whether speed and limits are from an earlier session, because the last
             session had nothing left to run.
-        regraded: Id of the run whose episodes were graded again; speed and requests are that run's.
-        replayed: Id of the run whose answers were replayed; the speed is unknown.
-        n_replayed: Replayed answers, also in ungraded episodes.
-        n_ambiguous: Replayed answers that were the first of several different ones that fit.
-        n_resumed: Interrupted conversations that continued from their stored answers.
-        n_strayed: Conversations whose requests then differed, and that continued live.
+        regraded: The id of the run whose episodes were graded again; speed and requests are from
+            that run.
+        replayed: The id of the run whose answers were replayed; the speed is unknown.
+        n_replayed: How many answers were replayed, including those in ungraded episodes.
+        n_ambiguous: How many replayed answers were the first of several different ones that fit.
+        n_resumed: How many interrupted conversations continued from their stored answers.
+        n_strayed: How many of these then sent a different request, and continued live.
         asked_by_others: Whether the cases are requests of a gateway's clients.
-        n_requests: All requests of the run, also of ungraded episodes.
-        n_without_request: Graded cases whose episode sent no request through `llm`, also none to a
-            role. Requests by other means are unknown.
-        n_maybe_billed: Requests without an answer that may have been billed.
-        kinds: The number of cases of each kind of `infra`, `error` and refused prompt, by
+        n_requests: How many requests the run sent, including requests of ungraded episodes.
+        n_without_request: How many graded cases sent no request through `llm`, not even to a role.
+            Requests that were sent by other means are unknown.
+        n_maybe_billed: How many requests without an answer may have been billed.
+        kinds: How many cases had each kind of `infra`, `error` and refused prompt, by
             `outcome/kind`.
         notes: The first `MOST_NOTES` cases with outcome `error` or `infra`, errors first.
-        never_ran: Node ids of the first `MOST_NOTES` planned cases without an episode and without a
-            grade.
-        n_ungraded: Planned cases without a grade whose episode finished: a resumed run only grades
-            them.
-        n_interrupted: Planned cases without a grade whose episode began and did not finish.
-        damage: Parts of the journal that could not be read.
-        files: Names of the written files, in the run directory.
+        never_ran: The node ids of the first `MOST_NOTES` planned cases that have neither an episode
+            nor a grade.
+        n_ungraded: How many planned cases without a grade have a finished episode: a resumed run
+            only grades them.
+        n_interrupted: How many planned cases without a grade have an episode that did not finish.
+        damage: The parts of the journal that could not be read.
+        files: The names of the written files in the run directory.
         cost: The cost of all requests; None if no price is known.
-        n_repetitions: The largest number of repetitions of a cell, among the cases with a final
-            grade.
+        n_repetitions: The largest number of repetitions that a cell has, among the cases with a
+            final grade.
         repetitions: Figures of the cells of each model and of all models, if cells have
             repetitions.
         roles: The requests to each role.
         merged: The parts of a merged run; None for other runs.
-        drawn_from: The number of cases from which a sample was drawn; 0 if the run is not a sample.
-        digests: SHA-256 (hex) of each table, by file name.
-        tests: Results by test, in the order of collection, up to `MOST_CELLS` cells in all.
-        n_tests: The number of tests with results.
+        drawn_from: How many cases the sample was drawn from; 0 if the run is not a sample.
+        digests: The SHA-256 (hex) of each table, by file name.
+        tests: The results by test, in the order of collection, up to `MOST_CELLS` cells in total.
+        n_tests: How many tests have results.
         figures: The figures that the suite computed from all rows (`pytest_ultrapar_figures`).
     """
 
@@ -207,7 +208,7 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """The session of speed and limits, as words to append; empty if only one session ran."""
+        """Which session speed and limits are from, as words to append; empty for one session."""
         if self.regraded is not None:
             return f" (run {self.regraded})"
         if not self.resumed:
@@ -216,22 +217,22 @@ class RunSummary(Performance, frozen=True, kw_only=True):
 
     @property
     def n_without_grade(self) -> int:
-        """Planned cases without a final grade."""
+        """How many planned cases have no final grade."""
         return self.statistics.n_planned - self.statistics.n_final
 
     @property
     def n_never_ran(self) -> int:
-        """Planned cases without an episode."""
+        """How many planned cases have no episode."""
         return self.n_without_grade - self.n_ungraded - self.n_interrupted
 
     def n_infra(self, kind: str) -> int:
-        """The number of cases that were `infra` of a kind, by their own model or by a role."""
+        """Count the cases that were `infra` of this kind, because of their own model or a role."""
         told = ((name.partition("/"), n) for name, n in self.kinds.items())
         return sum(n for (word, _, its), n in told if (word, bare_kind(its)) == ("infra", kind))
 
 
 def read_summary(run_dir: Path) -> RunSummary | None:
-    """The summary of a run; None if it is not written yet.
+    """Read the summary of a run; None if it is not written yet.
 
     Raises:
         ResultsError: The file cannot be read, or is from another version.
@@ -251,7 +252,7 @@ def write_summary(run_dir: Path, summary: RunSummary) -> None:
 def results_of_tests(
     measures: Measures, layouts: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[ResultsOfTest], int]:
-    """The results of each test, as in `RunSummary`, and the number of tests with results."""
+    """Return the results of each test, as in `RunSummary`, and how many tests have results."""
     parts = measures.grouped(lambda kind: kind.own[0])
     names = shown_tests(layouts)
     found: list[ResultsOfTest] = []
@@ -266,7 +267,7 @@ def results_of_tests(
 
 
 def all_of(cells: Sequence[Cell], *names: str) -> Cell:
-    """The sum of cells; several cells have no interval, since they may share tasks."""
+    """Add up cells; the sum of several has no interval, because they may share tasks."""
     if len(cells) == 1:
         return msgspec.structs.replace(cells[0], names=names)
     counts, sums = Counter[str](), by_key(pair for cell in cells for pair in cell.scores.items())
@@ -284,7 +285,7 @@ def all_of(cells: Sequence[Cell], *names: str) -> Cell:
 def make_cells(
     measures: Measures, key: Callable[[Kind], tuple[str, ...]] = lambda kind: kind.names
 ) -> list[Cell]:
-    """A cell for each combination of names that occurs, sorted by names."""
+    """Make a cell for each combination of names that occurs, sorted by names."""
     cells = []
     for names, part in sorted(measures.grouped(key).items()):
         counts = count_outcomes(part)
@@ -300,7 +301,7 @@ def make_cells(
 
 
 def _depends(part: Measures) -> bool:
-    """Whether its cases may depend on each other: rows of a million cases would take 250 MB."""
+    """Whether its cases may depend on each other; if not, a million cases need 250 MB less."""
     return any(kind.cell or kind.cluster for kind in part.kinds)
 
 
@@ -313,9 +314,9 @@ def _interval_of_mean(
 
 
 def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
-    """Figures of the repetitions of each model's cells, and of all; empty without repetitions.
+    """Return figures over repetitions of each model's cells, and of all; empty without repetitions.
 
-    Figures of all models have no interval: cells of different models may share tasks.
+    Figures of all models together have no interval: cells of different models may share tasks.
     """
     figures = figures_of_cells(n_repetitions(measures.cells()))
     if not figures or not any(kind.outcome in RATED for kind in measures.kinds):
@@ -335,11 +336,11 @@ def make_cell_figures(measures: Measures) -> tuple[CellFigure, ...]:
 
 
 def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigure:
-    """A figure of some cells.
+    """Compute a figure of some cells.
 
     Args:
         model: The model's name, or empty.
-        figure: As for `cell_share`.
+        figure: The same as for `cell_share`.
         rows: All repetitions of the cells that have a final grade.
     """
     share = cell_share(figure, rows)
@@ -351,10 +352,10 @@ def cell_figure(model: str, figure: str, rows: Sequence[Repetition]) -> CellFigu
 
 
 class Ends:
-    """The ends of the cases of a run, summed up over slices of them.
+    """Counts how the cases of a run ended, slice by slice.
 
     Attributes:
-        kinds: As in `RunSummary`, like the others.
+        kinds: The same as in `RunSummary`, and so are the others.
     """
 
     def __init__(self) -> None:

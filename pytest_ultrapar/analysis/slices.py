@@ -1,7 +1,7 @@
-"""A very large run in slices of cases, so that its tables need as little memory as a small run's.
+"""Read a very large run in slices of cases: its tables take no more memory than a small run's.
 
-A slice consists of successive cases of the plan. One pass over the journal collects figures of the
-whole run and the position of each record, which takes 24 bytes.
+A slice consists of successive cases of the plan. One pass over the journal collects the figures of
+the whole run and the position of each record, which takes 24 bytes.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Slices:
 
     Args:
         run_dir: A run directory with planned cases.
-        size: The number of cases in a slice.
+        size: How many cases a slice has.
 
     Attributes:
-        n_cases: All planned cases.
+        n_cases: The number of planned cases.
         n_planned: The same by suite and model.
         params: The columns of the parameters.
         layouts: As in `Intake`.
-        said: The names that `grade_values` gives for any grade.
-        damage: Damaged parts of the journal.
+        said: The names that `grade_values` returns for any of the grades.
+        damage: The damaged parts of the journal.
         engines: The load of each engine.
 
     Raises:
-        ResultsError: Cases or journal cannot be read.
+        ResultsError: The cases or the journal cannot be read.
     """
 
     def __init__(self, run_dir: Path, size: int) -> None:
@@ -84,9 +84,9 @@ class Slices:
         self._look()
 
     def next_cases(self) -> list[Case] | None:
-        """The cases of the next slice; None after the last.
+        """Return the cases of the next slice; None after the last slice.
 
-        The last slice is empty and stands for the journal's records of unplanned cases.
+        The last slice has no cases: it is for the journal's records of unplanned cases.
         """
         if self._number * self._size >= self.n_cases:
             return None
@@ -97,7 +97,7 @@ class Slices:
         return cases
 
     def cells(self, cases: list[Case]) -> dict[str, str]:
-        """As `repetitions.cells_of`, for one slice; empty for a case that is alone in its cell."""
+        """Do the same as `repetitions.cells_of` for one slice; empty for cells of one case."""
         found, begin = {}, self._number * self._size
         names = self._questions[begin : begin + len(cases)].tolist()
         for case, name in zip(cases, names, strict=True):
@@ -110,7 +110,7 @@ class Slices:
         return found
 
     def positions(self, cases: list[Case]) -> Iterator[Position]:
-        """The positions of the current slice's records in the journal."""
+        """Yield the positions of the current slice's records in the journal."""
         number = self._number if cases else self._n_slices
         for at in self._in_order[self._ends[number] : self._ends[number + 1]].tolist():
             yield Position(self._segments[self._segment[at]], self._offset[at], self._length[at])

@@ -1,7 +1,7 @@
-"""The statistics of one run, each with its number of cases; pure.
+"""The statistics of one run, each with the number of its cases; pure.
 
-The coordinator imports types from this module, so only the functions that need scipy and numpy load
-them.
+The coordinator imports types from this module, so scipy and numpy are loaded only in the functions
+that need them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _NORMAL = NormalDist()
 
 
 def critical_z(confidence: float) -> float:
-    """Two-sided quantile of the standard normal: 1.96 for 0.95."""
+    """Return the two-sided quantile of the standard normal distribution: 1.96 for 0.95."""
     return _NORMAL.inv_cdf(0.5 + confidence / 2)
 
 
 def critical_t(n: int, confidence: float) -> float:
-    """Two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2 at 0.95."""
+    """Return the two-sided quantile of Student's t for a mean of `n` >= 2 values: 12.7 for 2."""
     from scipy.special import stdtrit  # noqa: PLC0415
 
     return float(stdtrit(n - 1, 0.5 + confidence / 2))
 
 
 Z_95 = critical_z(0.95)
-"""1.96: a 95 % interval extends this many standard deviations to each side."""
+"""A 95 % interval extends this many standard deviations to each side: 1.96."""
 RESOLUTION_S = 1e-6
-"""The shortest time, in seconds."""
+"""The shortest time that figures use, in seconds."""
 
 
 _SEED = 95
@@ -52,19 +52,19 @@ _MOST_BLOCKS = 64
 _LEAST_DRAWN = 8
 _FEW_CONFIDENCE, _FEW_LEAST_SPREAD = 0.99, 0.1
 LEAST_CASES = 3
-"""With fewer cases on either side, intervals are None."""
+"""If either side has fewer cases, intervals are None."""
 _BEGINS, _ENDS = 0, 1
 Bounds = tuple[float, float]
 
 
 class Part(NamedTuple):
-    """The contribution of one or more cases to the two rates.
+    """The contribution of one or more cases to the rates of two runs.
 
     Attributes:
-        n_slow: Cases completed in the slower run, usually the serial one.
-        slow_s: Their seconds of that run.
-        n_fast: Cases completed in the other run.
-        fast_s: Their seconds of the other run.
+        n_slow: How many were completed in the slower run, usually the serial one.
+        slow_s: How many seconds of that run they took.
+        n_fast: How many were completed in the other run.
+        fast_s: How many seconds of the other run they took.
     """
 
     n_slow: int
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
-    """The fast run's cases per second over the slow run's; None if one completed no case."""
+    """Divide the fast run's cases per second by the slow run's; None if one completed no case."""
     whole = _rows(parts, len(Part._fields)).sum(axis=0)
     if not (whole > 0).all():
         return None
@@ -85,7 +85,7 @@ def speedup(parts: Sequence[Part] | NDArray[np.float64]) -> float | None:
 def _rows(
     values: Sequence[Part] | Sequence[Span] | NDArray[np.float64], width: int
 ) -> NDArray[np.float64]:
-    """Parts or spans as rows of `width` numbers, possibly no rows."""
+    """Return parts or spans as rows of `width` numbers, possibly zero rows."""
     import numpy as np  # noqa: PLC0415
 
     return np.asarray(values, dtype=float).reshape(-1, width)
@@ -94,27 +94,27 @@ def _rows(
 def speedup_interval(
     strata: Sequence[Sequence[Part] | NDArray[np.float64]],
 ) -> tuple[float, float] | None:
-    """Interval of the speed-up at 95 %, with 3 to 7 cases at 99 %; None with fewer than 3.
+    """Return the speed-up's interval at 95 %, or at 99 % with 3 to 7 cases; None with fewer than 3.
 
-    From 8 cases on it is a bootstrap over cases. It draws each case of a stratum together with its
-    contributions to both rates, so cases that ran both ways must be in one stratum. A sample and
-    the cases compared with it are two strata, drawn separately. Many cases are drawn as blocks that
-    were formed at random: the spread of the sum stays the same, and 12,000 cases cost as much as
-    64.
+    With at least 8 cases, it is a bootstrap over cases. Each case of a stratum is drawn together
+    with its contributions to both rates, so cases that ran both ways must be in one stratum. A
+    sample and the cases compared with it are two strata that are drawn separately. If there are
+    many cases, blocks that were formed at random are drawn: the sum has the same spread, and 12,000
+    cases take no longer than 64.
 
-    If the times of cases vary by 30 to 90 % of their mean, the bootstrap interval should miss the
-    true speed-up in 5 % of the samples. It misses in 5 to 10 % with 8 cases, 4 to 7 % with 30, 4 to
-    5 % with 100. With 3 cases it misses in 22 %, so with fewer than 8 cases Student's interval of
-    the logarithm at 99 % replaces it. This interval uses the first derivatives of the rates, and a
-    variation of at least 10 % of the mean. It is wide: a factor of 1.5 to 2.3 with 7 cases that
-    vary by 30 to 60 %, and 4 to 17 with 3 cases. It misses in 0 to 3 %, even if cases vary by their
-    mean and more.
+    The bootstrap interval should miss the true speed-up in 5 % of the samples. If the times of
+    cases vary by 30 to 90 % of their mean, it misses in 5 to 10 % with 8 cases, in 4 to 7 % with
+    30, and in 4 to 5 % with 100. With 3 cases it misses in 22 %. With fewer than 8 cases it is
+    therefore replaced with Student's interval of the logarithm at 99 %. Student's interval uses the
+    first derivatives of the rates and a variation of at least 10 % of the mean. It is wide: a
+    factor of 1.5 to 2.3 with 7 cases that vary by 30 to 60 %, and of 4 to 17 with 3 cases. It
+    misses in 0 to 3 %, even if cases vary by their mean or more.
 
     The percentiles are further out than 2.5 and 97.5, by the ratio of Student's t to the normal
-    distribution: with few cases the plain ones are too narrow.
+    distribution: with few cases, these two would make the interval too narrow.
 
     Args:
-        strata: Not empty, each as parts or as rows of their numbers.
+        strata: At least one stratum, each as parts or as rows of their numbers.
 
     Source: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; T. C.
         Hesterberg, What Teachers Should Know About the Bootstrap, Am. Stat. 69 (2015) 371-386,
@@ -132,7 +132,7 @@ def speedup_interval(
     draw = np.random.default_rng(_SEED)
     sums = np.zeros((_DRAWS, len(Part._fields)))
     for rows in columns:
-        # Put each part in a random block; few parts each form a block.
+        # Put each part in a random block; if there are few parts, each forms a block.
         mixed = draw.permutation(rows)
         n_blocks = min(len(rows), _MOST_BLOCKS)
         blocks = np.add.reduceat(mixed, np.arange(n_blocks) * len(rows) // n_blocks)
@@ -150,16 +150,17 @@ def speedup_interval(
 def makespan_shares(
     spans: Sequence[Span] | NDArray[np.float64], beside: Sequence[Span] | NDArray[np.float64] = ()
 ) -> list[float]:
-    """Each episode's share of the makespan, in the order given.
+    """Return each episode's share of the makespan, in the given order.
 
-    Each moment is divided among the episodes in progress. An idle time belongs to the episode that
+    Each moment is divided among the episodes in progress. Idle time belongs to the episode that
     begins next. Unlike the time since the last completion, a share does not depend on completions
     that coincide: four lanes in step complete four episodes together, and then none for a while.
 
     Args:
-        spans: The episodes to divide among; without `beside` the shares add up to the makespan.
-        beside: Other episodes. Moments with only these in progress are left out, and so are idle
-            times before one of these.
+        spans: The episodes that share the time; without `beside`, the shares add up to the
+            makespan.
+        beside: Other episodes. Moments at which only these are in progress are left out, and so is
+            idle time before one of these.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -172,7 +173,7 @@ def makespan_shares(
     order = np.lexsort((at, kind, times_s))
     at, kind, times_s = at[order], kind[order], times_s[order]
     step = np.where(kind == _BEGINS, 1, -1)
-    # Episodes in progress before each event, and the time since the previous event.
+    # The number of episodes in progress before each event, and the time since the previous event.
     n_paying, n_beside = (np.cumsum(step * pays) - step * pays for pays in (at < n, at >= n))
     passed_s = np.diff(times_s, prepend=times_s[:1])
     # The total share of an episode that was in progress from the beginning.
@@ -186,7 +187,7 @@ def makespan_shares(
 
 
 def _stretches(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The times with an episode in progress: few stretches instead of many episodes save time."""
+    """Return the periods with an episode in progress: few periods save time over many episodes."""
     import numpy as np  # noqa: PLC0415
 
     if not len(edges):
@@ -218,7 +219,7 @@ def _interval_of_few(
 
 
 def _tail(n: int) -> float:
-    """The share below the lower percentile: 0.025 for many cases, less for few."""
+    """Return the share below the lower percentile: 0.025 for many cases, less for few."""
     return _NORMAL.cdf(-((n / (n - 1)) ** 0.5) * critical_t(n, 0.95))
 
 
@@ -226,8 +227,9 @@ class SerialSample(msgspec.Struct, frozen=True):
     """The result of a serial sample.
 
     Attributes:
-        n: Its completed episodes, >= 1.
-        duration_s: From its first send to its last end, including gaps between episodes; >= 1e-6.
+        n: How many of its episodes were completed, >= 1.
+        duration_s: The time from its first send to its last end, including gaps between episodes;
+            >= 1e-6.
     """
 
     n: int
@@ -235,7 +237,7 @@ class SerialSample(msgspec.Struct, frozen=True):
 
 
 def whole_span(measures: Measures) -> Span | None:
-    """From the first send to the last end of all measured episodes; None without episodes."""
+    """Return the span from the first send to the last end of measured episodes, or None."""
     spans = measures.spans[measures.ran]
     return Span(float(spans[:, 0].min()), float(spans[:, 1].max())) if len(spans) else None
 
@@ -243,8 +245,8 @@ def whole_span(measures: Measures) -> Span | None:
 def keep_serial_times(measures: Measures) -> None:
     """Store the serial seconds of the cases that were completed in the serial sample.
 
-    A case's seconds run from the previous completion to its own, so they add up to the sample's
-    duration. They include the time of failed episodes, like the makespan of a serial run.
+    A case's time begins at the previous completion and ends at its own, so the times add up to the
+    sample's duration. They include the time of failed episodes, like the makespan of a serial run.
     """
     import numpy as np  # noqa: PLC0415
 
@@ -260,7 +262,7 @@ def keep_serial_times(measures: Measures) -> None:
 
 
 def serial_times(measures: Measures) -> list[float]:
-    """The seconds of the cases that were completed in the serial sample."""
+    """Return the seconds of the cases that were completed in the serial sample."""
     import numpy as np  # noqa: PLC0415
 
     times_s = measures["serial_s"]
@@ -268,18 +270,18 @@ def serial_times(measures: Measures) -> list[float]:
 
 
 def serial_sample(measures: Measures) -> SerialSample | None:
-    """A summary of the sample; None if the run had no sample or completed no case of it."""
+    """Summarize the sample; None if the run had no sample or completed no case of it."""
     times_s = serial_times(measures)
     return SerialSample(len(times_s), max(sum(times_s), RESOLUTION_S)) if times_s else None
 
 
 class PartTime(NamedTuple):
-    """The time of some cases.
+    """The time that some cases took.
 
     Attributes:
         measures: The cases that ran, completed or not, since all of them took time.
-        shares_s: The seconds of the makespan of each.
-        seconds: Their sum; >= 1e-6.
+        shares_s: For each of them, its share of the makespan in seconds.
+        seconds: The sum of the shares; >= 1e-6.
     """
 
     measures: Measures
@@ -288,7 +290,7 @@ class PartTime(NamedTuple):
 
 
 def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
-    """The time of some cases of a run; None if no timed case was completed.
+    """Return the time that some cases of a run took; None if no timed case was completed.
 
     Args:
         run: All graded cases of the run.
@@ -306,7 +308,7 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
     all_s = makespan_shares(ran.spans[pays], ran.spans[~pays])
     shares_s = np.array(all_s)[is_chosen[pays]].tolist()
     if len(measures) == len(ran):
-        # The makespan itself: the sum of the shares may differ in the last digit.
+        # Take the makespan itself: the sum of the shares may differ in the last digit.
         whole = whole_span(ran)
         assert whole is not None
         seconds = whole.end_s - whole.first_send_s
@@ -318,15 +320,15 @@ def part_time(run: Measures, chosen: Callable[[Kind], bool]) -> PartTime | None:
 Basis = Literal["at_most", "estimated", "sampled", "full"]
 """The source of the serial time: the run's own service times, a serial sample, or a serial run.
 
-Service times give the mean number of requests in flight, and so an upper bound of the speed-up:
-other requests in flight may make them longer. Earlier versions called this "estimated", without "at
-most".
+Service times show the mean number of requests in flight. This is an upper bound of the speed-up,
+because other requests in flight may make service times longer. Earlier versions called this source
+"estimated", and did not say "at most".
 """
 BY_OWN_TIMES = ("at_most", "estimated")
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Distribution of seconds: of an episode from first lease to end, or to a first token."""
+    """A distribution in seconds: from an episode's first lease to its end, or to a first token."""
 
     n: int
     mean_s: float
@@ -338,7 +340,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class MeanScore(msgspec.Struct, frozen=True):
-    """The mean of one score over the `n` graded cases that have it.
+    """The mean of a score over the `n` graded cases with this score.
 
     Attributes:
         interval: Bounds at 95 %, from `repetitions.mean_interval_of`; None if not computed.
@@ -353,28 +355,30 @@ class RunStatistics(msgspec.Struct, frozen=True):
     """Counts, speed and scores of one run.
 
     Attributes:
-        n_planned: Planned cases.
-        n_final: Cases with a final grade.
-        counts: These cases by outcome, with all outcomes; runs of earlier versions lack `scored`.
-        n_graded: `solved`, `partial`, `unsolved` and `scored` together.
+        n_planned: How many cases were planned.
+        n_final: How many cases have a final grade.
+        counts: These cases by outcome, with all outcomes; `scored` is missing from runs of earlier
+            versions.
+        n_graded: How many cases are `solved`, `partial`, `unsolved` or `scored`.
         coverage: n_graded / (n_planned - skipped); 1 if there was nothing to measure.
-        n_timed: The completed episodes behind the next five figures. They exclude the serial sample
-            and an earlier, interrupted part of the run. If it is 0, the five are None.
-        makespan_s: First send to the end of the last episode; for some cases of a run, their share
-            of the makespan from `part_time`.
+        n_timed: How many completed episodes the next five figures include. They exclude the serial
+            sample and an earlier, interrupted part of the run. If it is 0, the five are None.
+        makespan_s: The time from the first send to the end of the last episode; for some cases of a
+            run, their share of the makespan from `part_time`.
         throughput: Completed episodes per second of the makespan.
-        serial_s: Seconds that the same episodes take one after the other.
+        serial_s: The seconds that the same episodes take one after the other.
         basis: The source of `serial_s`.
         speedup: serial_s / makespan_s: cases per second, relative to one case at a time.
-        latency: Their latency.
-        n_attempts: Requests of the graded episodes; like their tokens and cost, without roles.
-        tokens_in: Sum over their answers; None if no answer gave a number.
-        scores: Over the graded cases, by name.
-        speedup_interval: Bounds of `speedup` at 95 % or more, see `speedup_interval`; None for mode
-            `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
+        latency: The latency of these episodes.
+        n_attempts: The requests of the graded episodes. They exclude roles, and so do the tokens
+            and the cost.
+        tokens_in: The sum over their answers; None if no answer contained a number.
+        scores: The mean of each score over the graded cases, by name.
+        speedup_interval: The bounds of `speedup` at 95 % or more, see `speedup_interval`; None for
+            mode `serial`, and with fewer than 3 cases. The lower bound is 0 if `speedup` is only an
             upper bound.
-        sample: The serial sample if `basis` is "sampled"; else None.
-        cost: Cost of the graded episodes for which it is known, in the manifest's currency; None if
+        sample: The serial sample if `basis` is "sampled"; otherwise None.
+        cost: The cost of the graded episodes with a known cost, in the manifest's currency; None if
             no cost is known.
     """
 
@@ -400,7 +404,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_rated(self) -> int:
-        """Graded cases whose grade is more than scores."""
+        """How many graded cases have a grade that is more than scores."""
         return self.n_graded - self.counts.get("scored", 0)
 
     @property
@@ -410,7 +414,7 @@ class RunStatistics(msgspec.Struct, frozen=True):
 
     @property
     def n_answered(self) -> int:
-        """Cases with a final grade that a resumed run does not send again."""
+        """How many cases with a final grade a resumed run does not send again."""
         return self.n_final - self.counts["infra"]
 
     @property
@@ -427,12 +431,12 @@ def run_statistics(
     alone: float | None = None,
     chosen: Callable[[Kind], bool] = lambda _: True,
 ) -> RunStatistics:
-    """The statistics of a run, or of some of its cases.
+    """Compute the statistics of a run, or of some of its cases.
 
     Args:
-        run: The measures of each case of the run with a final grade.
-        n_planned: The chosen planned cases, with or without a grade.
-        mode: The mode that ran; for `serial`, the makespan is the serial time.
+        run: The measures of all cases of the run that have a final grade.
+        n_planned: How many of the chosen cases were planned, with or without a grade.
+        mode: The mode of the run; for `serial`, the makespan is the serial time.
         alone: As in `Stretch`.
         chosen: Selects the cases.
     """
@@ -478,7 +482,7 @@ PACE = ("makespan_s", "throughput", "serial_s", "speedup", "speedup_interval")
 
 
 def without_pace(statistics: RunStatistics) -> RunStatistics:
-    """The same statistics without makespan and dependent figures, which include others' pauses."""
+    """Remove the makespan and figures that depend on it, because they include clients' pauses."""
     return msgspec.structs.replace(statistics, **dict.fromkeys(PACE))
 
 
@@ -508,7 +512,7 @@ def _interval(took: PartTime, sample_s: Sequence[float]) -> tuple[float, float] 
 
 
 def count_outcomes(measures: Measures) -> dict[str, int]:
-    """The number of cases for every outcome."""
+    """Count the cases of each outcome."""
     import numpy as np  # noqa: PLC0415
 
     counts: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)
@@ -522,15 +526,15 @@ def mean_scores(
     measures: Measures,
     interval: Callable[[Sequence[Measures], Sequence[float]], Bounds | None] = lambda *_: None,
 ) -> dict[str, MeanScore]:
-    """The mean of each score over the cases that have it, in the order in which tests gave them.
+    """Return the mean of each score over the cases that have it, in the order used by the tests.
 
     If the order differs between cases, the cases with the most scores decide. The result does not
     depend on the order of the cases.
 
     Args:
         measures: The measures of the cases.
-        interval: Computes the interval of a mean from measures in parts and the value of each;
-            returns None if there is no interval.
+        interval: Computes the interval of a mean from several parts of measures and the value of
+            each measure; returns None if there is no interval.
     """
     values: dict[str, tuple[list[Measures], list[float]]] = {}
     for names, part, own in sorted(measures.scores(), key=lambda one: (-len(one[0]), one[0])):
@@ -545,7 +549,7 @@ def mean_scores(
 
 
 def mean_of(values: Collection[float]) -> float:
-    """The mean of finite numbers, at least one; also correct if their sum overflows."""
+    """Return the mean of at least one finite number; it is correct even if the sum overflows."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -553,10 +557,10 @@ def mean_of(values: Collection[float]) -> float:
 
 
 def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, float]:
-    """Bounds of the share of hits, in [0, 1]; (0, 1) if n is 0.
+    """Return the bounds of a share of hits, in [0, 1]; (0, 1) if n is 0.
 
-    Unlike the textbook's `p +- z * s`, it holds at small n and near 0 and 1. `n` may be an
-    effective sample size and need not be a whole number.
+    Unlike the textbook's `p +- z * s`, it is valid for small n and near 0 and 1. `n` may be an
+    effective sample size, which is not always a whole number.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
         J. Am. Stat. Assoc. 22 (1927) 209-212, without correction for continuity.
@@ -573,7 +577,7 @@ def wilson_interval(n_hits: float, n: float, z: float = Z_95) -> tuple[float, fl
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of a sorted, non-empty sample lies; linear between two values.
+    """Return the value that exceeds `share` of a sorted, non-empty sample; linear between values.
 
     Source: R. J. Hyndman, Y. Fan, Sample quantiles in statistical packages, Am. Stat. 50 (1996)
         361-365, type 7.
@@ -585,7 +589,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def latency_of(durations: Iterable[float]) -> Latency | None:
-    """The distribution of seconds; None without values."""
+    """Return the distribution of some durations in seconds; None without values."""
     ordered = sorted(durations)
     if not ordered:
         return None

@@ -1,8 +1,8 @@
-"""Whether answers took longer with more requests in flight; pure.
+"""Find out whether answers took longer with more requests in flight; pure.
 
-A server that batches answers is slower under load, and so are servers that share a machine. Then
-the sum of the times of answers is not the time of a serial run. A run can tell if it had few
-requests in flight at some time and many at another.
+A server that batches answers is slower under load, and so are servers that share a machine. The sum
+of the answer times is then not the time of a serial run. A run shows this if it had few requests in
+flight at some time and many at another.
 """
 
 from __future__ import annotations
@@ -24,37 +24,40 @@ if TYPE_CHECKING:
 
 
 _BLOCKS = 24
-"""Blocks of a run. Their Student's t makes intervals 6 % wider than any number of blocks. More
-blocks would be shorter than the ups and downs of a server. Each block needs an answer."""
+"""The number of blocks that a run is cut into. Student's t for 24 blocks makes intervals 6 % wider
+than for infinitely many. More blocks would be shorter than a server's fluctuations. Each block must
+contain an answer."""
 _FEW_SHARE = 0.01
 _LEAST_FEW = 4
-"""The number of least-loaded answers that define few in flight: a single one may be alone for a
-moment by chance."""
+"""At least this many of the least loaded answers define "few in flight": a single answer may be
+alone for a moment by chance."""
 _NO_SPREAD = 1e-3
-"""In logarithms: times within this are equal. A loop that keeps up reads an answer 0.2 ms late."""
+"""Times whose logarithms differ by less are equal. An event loop that keeps up reads an answer
+0.2 ms late."""
 _MOST_SAID = 50.0
-"""In logarithms: a larger value is not a factor but the noise of equal loads."""
+"""A logarithm beyond this is not a factor, but noise because the loads were equal."""
 _LEAST_RANGE = math.log(1.5)
-"""The least range of loads: a line through less is noise. In 672 simulated runs on servers that
-slow down, 56 had a figure. With a range of 1.1 it was 72, for loads that had hardly differed."""
+"""The smallest useful range of loads: a line through a smaller range is noise. In 672 simulated
+runs on servers that slow down under load, 56 runs had a figure. With a range of 1.1 instead, 72 had
+a figure, although some loads hardly differed."""
 NOTICED = 1.1
-"""Two runs of the same code differ by 5 % (`compare.rules`): twice that is not chance."""
+"""Two runs of the same code differ by 5 % (`compare.rules`); twice as much is not chance."""
 _MOST_UNSURE = 1.6
 """The largest factor between a speed-up and its lower bound: 16x that may be 10x is still useful.
 With 3 instead, 68 of those runs would have a figure."""
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """The ratio of answer times with many requests in flight to times with few.
+    """The ratio of the answer times with many requests in flight to the times with few.
 
     Attributes:
-        few: Requests in flight during the least-loaded answers of the run.
-        many: Typical requests in flight.
-        factor: Geometric mean of the times with `many` over the times with `few`.
-        low: Lower bound of `factor` at 95 %.
-        high: Upper bound of `factor` at 95 %.
-        alone: Upper bound at 95 % of the ratio to times with one request in flight; None if the run
-            had too little time with few requests in flight.
+        few: How many requests were in flight during the least loaded answers of the run.
+        many: How many requests were typically in flight.
+        factor: The geometric mean of the times with `many`, over the mean of those with `few`.
+        low: The lower bound of `factor` at 95 %.
+        high: The upper bound of `factor` at 95 %.
+        alone: The upper bound at 95 % of the ratio to the times with one request in flight; None if
+            the run had few requests in flight for too short a time.
     """
 
     few: float
@@ -66,28 +69,28 @@ class Stretch(msgspec.Struct, frozen=True):
 
     @property
     def is_seen(self) -> bool:
-        """Whether answers certainly took longer, and by enough to report."""
+        """Whether answers certainly took longer, by a factor that is worth reporting."""
         return self.low > 1 and self.factor >= NOTICED
 
 
 def stretch(log: RequestLog) -> Stretch | None:
-    """The stretch of a run's answers; None if the load was constant or there were few answers.
+    """Return the stretch of a run's answers; None if the load was constant or answers were few.
 
-    It fits a straight line through the logarithms of times against requests in flight, for all
-    servers together, because servers may share hidden resources. Each model of each instance has
-    its own typical time. If all answers state their tokens, times may grow with these. The load of
-    a request counts until its answer, but no longer than the typical time: a long request outlives
-    the others. Answers close in time may share other causes, so the error is the larger one of the
-    errors of answers and of blocks.
+    A straight line is fitted through the logarithms of the times against the requests in flight.
+    One line is for all servers together, because servers may share hidden resources. Each model of
+    each instance has its own typical time. If all answers state their tokens, times may grow with
+    the tokens. A request's load is measured until its answer, or until the typical time has passed,
+    because a long request outlives the others. Answers that are close in time may share other
+    causes. So two errors are computed, from answers and from blocks, and the larger one is used.
 
-    Servers slow down faster the more load they have, so below the observed loads the line is not
-    too flat. The line may continue there for as many doublings as were observed. The further it
-    continues beyond these, the more certain it must be.
+    The more load servers have, the faster they slow down. So the line is not too flat below the
+    observed loads. It may be extended there by as many doublings as were observed. The further it
+    extends beyond these, the more certain it must be.
 
     Args:
         log: All requests of the run.
     """
-    import numpy as np  # noqa: PLC0415 - the types here are read where it is not loaded
+    import numpy as np  # noqa: PLC0415 - code without numpy reads the types here
 
     columns = log.columns()
     served = columns.of(columns.served & (columns.ended_s > columns.sent_s))
@@ -131,7 +134,7 @@ def stretch(log: RequestLog) -> Stretch | None:
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
-    """The sum of all requests' seconds in flight, up to each moment."""
+    """Return for each moment the total time that all requests were in flight up to then."""
     import numpy as np  # noqa: PLC0415 - as above
 
     found = np.zeros(len(moments_s))
@@ -142,7 +145,7 @@ def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:
 
 
 def _around_mean(values: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Each value minus the mean of its group."""
+    """Subtract from each value the mean of its group."""
     import numpy as np  # noqa: PLC0415 - as above
 
     means: Floats = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)

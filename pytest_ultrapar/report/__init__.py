@@ -1,4 +1,4 @@
-"""The texts that people read during a run and after it.
+"""The texts that users read during a run and after it.
 
 `progress.py` and `live_view.py` show a run in progress, `summary.py` and `brief.py` a finished run.
 `text.py` formats numbers, tables and text from outside for a terminal. `pages/` writes

@@ -1,7 +1,7 @@
-"""Draw a `LiveView` as lines of text for a terminal, with rich; imported only to draw.
+"""Draw a `LiveView` with rich, as lines of text for a terminal; imported only if it is drawn.
 
-Lines are built from rich's texts, which know the width of characters and the colour codes. rich's
-tables are too slow: the layout of 20 rows takes 5 ms, twice a second.
+Lines are built from rich's texts, which know the width of characters and the colour codes. Tables
+of rich are too slow: the layout of 20 rows takes 5 ms, twice a second.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.live_view import Failure, LaneRow, LiveView, ModelRow, Use
 
 _BARS = ("█░", "#.")
-"""Full and empty; the second pair if the terminal's encoding lacks the first."""
+"""The full and the empty part of a bar; the second pair is for terminals that cannot show the
+first."""
 _BAR, _COUNT, _RATE, _CASES, _SHARE = 10, 9, 11, 13, 25
 _LEAST_BAR = 8
 _LEAST_NAME = 12
 _NARROW = 70
-"""Terminal columns; narrower terminals get no bars."""
+"""Bars are left out on terminals with fewer columns."""
 _NEARLY = 0.95
 _MORE = 3
-"""The fewest lines of a part with a line for the number of hidden rows."""
+"""A part with fewer lines has no line for the number of hidden rows."""
 
 
 class LiveScreen:
@@ -51,7 +52,7 @@ class LiveScreen:
         self._bar = next(one for one in _BARS if _has(encoding, one))
 
     def lines(self, view: LiveView, width: int, n_lines: int) -> list[str]:
-        """At most `n_lines` lines of at most `width` columns; text from outside is escaped."""
+        """Return at most `n_lines` lines of at most `width` columns; foreign text is escaped."""
         texts = [*self._head(view, width)]
         parts = room(view, n_lines - len(texts))
         if parts.lanes:
@@ -83,7 +84,8 @@ class LiveScreen:
         # Models have rows of their own.
         for outcome in RATED:
             facts.pop(outcome, None)
-        # On a separate line: it is the most important fact about a host that sends nothing.
+        # It gets its own line, because it is the most important fact about a host that sends
+        # nothing.
         of_host = facts.pop("waits", "") or facts.pop("share", "")
         waiting = f"{view.waiting:,} waiting" if view.waiting and not state.all_answered else ""
         flying = [facts.pop("in flight", ""), waiting, *facts.values()]
@@ -99,7 +101,7 @@ class LiveScreen:
     def _lanes(self, rows: Sequence[LaneRow], n_lines: int, width: int) -> Iterator[Text]:
         kept, n_more = shown(rows, n_lines)
         n_bar = _BAR if width >= _NARROW else 0
-        # At 80 columns about 20 remain for the limit that a lane waits for.
+        # On 80 columns, about 20 remain for the limit that a lane waits for.
         name = _name_width(
             [row.lane for row in kept], (width - n_bar - _COUNT - _RATE - 3 * len(GAP)) * 3 // 5
         )
@@ -113,7 +115,7 @@ class LiveScreen:
     def _lane(self, row: LaneRow, name: int, n_bar: int) -> Text:
         line = Text(_cell(row.lane, name) + GAP)
         if row.trouble:
-            # It says more than the unused seats, and may be long.
+            # It says more than the unused seats do, and may be long.
             why = _plain(row.trouble.removeprefix(f"lane {row.lane} "))
             return line.append(why, "red" if row.is_removed else "yellow")
         if n_bar and row.seats.most is not None:
@@ -161,14 +163,14 @@ def _models(rows: Sequence[ModelRow], n_lines: int, width: int) -> Iterator[Text
 
 def _failures(rows: Sequence[Failure], n_lines: int, width: int) -> Iterator[Text]:
     yield Text("last failures", "dim")
-    # The first line has their number.
+    # The first line of the screen shows their number.
     for row in rows[: n_lines - 1]:
         case = shorten(_plain(row.case), max(_LEAST_NAME, width * 2 // 5))
         yield Text.assemble((row.outcome, "red"), f"{GAP}{case}: {_plain(row.reason)}")
 
 
 def _plain(text: str) -> str:
-    """The text on one line, control characters escaped; rich reads no markup in a `Text`."""
+    """Put a text on one line and escape control characters; rich reads no markup in a `Text`."""
     return " ".join(visible(text).split())
 
 
@@ -191,10 +193,10 @@ def _cell(name: str, width: int) -> str:
 
 
 def _used(use: Use | None, used: str, most: str) -> str:
-    """`used/most`, with a format for each."""
+    """Return `used/most`; each has its own format."""
     if use is None or use.most is None:
         return "" if use is None else format(use.used, used)
     if not use.most and not use.used:
-        # Hosts share the limit, and this host has no part of it.
+        # Several hosts share the limit, and this host has no share of it.
         return "no share"
     return f"{use.used:{used}}/{use.most:{most}}"

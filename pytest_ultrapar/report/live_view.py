@@ -1,7 +1,7 @@
 """The state of a run in progress, as plain data for a terminal; pure.
 
-`live_screen` draws it. Lanes that fail or delay the run come first, because a terminal shows about
-10 lanes of 300.
+`live_screen` draws it. Lanes that fail or delay the run come first, because a terminal has room for
+about 10 of 300 lanes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LATELY_S = 10.0
-"""The span for rates and waits, in seconds: long enough for some grants on each lane, short enough
-to show a change."""
+"""The period that rates and waits cover, in seconds: long enough for some grants on each lane, and
+short enough to show a change."""
 _BETWEEN_S = 1.0
 MOST_FAILURES = 5
 _WAITING = 0.2
-"""The mean number of requests that wait for a limit; below it the limit delays nothing."""
+"""If fewer requests than this wait for a limit on average, the limit delays nothing."""
 
 
 def lately(kept: Sequence[BrokerStatus], status: BrokerStatus) -> tuple[BrokerStatus, ...]:
-    """The statuses to keep, oldest first: rates are measured from the first one to now."""
+    """Return the statuses to keep, oldest first: rates are measured from the first one to now."""
     if not kept or status.now_s - kept[-1].now_s >= _BETWEEN_S:
         kept = (*kept, status)
-    # Keep the newest one that is old enough, so that the span is always full.
+    # Keep one status from before the period, so that the period is always full.
     while len(kept) > 1 and status.now_s - kept[1].now_s >= LATELY_S:
         kept = kept[1:]
     return tuple(kept)
@@ -52,7 +52,7 @@ class Use(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The used share of the limit."""
+        """How much of the limit is used, as a share."""
         return self.used / self.most if self.most else float(self.most is not None)
 
 
@@ -63,9 +63,9 @@ class LaneRow(NamedTuple):
         seats: The lane's own requests in flight, and the fullest `workers` limit on its path.
         rate: The lane's own requests per second, and the fullest rate limit on its path; None while
             unknown.
-        waits_for: The limit, or the word as in `LaneStatus.waited_s`, that its requests recently
+        waits_for: The limit (or other name in `LaneStatus.waited_s`) that its requests recently
             waited for longest; empty if they did not wait.
-        trouble: The reason that the lane is paused or removed, in one sentence; else empty.
+        trouble: Why the lane is paused or removed, in one sentence; otherwise empty.
         is_removed: Whether the lane is removed until the end of the run.
     """
 
@@ -83,9 +83,9 @@ def lane_rows(
     kept: Sequence[BrokerStatus],
     now: BrokerStatus,
 ) -> list[LaneRow]:
-    """A row for each lane: paused and removed lanes first, then lanes that delay requests.
+    """Return a row for each lane: paused and removed lanes first, then lanes that delay requests.
 
-    Otherwise rows keep the order of the pool, so that they do not jump.
+    Apart from that, rows stay in the order of the pool, so that they do not jump.
 
     Args:
         lanes: All lanes of the run.
@@ -120,7 +120,7 @@ def lane_rows(
 
 def _rank(row: LaneRow) -> int:
     if row.trouble:
-        # A paused lane comes back, so it is more interesting.
+        # A paused lane comes back, so it is of more interest.
         return 1 if row.is_removed else 0
     return 2 if row.waits_for else 3
 
@@ -138,7 +138,7 @@ def _uses(
     *,
     shares: Mapping[tuple[str, str], float],
 ) -> tuple[dict[str, Use], dict[str, Use]]:
-    """The seats in use and the requests per second of each limit; lanes share limits."""
+    """Return each limit's seats in use and requests per second; lanes may share a limit."""
     held: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     estimated = {}
@@ -154,7 +154,7 @@ def _uses(
         most: list[float] = []
         per_s: list[float] = []
         for kind, amount in limits[name].rows if name in limits else ():
-            # If hosts share the limit, this host's share.
+            # If hosts share the limit, take this host's share.
             own = shares.get((name, kind.word), amount)
             if kind.counts == "in flight":
                 most.append(own)
@@ -172,7 +172,7 @@ def _uses(
 
 
 def _of_fullest(lane: Lane, uses: Mapping[str, Use], own: float) -> Use:
-    """The lane's part of the fullest limit on its path; of equally full limits, the innermost."""
+    """Return the lane's part of the fullest limit on its path; if several are, of the innermost."""
     on_path = [uses[name] for name in reversed(lane.limits) if name in uses]
     fullest = max(on_path, key=lambda use: use.share, default=None)
     return Use(own, None if fullest is None else fullest.most)
@@ -189,11 +189,11 @@ class ModelRow(NamedTuple):
     """The results of a model so far.
 
     Attributes:
-        n_done: Its finished cases.
-        n_planned: All of its cases.
-        n_rated: The cases that count in its solved rate.
-        n_solved: The solved cases among `n_rated`.
-        interval: 95 % interval of the solved share, as if cases were independent; None without
+        n_done: How many of its cases are finished.
+        n_planned: How many cases it has.
+        n_rated: How many cases its solved rate includes.
+        n_solved: How many of these are solved.
+        interval: The 95 % interval of the solved share, as if cases were independent; None without
             rated cases.
     """
 
@@ -206,11 +206,11 @@ class ModelRow(NamedTuple):
 
 
 def model_rows(planned: Mapping[str, int], counts: Mapping[tuple[str, str], int]) -> list[ModelRow]:
-    """A row for each model; models whose cases are all finished come last.
+    """Return a row for each model; models whose cases are all finished come last.
 
     Args:
-        planned: Cases by model, in the order of the pool.
-        counts: Finished cases, by model and outcome.
+        planned: The number of cases by model, in the order of the pool.
+        counts: The number of finished cases, by model and outcome.
     """
     done, rated = dict.fromkeys(planned, 0), dict.fromkeys(planned, 0)
     for (model, outcome), n in counts.items():
@@ -243,9 +243,9 @@ class Spent(NamedTuple):
     """The cost of the cases so far.
 
     Attributes:
-        amount: Cost in the pool's currency.
-        projected: Cost of all cases, if the others cost as much as the finished cases of their
-            model.
+        amount: The cost in the pool's currency.
+        projected: The cost of all cases, if each remaining case costs as much as its model's
+            finished cases do on average.
     """
 
     amount: float
@@ -256,12 +256,12 @@ class Spent(NamedTuple):
 def projected(
     spent: Mapping[str, float], done: Mapping[str, int], planned: Mapping[str, int]
 ) -> float:
-    """The cost of all cases, if the rest cost as much as the mean of their model so far.
+    """Return the cost of all cases, if each remaining case costs its model's mean so far.
 
     Args:
-        spent: Cost by model. A model without a finished case gets the mean over all cases.
-        done: Finished cases by model; at least one in total.
-        planned: All cases by model.
+        spent: The cost by model. A model without a finished case gets the mean over all cases.
+        done: The number of finished cases by model; at least one in total.
+        planned: The number of all cases by model.
     """
     everyone = sum(spent.values()) / sum(done.values())
     return sum(
@@ -271,15 +271,15 @@ def projected(
 
 
 class LiveView(NamedTuple):
-    """The data of one drawing.
+    """All data that is drawn at one moment.
 
     Attributes:
         progress: The progress of the run.
         eta_s: The probable earliest and latest end of the last episode, in seconds after
             `progress.eta_at_s`; None while unknown.
-        now_s: The time of the view, monotonic seconds.
-        waiting: Requests that wait to be sent.
-        spent: None without prices.
+        now_s: The time of the view, in monotonic seconds.
+        waiting: How many requests wait to be sent.
+        spent: The cost so far; None without prices.
         is_simulated: Whether any answer comes from the simulated provider.
     """
 
@@ -295,7 +295,7 @@ class LiveView(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Lines for each part, with its heading and the line `+ 212 more`; 0 leaves it out."""
+    """How many lines each part gets, including its heading and `+ 212 more`; 0 leaves it out."""
 
     lanes: int
     models: int
@@ -303,11 +303,11 @@ class Room(NamedTuple):
 
 
 _TURNS = ("lanes", "models", "lanes", "failures")
-"""The order in which parts get lines: on a small terminal, lanes get half."""
+"""The order in which parts get lines; on a small terminal, lanes get half of the lines."""
 
 
 def room(view: LiveView, n_lines: int) -> Room:
-    """The division of `n_lines`: no part gets more than it needs, or a heading alone."""
+    """Divide `n_lines`: no part gets more than it needs, and no part gets only a heading."""
     wanted = {
         name: len(rows) + 1
         for name, rows in zip(Room._fields, (view.lanes, view.models, view.failures), strict=True)
@@ -327,11 +327,11 @@ def room(view: LiveView, n_lines: int) -> Room:
 
 
 def shown(rows: Sequence[T], n_lines: int) -> tuple[Sequence[T], int]:
-    """The rows that fit below a heading, and the number of hidden rows.
+    """Return the rows that fit below a heading, and the number of hidden rows.
 
     Args:
         rows: All rows.
-        n_lines: Lines of the part, see `Room`. The last line is for the number of hidden rows,
+        n_lines: The lines of the part, see `Room`. The last line is for the number of hidden rows,
             unless there is only one line for rows.
     """
     n_rows = max(0, n_lines - 1)

@@ -1,4 +1,4 @@
-"""The parts of a merged run, and the data that they lack; pure."""
+"""The parts of a merged run, and the data that is missing from them; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def merged_section(merged: Merged) -> Section:
-    """A row for each part of a merged run, and notes on all parts together."""
+    """Return a row for each part of a merged run, and notes on all parts together."""
     rows = tuple(
         (
             visible(one.run_id),
@@ -33,7 +33,7 @@ def merged_section(merged: Merged) -> Section:
 
 
 def merged_lines(merged: Merged) -> Iterator[str]:
-    """Sentences safe for a terminal, most severe first."""
+    """Yield sentences safe for a terminal, the most severe first."""
     yield from missing_lines(merged)
     for one in merged.parts:
         if one.exceeded:
@@ -44,8 +44,8 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.n_repeated:
         cases = counted(merged.n_repeated, "case")
         yield (
-            f"{cases} had a result in more than one part: the first measurement counts, or else"
-            " the first infra; requests and costs count in all parts"
+            f"{cases} had a result in more than one part: the first measurement counts, or the"
+            " first infra if no part measured it; requests and costs are summed over all parts"
         )
     resumed = [one for one in merged.parts if one.resumed]
     if resumed:
@@ -55,29 +55,29 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     if merged.clock_error_s is not None:
         error_ms = math.ceil(merged.clock_error_s * 1e3)
         yield (
-            f"clocks of the hosts were compared with the server's to within {error_ms} ms: limits"
-            " are checked over all hosts, and an excess below this error does not count"
+            f"the hosts' clocks were compared with the server's to within {error_ms} ms: limits"
+            " are checked over all hosts, and an excess below this error is ignored"
         )
     if merged.not_compared:
         yield (
-            "clocks of the hosts could not be compared with the server's:"
+            "the hosts' clocks could not be compared with the server's:"
             f" {visible(merged.not_compared)}; limits are checked for each host alone, and over"
             " all hosts only as exactly as the clocks agree"
         )
     elif merged.n_clocks > 1 and merged.clock_error_s is None:
         yield (
-            f"times come from {merged.n_clocks} clocks that were not compared: makespan and use of"
-            " limits are only as exact as these clocks agree"
+            f"times come from {merged.n_clocks} clocks that were not compared: the makespan and the"
+            " use of limits are no more exact than the agreement of these clocks"
         )
 
 
 def missing_lines(merged: Merged) -> Iterator[str]:
-    """The shards without a run, and the number of their cases."""
+    """Yield the shards without a run, and how many cases they contain."""
     n = merged.n_missing
     for shard in merged.missing if n != 0 else ():
-        yield f"shard {shard} is missing: its cases never ran, and no figure counts them"
+        yield f"shard {shard} is missing: its cases never ran and are excluded from all figures"
     if merged.missing and n:
-        yield f"missing shards have at most {counted(n, 'case')}"
+        yield f"missing shards contain at most {counted(n, 'case')}"
 
 
 def _name(one: MergedPart) -> str:

@@ -31,14 +31,14 @@ _NAMED = 4
 
 
 def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
-    """For each key, the original scripts' processes that share it, and their load.
+    """Show which of the original scripts' processes share each key, and their load.
 
     Returns:
         A heading and a line for each key, in the pool's order; empty if no key has a process.
     """
     lines = [
         "load: processes of the original scripts that share a key, at 1 QPS per worker and at most "
-        f"{QPS_PER_PROCESS} (in this run, limits cover all processes together)"
+        f"{QPS_PER_PROCESS} (in this run, limits apply to all processes together)"
     ]
     for load in loads:
         if load.processes:
@@ -50,7 +50,7 @@ def key_lines(loads: Sequence[KeyLoad]) -> list[str]:
 
 
 MOST_ROWS = 20
-"""Limits shown. A pool of 300 instances has more, and the first ones bind."""
+"""How many limits are shown. A pool of 300 instances has more, but only the first ones bind."""
 _UNKNOWN = "unknown"
 
 
@@ -63,13 +63,13 @@ def plan_lines(
     simulated: bool,
     width: int,
 ) -> list[str]:
-    """The lines of a plan, without colours and safe for a terminal.
+    """Return the lines of a plan, without colours and safe for a terminal.
 
     Args:
         plan: The plan to show.
         settings: The settings of the run, and the parts that it leaves out.
-        sources: The sources of its estimates, most important first.
-        warnings: Settings without effect, and figures that are hard to believe.
+        sources: The sources of the estimates, the most important first.
+        warnings: Sentences on settings without effect and on implausible figures.
         simulated: Whether the pool is simulated.
         width: Width of the terminal, in characters.
     """
@@ -129,13 +129,13 @@ def _sums(plan: RunPlan, width: int) -> Iterator[str]:
         yield f"budget of pool: {money(plan.budget, plan.currency)}; expected cost: {cost}"
     yield from _without_price(plan)
     yield (
-        "from ... to: 95 % of new runs, by the spread of a test's cases with one model in the "
-        f"earlier run; unmeasured values may be off by a factor of {ASSUMED_WITHIN:g}"
+        "from ... to: covers 95 % of new runs, given the spread of a test's cases with one model "
+        f"in the earlier run; unmeasured values may be off by a factor of {ASSUMED_WITHIN:g}"
     )
 
 
 def short_of_money(plan: RunPlan) -> Iterator[str]:
-    """A warning if the run is expected to exceed its budget, or may exceed it."""
+    """Yield a warning if the run is expected to exceed its budget, or may exceed it."""
     if plan.budget is None or plan.cost is None or plan.cost.high <= plan.budget:
         return
     is_short = plan.cost.value > plan.budget
@@ -150,7 +150,7 @@ def short_of_money(plan: RunPlan) -> Iterator[str]:
 
 def _without_price(plan: RunPlan) -> Iterator[str]:
     models_of = by_key((fields, model) for model, fields in plan.unpriced.items())
-    cost = "cost leaves out" if plan.cost is not None else "cost unknown for"
+    cost = "cost excludes" if plan.cost is not None else "cost unknown for"
     for fields, models in models_of.items():
         have = "has" if len(models) == 1 else "have"
         yield f"{cost} {', '.join(models)}: {have} no {' and no '.join(fields)} in the pool"
@@ -182,7 +182,7 @@ def _limits(prediction: Prediction, width: int) -> Iterator[str]:
     header = [f"limit, mode {prediction.way.mode}", "allows", "requests", "share", "alone needs"]
     yield from text_table(header, rows, n_names=1, width=width)
     if len(loads) > MOST_ROWS:
-        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} with less need)"
+        yield f"({counted(len(loads) - MOST_ROWS, 'more limit')} that would need less time)"
 
 
 def _alone(load: LimitLoad) -> str:
@@ -242,7 +242,7 @@ def _modes(plan: RunPlan, width: int) -> Iterator[str]:
 
 
 def _bound_by(plan: RunPlan) -> str:
-    """The binding limit; of equal limits, the first one in the table of limits."""
+    """Name the binding limit; of several equal limits, the first one in the table of limits."""
     alike = {(one.limit, one.kind) for one in plan.bound.alike}
     first = next((one for one in plan.chosen.limits if (one.limit, one.kind) in alike), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""The progress of a run in one line for each step; pure."""
+"""The progress of a run, in one line for each step; pure."""
 
 from __future__ import annotations
 
@@ -17,37 +17,40 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=tuple[float, ...])
 WINDOW_S = 30.0
-"""The span of rates, in seconds: long enough for slow models, short enough to show a pause."""
+"""The period that rates cover, in seconds: long enough for slow models, and short enough to show a
+pause."""
 
 LINE_S = 10.0
 LINE_SHARE = 0.02
-"""Share of the time so far."""
+"""The time between two lines in a log, as a share of the time so far."""
 
 _STEP_S = 0.5
 _BACKLOG_S = 2.0
 _LEAST_BACKLOG = 20
-"""Cases answered and not graded; with fewer, grading waits for answers."""
+"""The fewest cases that are answered but not graded; if there are fewer, grading waits for
+answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressState:
-    """The known state of a run in progress.
+    """Everything that is known about a run in progress.
 
     Attributes:
-        total: Planned cases.
+        total: How many cases are planned.
         answered: Cases whose episode has ended, graded or not.
         counts: Graded cases by outcome.
         in_flight: Requests in flight.
         all_answered: Whether all episodes have ended.
-        seen: Recent (monotonic seconds, answered, graded), oldest first, at most two a second.
-        eta: The end of the last episode, estimated at `eta_at_s`; None while unknown.
+        seen: Recent observations (monotonic seconds, answered, graded), oldest first, at most two
+            per second.
+        eta: When the last episode ends, as estimated at `eta_at_s`; None while unknown.
         whole: The progress of all hosts together; None for a run on one host.
         whole_at_s: The time of `whole`, monotonic seconds.
         share: This host's share of the limits, in words.
-        waits: The servers it waits for, or the reason it sends nothing, in words; else empty.
-        whole_seen: Recent (monotonic seconds, cases done by all hosts), like `seen`.
-        begun: For each model whose cases were claimed: the time when that began, in monotonic
-            seconds, and the unclaimed cases at that time.
+        waits: In words, the servers that it waits for, or why it sends nothing; otherwise empty.
+        whole_seen: Recent observations (monotonic seconds, cases done by all hosts), like `seen`.
+        begun: For each model whose cases were claimed: the time of the first claim, in monotonic
+            seconds, and how many cases were unclaimed then.
     """
 
     total: int
@@ -81,7 +84,7 @@ def observe(
     all_answered: bool = False,
     waits: str = "",
 ) -> ProgressState:
-    """The state after an observation of the run at `now_s`."""
+    """Return the state after an observation of the run at `now_s`."""
     return replace(
         state,
         answered=answered,
@@ -94,7 +97,7 @@ def observe(
 
 
 def awaited(status: BrokerStatus) -> str:
-    """The servers that a run waits for; or the number of cases to retry if only they are left."""
+    """Name the servers that a run waits for; or count the cases to retry, if no others are left."""
     said = list(dict.fromkeys(lane.awaits for lane in status.lanes if lane.awaits))
     more = f" and {len(said) - 1} more" if len(said) > 1 else ""
     if said:
@@ -107,7 +110,7 @@ def awaited(status: BrokerStatus) -> str:
 def observe_whole(
     state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
-    """The state after an observation of all hosts at `now_s`."""
+    """Return the state after an observation of all hosts at `now_s`."""
     begun = dict(state.begun)
     for model, n in state.whole.unclaimed.items() if state.whole is not None else ():
         if whole.unclaimed.get(model, 0) < n:
@@ -124,30 +127,30 @@ def observe_whole(
 
 
 def _window(seen: tuple[T, ...], look: T) -> tuple[T, ...]:
-    """Recent observations and a new one, each with its time first."""
+    """Return the recent observations and a new one; the first number of each is its time."""
     now_s = look[0]
     if not seen or now_s - seen[-1][0] >= _STEP_S:
         seen = (*seen, look)
-    # Keep the newest observation older than the window, so that the window is always full.
+    # Keep one observation from before the window, so that the window is always full.
     while len(seen) > 1 and now_s - seen[1][0] >= WINDOW_S:
         seen = seen[1:]
     return seen
 
 
 def answered_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Episodes ended per second over the recent past; None if no episode ended."""
+    """How many episodes ended per second recently; None if no episode ended."""
     since_s, answered, _ = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.answered - answered, now_s - since_s)
 
 
 def graded_per_s(state: ProgressState, now_s: float) -> float | None:
-    """Cases graded per second over the recent past; None if no case was graded."""
+    """How many cases were graded per second recently; None if no case was graded."""
     since_s, _, graded = state.seen[0] if state.seen else (now_s, 0, 0)
     return _per_s(state.graded - graded, now_s - since_s)
 
 
 def seconds_left(state: ProgressState, now_s: float) -> float | None:
-    """Seconds until all cases are graded; None while unknown."""
+    """How many seconds it takes until all cases are graded; None while unknown."""
     per_s = graded_per_s(state, now_s)
     backlog = state.answered - state.graded
     grading_s = None
@@ -162,10 +165,10 @@ def seconds_left(state: ProgressState, now_s: float) -> float | None:
 
 
 def said(state: ProgressState, now_s: float) -> dict[str, str]:
-    """A few words for each known fact, in the order in which they are shown.
+    """Return a few words for each known fact, in the order in which they are shown.
 
-    The step is `running` while episodes run, with the slowest limit, then `grading`. For a run on
-    several hosts the step, the rate and the ETA cover all hosts.
+    The step is `running` while episodes run, and then `grading`. The slowest limit is shown while
+    episodes run. For a run on several hosts, the step, the rate and the ETA cover all hosts.
     """
     if state.whole is not None:
         return _said_of_whole(state, state.whole, now_s)
@@ -178,7 +181,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
         facts["waits"] = state.waits
     n_scored = counts.get("scored")
     for outcome in ("solved", "partial", "unsolved", "scored", "infra", "error"):
-        # A case that scores alone grade has no solved rate.
+        # A case that was graded only by scores has no solved rate.
         if counts.get(outcome) or (outcome in RATED and not n_scored):
             facts[outcome] = f"{counts.get(outcome, 0):,} {outcome}"
     if not state.all_answered:
@@ -193,7 +196,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
 
 
 def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
-    # The server learns of this host's cases a moment later.
+    # The server receives this host's results a moment later.
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
     facts = {"step": f"running on {hosts}: {n_done:,}/{whole.n_cases:,} done"}
@@ -220,10 +223,10 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
 
 
 def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tuple[int, float]]:
-    """For each model, its unclaimed cases and the cases claimed per second.
+    """Yield for each model how many cases are unclaimed, and how many are claimed per second.
 
     Rates cover the whole time since the first claim, because slow cases are claimed rarely. Empty
-    if groups wait for each other: then the past of a model does not predict its future.
+    if groups wait for each other: a model's past then does not predict its future.
     """
     for model, (since_s, n_before) in () if whole.in_groups else state.begun.items():
         n = whole.unclaimed.get(model, 0)
@@ -236,11 +239,11 @@ _RANKS = (
     *("step", "waits", "ETA", "here", "share", "infra", "error", "solved", "in flight", "unsolved"),
     *("partial", "scored", "slowest", "rate"),
 )
-"""If the line is too long, it loses facts from the end of this list."""
+"""The facts of a line, most important first; if the line is too long, the last ones are dropped."""
 
 
 def progress_line(state: ProgressState, now_s: float, width: int) -> str:
-    """One line of at most `width` characters; the least important facts are left out first."""
+    """Return a line of at most `width` characters; the least important facts are dropped first."""
     facts = said(state, now_s)
     room = width - len(facts["step"]) - 2
     if len(facts.get("waits", "")) > max(room, 0):
@@ -249,7 +252,7 @@ def progress_line(state: ProgressState, now_s: float, width: int) -> str:
 
 
 def next_line_s(waited_s: float) -> float:
-    """Seconds to the next line in a log, as in CI: 150 lines in an hour, 310 in a day.
+    """Return the seconds until the next line in a log, as in CI: 150 lines an hour, 310 a day.
 
     Args:
         waited_s: Seconds since the first step began.
@@ -258,13 +261,13 @@ def next_line_s(waited_s: float) -> float:
 
 
 def collecting_line(waited_s: float, before: tuple[float, int] | None, width: int) -> str:
-    """One line while pytest collects; pytest does not report how much is left.
+    """Return one line while pytest collects; pytest does not report how much is left.
 
     Args:
         waited_s: Seconds so far.
-        before: Seconds that collection took in the run before, and its number of cases; None if
-            unknown.
-        width: Most characters.
+        before: How many seconds collection took in the previous run, and how many cases that run
+            had; None if unknown.
+        width: The largest number of characters.
     """
     parts = [(0, f"collecting: {duration(waited_s)} so far")]
     if before is not None:
@@ -277,13 +280,13 @@ def collecting_line(waited_s: float, before: tuple[float, int] | None, width: in
 
 
 def tables_line(done: int, total: int, waited_s: float, width: int) -> str:
-    """One line while tables are written.
+    """Return one line while tables are written.
 
     Args:
-        done: Written cases.
-        total: All cases.
+        done: How many cases are written.
+        total: How many cases there are.
         waited_s: Seconds so far.
-        width: Most characters.
+        width: The largest number of characters.
     """
     parts = [(0, f"writing tables: {done:,}/{total:,} cases")]
     if done:

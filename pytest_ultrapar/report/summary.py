@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 MOST_LANES = 24
-"""Lanes with a line each; the manifest has all lanes."""
+"""The most lanes that get a line of their own; the manifest lists all lanes."""
 _MOST_NAMES = 5
 _MOST_LABELS = 10
 _LONGEST = 200
@@ -53,20 +53,20 @@ _FAILURES = OF_LANE - ANSWERED
 
 
 def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Lines safe for a terminal: lanes with failures, removed lanes first, then sums.
+    """Yield lines safe for a terminal: lanes with failures, removed lanes first, then totals.
 
-    Lanes that were removed for the same reason, such as all of one key, share a line.
+    Lanes that were removed for the same reason, such as all lanes of one key, share a line.
     """
     lines = [*_removed_lines(lanes), *(line for lane in lanes if (line := _line(lane)))]
-    yield from _first(lines, "on lanes; the manifest has all")
+    yield from _first(lines, "on lanes; the manifest lists all lanes")
     limits = {one.limit: one for lane in lanes if (one := lane.estimated) is not None}
     shown = [one for one in limits.values() if one.n_cuts or not one.declared]
-    yield from _first([*map(_estimate_line, shown)], "on estimated limits; `limits` has all")
+    yield from _first([*map(_estimate_line, shown)], "on estimated limits; see table `limits`")
     if widened := list(dict.fromkeys(name for lane in lanes for name in lane.widened)):
         yield (
             f"requests on {visible(listed(widened, _MOST_NAMES))} were spaced 5 % wider after"
-            " refusals at the declared rate; they may arrive closer together than sent, or the"
-            " provider may count in shorter periods than declared"
+            " refusals at the declared rate; they may arrive closer together than they leave, or"
+            " the provider may count in shorter periods"
         )
     odd = by_key((lane.left_out, lane.lane.rpartition("/")[0]) for lane in lanes)
     for fields, instances in odd.items():
@@ -82,18 +82,18 @@ def lane_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     if unheard:
         yield (
             f"metrics_url of {visible(listed([*unheard], _MOST_NAMES))} had no effect: it returned"
-            " no known metric; metrics of vLLM, SGLang, TGI and llama.cpp are known"
+            " no known metric; the run knows the metrics of vLLM, SGLang, TGI and llama.cpp"
         )
     n_refused = sum(lane.n_rate_limited for lane in lanes)
     n_granted = sum(lane.granted for lane in lanes)
     if n_refused:
         were = "was" if n_granted == 1 else "were"
-        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} refused for rate limits"
+        yield f"{n_refused:,} of {counted(n_granted, 'request')} {were} rate limited"
     n_lost = sum(lane.outcomes.get("lost", 0) for lane in lanes)
     if n_lost:
         yield (
-            f"{counted(n_lost, 'request')} of workers that died or hung: missing in the tables, may"
-            " have been billed"
+            f"missing from the tables, and possibly billed: {counted(n_lost, 'request')} of workers"
+            " that died or hung"
         )
 
 
@@ -107,9 +107,9 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
     fields = [] if estimate.workers is None else [f"workers = {estimate.workers}"]
     fields += [] if estimate.qps is None else [f"qps = {estimate.qps:.3g}"]
     found = ", ".join(fields)
-    cuts = f"refusals lowered {estimate.limit} {_times(estimate.n_cuts)}"
+    cuts = f"refusals lowered the limit of {estimate.limit} {_times(estimate.n_cuts)}"
     if estimate.declared:
-        return visible(f"{cuts} below the declared limit; {_allowed(estimate, found)}")
+        return visible(f"{cuts} below its declared value; {_allowed(estimate, found)}")
     if not found:
         return visible(f"limit of {estimate.limit} not reached: at most {estimate.peak} in flight")
     said = f"estimated limit of {estimate.limit}: {found}"
@@ -117,7 +117,7 @@ def _estimate_line(estimate: EstimatedLimit) -> str:
 
 
 def _allowed(estimate: EstimatedLimit, found: str) -> str:
-    """How much the provider allows, if it refused requests below a declared limit."""
+    """Say how much the provider allows, if it refused requests below a declared limit."""
     if estimate.is_back:
         return "it has recovered"
     if not found:
@@ -131,7 +131,7 @@ def _allowed(estimate: EstimatedLimit, found: str) -> str:
 def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
     alike = by_key((lane.reason, lane) for lane in lanes if lane.is_removed)
     for reason, group in alike.items():
-        # Shorten the provider's words, not the end of the sentence.
+        # Shorten the provider's message, not the end of the sentence.
         shown = shortened(reason.removesuffix(_OUT), _LONGEST) + _OUT
         more = [counted(len(group), "lane")] if len(group) > 1 else []
         after_s = [lane.removed_after_s for lane in group if lane.removed_after_s is not None]
@@ -140,7 +140,7 @@ def _removed_lines(lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _line(lane: LaneStatus) -> str:
-    """The events of a lane that is not removed; empty if nothing happened."""
+    """Describe the events of a lane that is not removed; empty if nothing happened."""
     happened = list(_happened([lane]))
     if lane.state == "paused":
         return "; ".join([shortened(lane.reason, _LONGEST), *happened])
@@ -199,7 +199,7 @@ _WAITS = {
     "budget": "the budget",
     "retry budget": "the retry budget",
 }
-"""Texts for the names in `LaneStatus.waited_s` that are not limits."""
+"""Texts for those names in `LaneStatus.waited_s` that are not names of limits."""
 PARTS = {
     "rate_wait_s": "waiting for rates",
     "seat_wait_s": "waiting for seats",
@@ -214,7 +214,7 @@ PARTS = {
 
 
 def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Bound and efficiency, the parts of the makespan, and whether limits were held.
+    """Yield the bound and the efficiency, the parts of the makespan, and the use of the limits.
 
     Args:
         summary: The run's summary.
@@ -257,7 +257,7 @@ def performance_lines(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Itera
         n_graded = counted(summary.statistics.n_graded, "graded case")
         yield (
             f"{summary.n_without_request:,} of {n_graded} sent no request through llm;"
-            " requests sent by other means are not limited and not counted"
+            " requests sent by other means are neither limited nor counted"
         )
 
 
@@ -265,13 +265,13 @@ _CURES = {
     "after the last answer": "tests or graders still ran; use more workers (-n) or grader jobs",
     "tables": "one process writes them; fewer score names (one column each) make them smaller",
 }
-"""The cause and the cure, if a part after the last answer takes long."""
+"""The cause and the remedy if a part of the run after the last answer takes too long."""
 _LEAST_AFTER_S = 3.0
-"""Shorter parts get no sentence: changing the suite would gain little."""
+"""Shorter parts get no sentence: a change of the suite would save little time."""
 
 
 def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
-    """The total time in parts, and a sentence for each part that is too long."""
+    """Yield the total time with its parts, and a sentence for each part that is too long."""
     sample = summary.statistics.sample
     parts = {
         "start": summary.start_s or 0.0,
@@ -289,15 +289,16 @@ def _whole(summary: RunSummary, asking_s: float) -> Iterator[str]:
     yield f"total time {duration(whole_s)}: {said}{efficiency}"
     for name, cure in _CURES.items():
         if parts[name] >= max(_LEAST_AFTER_S, CLIENT_SHARE * whole_s):
-            yield f"CLIENT-BOUND: {name} {percent(parts[name] / whole_s)} of the run: {cure}"
+            yield f"CLIENT-BOUND: '{name}' took {percent(parts[name] / whole_s)} of the run: {cure}"
 
 
 def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) -> str:
-    """The causes of the longest waits; empty if no wait was long.
+    """Name the causes of the longest waits; empty if no wait was long.
 
     Args:
         lanes: The final state of each lane.
-        audit: The run's limits. Equal limits of one provider are one cause, named as in the bound.
+        audit: The run's limits. Equal limits of one provider are one cause; its name is the same as
+            in the bound.
     """
     names = _alike(audit)
     waited_s: dict[str, float] = {}
@@ -314,7 +315,7 @@ def waits_line(lanes: Sequence[LaneStatus], audit: Sequence[LimitAudit] = ()) ->
 
 
 def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
-    """Names for limits that equal others: `ideallab/key0 (qps) and 2 like it`."""
+    """Return a common name for limits that are equal: `ideallab/key0 (qps) and 2 like it`."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for one in audit:
         provider, *levels = one.limit.split("/")
@@ -332,7 +333,7 @@ def _alike(audit: Sequence[LimitAudit]) -> dict[str, str]:
 
 
 def _parts(parts: Parts, makespan_s: float, idle: str) -> str:
-    # Empty seats of a removed lane or of a lowered limit look as if the client was slow.
+    # The empty seats of a removed lane or a lowered limit look as if the client had been slow.
     names = {**PARTS, "client_s": idle}
     amounts = {name: getattr(parts, name) for name in names}
     shown = [
@@ -364,7 +365,7 @@ def _fall(one: LimitAudit) -> str:
     said = []
     for kind in LIMIT_KINDS.values():
         n, most = one.of(kind)
-        # A run uses only a part of its day: the line with the rest of the day says more.
+        # A run uses only a part of a daily limit: the line with the remaining part says more.
         if n is not None and (not kind.is_daily or kind.word in one.passed):
             form = ",.0f" if kind.counts == "tokens" else "g"
             said.append(f"{n:,}{f' of {most:{form}}' if most is not None else ''} {kind.within}")
@@ -382,14 +383,16 @@ SIMULATED = (
     "SIMULATED: all answers come from the simulated provider and say nothing about a real model"
 )
 _LEGEND = (
-    "n: graded cases, each in the suite that sent it; 95 % interval: Wilson interval of solved."
-    " Dependent cases count as one cluster: the repetitions of a cell, unless the suite's mark"
-    " groups other cases or the row is a single cell. Scores: means of the cases that have them,"
-    " with 95 % intervals. The row `all` has no interval, because its cases may share tasks"
+    "n: graded cases; a case belongs to the suite that sent its requests. 95 % interval: Wilson"
+    " interval of the solved share. Dependent cases count as one cluster: the repetitions of a"
+    " cell, unless the suite's mark groups other cases or the row is a single cell. Scores: the"
+    " mean over the cases with that score, and its 95 % interval. The row `all` has no interval,"
+    " because its cases may share tasks"
 )
 _REPETITIONS = (
-    "a cell is left out if fewer than k repetitions were graded (majority: at most half)."
-    " No interval if the suite's mark declares that each repetition draws again and k is above half"
+    "a cell is left out if fewer than k of its repetitions were graded (for majority: half or"
+    " fewer). There is no interval if the suite's mark declares that each repetition draws again"
+    " and k is more than half of the repetitions"
 )
 _BASIS: dict[Basis, str] = {
     "at_most": "from answer times, which did not rise with the number of requests in flight",
@@ -402,7 +405,7 @@ _BASIS: dict[Basis, str] = {
 def summary_sections(
     summary: RunSummary, lanes: Sequence[LaneStatus], *, directory: str, goes_on: bool = False
 ) -> Iterator[Section]:
-    """The whole report of a run.
+    """Yield the whole report of a run.
 
     Args:
         summary: The summary that the compaction made.
@@ -435,7 +438,7 @@ def summary_sections(
 
 
 def _results(summary: RunSummary) -> Iterator[Section]:
-    """All cases, then each test; a single test only if it adds something."""
+    """Yield a table of all cases, then one of each test; of a single test only if it adds facts."""
     every, tests = ResultsOfTest("", summary.summary_by, summary.cells), summary.tests
     if len(tests) == 1 and tests[0].by in {("model",), every.by}:
         tests = []
@@ -477,19 +480,19 @@ def _row(cell: Cell, scores: Sequence[str], *, rates: bool) -> tuple[str, ...]:
 
 
 def figure_line(figure: WholeFigure) -> str:
-    """`f1 0.81 (0.78 to 0.85)`; without bounds if the figure has no interval."""
+    """Return `f1 0.81 (0.78 to 0.85)`; without bounds if the figure has no interval."""
     bounds = " ({:.4g} to {:.4g})".format(*figure.interval) if figure.interval else ""
     return f"{figure.name} {figure.value:.4g}{bounds}"
 
 
 def mean_text(score: MeanScore, digits: int = 3) -> str:
-    """A mean and its interval, if it has one."""
+    """Return a mean and its interval, if it has one."""
     low, high = (f"{bound:.{digits}f}" for bound in score.interval or (0.0, 0.0))
     return f"{score.mean:.{digits}f}{f' ({low} to {high})' if score.interval else ''}"
 
 
 def _repetitions(summary: RunSummary) -> Section:
-    """The figures over repetitions of each model's cells."""
+    """Return a table of each model's figures over the repetitions of its cells."""
     rows = tuple(
         (
             one.figure,
@@ -514,7 +517,7 @@ def _bounds(interval: tuple[float, float]) -> str:
 
 
 def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool = False) -> str:
-    """The number of cases with each outcome, and the coverage.
+    """State how many cases have each outcome, and the coverage.
 
     Args:
         summary: The summary that the compaction made.
@@ -523,7 +526,7 @@ def verdict(summary: RunSummary, part: HostPart | None = None, *, goes_on: bool 
     """
     statistics = summary.statistics
     if not statistics.n_planned:
-        # For example, a host that joined late. A coverage of 100 % would read as a success.
+        # For example on a host that joined late. A coverage of 100 % would look like a success.
         if part is None:
             return "0 cases: nothing to run"
         return f"host {part.host} ran none of the {counted(part.n_cases, 'case')} of run {part.run}"
@@ -569,7 +572,7 @@ def pace(summary: RunSummary) -> str:
 
 
 def speedup_line(summary: RunSummary) -> str:
-    """The speed-up over a serial run; empty if the run has no meaningful one."""
+    """State the speed-up over a serial run; empty if a speed-up has no meaning for the run."""
     statistics = summary.statistics
     if statistics.speedup is None or statistics.serial_s is None:
         return ""
@@ -594,7 +597,7 @@ def speedup_line(summary: RunSummary) -> str:
 
 
 def stretch_words(summary: RunSummary) -> str:
-    """How much longer answers took with more requests in flight; empty if they did not."""
+    """Say how much longer answers took with more requests in flight; empty if they did not."""
     found = summary.stretch
     if found is None or not found.is_seen:
         return ""
@@ -618,7 +621,7 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         yield replay_line(summary)
     yield from resumed_lines(summary)
     if summary.n_requests:
-        yield _took(statistics) + (", without roles" if summary.roles else "")
+        yield _took(statistics) + (", excluding roles" if summary.roles else "")
         for role, use in summary.roles.items():
             cost = ""
             if use.cost is not None and summary.cost is not None:
@@ -633,16 +636,14 @@ def _speed(summary: RunSummary) -> Iterator[str]:
         in_roles = sum(use.n_attempts for use in summary.roles.values())
         n_more = summary.n_requests - statistics.n_attempts - in_roles
         if n_more:
-            yield f"{counted(n_more, 'more request')} in episodes that do not count (yet)"
+            yield f"{counted(n_more, 'more request')} in episodes that are not counted (yet)"
         if summary.n_maybe_billed:
-            yield (
-                f"{counted(summary.n_maybe_billed, 'request')} got no answer and may have been "
-                "billed"
-            )
+            n_lost = counted(summary.n_maybe_billed, "request")
+            yield f"{n_lost} got no answer and may have been billed"
 
 
 def resumed_lines(summary: RunSummary) -> Iterator[str]:
-    """The number of conversations that resumed, and of those that left the recorded answers.
+    """State how many conversations resumed, and how many then sent a different request.
 
     Empty if no conversation resumed.
     """
@@ -655,7 +656,7 @@ def resumed_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def replay_line(summary: RunSummary) -> str:
-    """The number of replayed answers, and of cases with a miss."""
+    """State how many answers were replayed, and how many cases had a miss."""
     ambiguous = f" ({summary.n_ambiguous:,} of them ambiguous)" if summary.n_ambiguous else ""
     n_missed = summary.kinds.get(f"error/{ReplayMissError.kind}", 0)
     missed = f", {counted(n_missed, 'case')} with a miss" if n_missed else ""
@@ -676,7 +677,7 @@ def _took(use: RunStatistics | RoleUse) -> str:
 
 
 def cost_lines(summary: RunSummary) -> Iterator[str]:
-    """The cost of the run, and the number of requests of unknown cost; empty without prices."""
+    """Yield the run's cost and how many requests have an unknown cost; empty without prices."""
     cost = summary.cost
     if cost is None:
         return
@@ -687,7 +688,7 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
     per_case = ""
     if graded.cost is not None and graded.n_graded:
         per_case = f", {money(graded.cost / graded.n_graded, cost.currency)} per graded case"
-        per_case += " without roles" if summary.roles else ""
+        per_case += " excluding roles" if summary.roles else ""
     yield (
         f"cost {money(cost.total, cost.currency)}{of_models}{per_case}, at prices from "
         f"{visible(', '.join(cost.origins))}"
@@ -703,7 +704,7 @@ def cost_lines(summary: RunSummary) -> Iterator[str]:
 
 
 def trouble_lines(summary: RunSummary) -> Iterator[str]:
-    """The reasons that cases were not solved or have no grade; lines safe for a terminal."""
+    """Yield lines safe for a terminal: why cases were not solved or have no grade."""
     yield from _kinds_line(summary)
     yield from _troubles(summary, goes_on=False)
 
@@ -715,12 +716,12 @@ def _kinds_line(summary: RunSummary) -> Iterator[str]:
 
 
 def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
-    """Kinds of cases, and a line on failed requests, so that readers do not mix them up."""
+    """Yield the kinds of cases and a line on failed requests, so that readers tell them apart."""
     yield from _kinds_line(summary)
     if summary.kinds and lanes:
         n_failed = sum(lane.n_failed for lane in lanes)
         n_refused = sum(lane.n_rate_limited for lane in lanes)
-        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} refused for rate limits"
+        said = f"{n_failed or 'none'} failed, {n_refused or 'none'} rate limited"
         yield (
             "kinds count cases by outcome, not requests; of"
             f" {counted(summary.n_requests, 'request')}, {said}"
@@ -728,14 +729,14 @@ def _kinds(summary: RunSummary, lanes: Sequence[LaneStatus]) -> Iterator[str]:
 
 
 def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
-    """The reasons that cases have no grade."""
+    """Yield the reasons why cases have no grade."""
     alike: dict[tuple[str, str], list[str]] = {}
     said_last: dict[tuple[str, str], str] = {}
     for note in summary.notes:
         reason = (note.error or note.kind or "").strip().partition("\n")[0]
         front, told, words = reason.partition(LAST_TRY)
         if front.endswith(_OUT):
-            # The lines on lanes have the reason of the removal; here, the server's words, once.
+            # The lines on lanes give the reason for the removal; repeat only the server's message.
             reason = front
             if told:
                 said = f"{front.partition(_LEFT)[0]}{_LEFT[:-2]}{told}{words}"
@@ -755,7 +756,7 @@ def _troubles(summary: RunSummary, *, goes_on: bool) -> Iterator[str]:
         yield from _more(summary.n_never_ran - len(summary.never_ran[:MOST_SHOWN]))
     for damage in summary.damage[:MOST_SHOWN]:
         yield (
-            f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from"
+            f"  journal damaged: {damage.segment}, {counted(damage.length, 'byte')} from byte"
             f" {damage.offset}: {shortened(damage.reason, _LONGEST)}; --ultrapar-resume runs the"
             " missing cases again"
         )

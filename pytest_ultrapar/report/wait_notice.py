@@ -1,4 +1,4 @@
-"""Tell users that a run waits before it begins, without filling a log."""
+"""Show that a run waits before it begins, without filling a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Screen(Protocol):
-    """The output for lines; pytest's terminal reporter is one."""
+    """An output for lines, such as pytest's terminal reporter."""
 
     @property
     def hasmarkup(self) -> bool:
@@ -32,10 +32,10 @@ class Screen(Protocol):
 
 
 class WaitingLine:
-    """One line at the start of a wait; then, on a terminal, a line redrawn every ten seconds.
+    """Prints a line at the start of a wait, and then redraws it every ten seconds on a terminal.
 
-    In a log, the time between lines doubles: 13 lines in a day. As a context manager, it clears the
-    line at the end and reports a Ctrl-C.
+    In a log, the time between two lines doubles each time: 13 lines in a day. As a context manager,
+    it clears the line at the end and reports a Ctrl-C.
     """
 
     def __init__(self, reporter: Screen | None) -> None:
@@ -62,9 +62,9 @@ class WaitingLine:
         """Report the wait; call it often.
 
         Args:
-            what: The thing waited for, in a few words; repeated in each line.
-            more: More words, only in the first line.
-            waited_s: Seconds waited so far.
+            what: A few words for the awaited thing; each line repeats them.
+            more: More words, only for the first line.
+            waited_s: How long the wait has lasted, in seconds.
         """
         if self._reporter is None:
             return

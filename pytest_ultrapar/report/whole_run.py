@@ -1,7 +1,7 @@
-"""A run on several hosts as one host shows it: the progress of all, and this host's share; pure.
+"""How one host shows a run on several hosts: everyone's progress, and its own share; pure.
 
-A host without a share of a limit sends nothing, by design: a small limit goes to few hosts. Its
-screen must show this, and the limit that it waits for.
+By design, a host without a share of a limit sends nothing: only a few hosts get a share of a small
+limit. The screen must show this, and which limit the host waits for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Lane, Limit
 
 _LONGEST = 120
-"""The most characters of a server's message in a line."""
+"""The longest part of a server's message that a line shows, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class WholeRun:
 
     Attributes:
         n_hosts: Hosts in the run, including this one.
-        n_cases: All cases.
+        n_cases: How many cases the run has.
         n_done: Cases that any host has finished.
         n_open: Cases in progress on any host.
         unclaimed: Cases that no host has claimed, by model.
         in_groups: Whether groups decide the order of cases, so that models may wait for each other.
         n_claimed: Cases that this host has claimed so far.
-        hears_first: Whether the server lost the run and first collects the hosts' state. Until then
-            no host gets a case.
+        hears_first: Whether the server lost the run and is still collecting the hosts' state. No
+            host gets a case before that is done.
         drained: Whether an operator told this host to start no more cases.
     """
 
@@ -58,12 +58,12 @@ class WholeRun:
 
 
 class HostPart(NamedTuple):
-    """The host and the run that some results belong to.
+    """The host that some results come from, and its run.
 
     Attributes:
         host: The host's name.
         run: The run's name.
-        n_cases: Cases of the whole run.
+        n_cases: How many cases the whole run has.
     """
 
     host: str
@@ -72,10 +72,10 @@ class HostPart(NamedTuple):
 
 
 def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> str:
-    """This host's share in a few words: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
+    """Say what this host's share is: `share 3 of 10 workers, 8 of 16 qps`; empty if unknown.
 
-    For each kind, the text has the sum of the limits of one level, the level with the lowest sum,
-    because it binds. Daily limits are left out: hosts hold only a small part of them in advance.
+    For each kind of limit, add up the limits of each level, and show the level with the lowest sum,
+    because it binds. Daily limits are left out: hosts reserve only a small part of them in advance.
 
     Args:
         shares: The host's share of each limit.
@@ -104,13 +104,13 @@ def joined_words(
     shares: Sequence[ShareStatus],
     limits: Mapping[str, Limit],
 ) -> list[str]:
-    """The lines that a host prints after it joined: the run, its progress, this host's share.
+    """Return the lines that a host prints after it joined: the run, its progress and the share.
 
     Args:
         whole: The known state of the run.
         part: The host and its run.
         server: The server that stores the run.
-        shares: The host's share of each limit; empty if none has arrived.
+        shares: The host's share of each limit; empty before the first share arrives.
         limits: The pool's limits, by name.
     """
     n_others = whole.n_hosts - 1
@@ -131,19 +131,19 @@ def joined_words(
 
 
 def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]]) -> float:
-    """Seconds until all cases of a run are done, if each model keeps its pace.
+    """Return the seconds until all cases of a run are done, if each model keeps its pace.
 
     Args:
         n_left: Cases that are not done.
         per_s: Cases that end per second; above 0.
-        models: For each model with a known pace, its unclaimed cases and the cases claimed per
-            second; above 0. The slowest model decides.
+        models: For each model with a known pace: how many of its cases are unclaimed, and how many
+            are claimed per second; above 0. The slowest model decides.
     """
     return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
 def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """The reason that this host sends nothing during the run; empty if it sends, or soon does.
+    """Say why this host sends nothing during the run; empty if it sends, or soon will.
 
     Args:
         whole: The known state of the run.
@@ -168,7 +168,7 @@ def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) ->
 
 
 def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """The closed limits, if they are the reason that nothing can be sent; else empty.
+    """Name the closed limits if nothing can be sent because of them; otherwise return "".
 
     Args:
         whole: The known state of the run.
@@ -189,7 +189,7 @@ def _has_begun_all(whole: WholeRun, status: BrokerStatus) -> bool:
 
 
 def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
-    """The limit that this host has no share of, if this stops all lanes that it needs."""
+    """Name the limit that this host has no share of, if this stops all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until ultrapar cluster reset-day"
     barring = [one for one in _barring(whole, status, lanes) if not one.closed]
@@ -205,10 +205,10 @@ def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane
 
 
 def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> list[ShareStatus]:
-    """The limits without a share here, one for each needed lane; empty if one lane is free.
+    """Return a limit without a share here for each required lane; empty if one lane is free.
 
-    For a lane with several such limits, take the closed one, or else the smallest: it cannot be
-    divided, and the others depend on it.
+    If a lane has several such limits, take the closed one, or the smallest if none is closed: it
+    cannot be divided, and the others depend on it.
     """
     known = {lane.lane: lane for lane in status.lanes}
     shares = by_key((one.limit, one) for one in status.shares)
@@ -229,5 +229,5 @@ def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> li
 
 
 def _number(value: float) -> str:
-    """A number with at most two digits after the point."""
+    """Return a number with at most two decimals."""
     return f"{value:,.0f}" if value == int(value) else f"{round(value, 2):,g}"

@@ -279,7 +279,7 @@ def test_a_search_counts_the_conversations_that_are_not_in_the_page(
     page.check("#deep")
     page.fill("#search", "nothing of it")
     expect(page.locator("#count")).to_have_text(
-        "0 of 3 cases; 3 conversations are not in this page and were not searched"
+        "0 of 3 cases; 3 conversations are not on this page and were not searched"
     )
     page.close()
 

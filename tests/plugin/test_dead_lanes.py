@@ -76,7 +76,7 @@ def test_report_names_the_setting_if_a_server_requires_a_key_and_gets_none(proje
     project.suite(cases(2))
     said = project.run("-n0").stdout.str()
     assert 'the provider said: HTTP 401: {"error": {"message": "Unauthorized"' in said
-    assert "\nno key was sent: set env in the pool to the variable with the key" in said
+    assert "\nno key was sent: in the pool, set env to the variable with the key" in said
 
 
 @pytest.mark.slow

@@ -131,8 +131,8 @@ def test_inconsistent_pool_is_refused_with_the_sum(project, workers):
     project.suite(SUITE_OF_20)
     pool_with(project, workers=600, more=BUSY, model=TWO_S)
     assert refusal(project, "--ultrapar-plan", workers) == (
-        "--ultrapar-plan: p/key0: 600 workers on 5 requests per second at 2 s need 10 "
-        "(5 x 2 = 10 in flight on average); write workers = 10 to 100, or a higher rate"
+        "--ultrapar-plan: p/key0: 5 requests per second at 2 s each can use only 10 of 600 workers "
+        "(5 x 2 = 10 on average); write workers = 10 to 100, or a higher rate"
     )
 
 
@@ -177,7 +177,7 @@ def test_header_of_a_run_warns_of_the_same_waste_as_its_plan(project, planned):
     of_cases, of_rates = warned(planned("-n0"), "WARNING: ")
     assert of_cases == (
         "more seats than cases (a case uses one at a time): m has 50 seats for 20 cases; "
-        "lower workers, or add cases (--ultrapar-repeats)"
+        "reduce workers, or add cases (--ultrapar-repeats)"
     )
     assert of_rates.startswith("p/key0: at 8 requests/s and 2 s each only about 16 of 50 workers ")
     # A short run has few cases; there is no need to change a pool for it.

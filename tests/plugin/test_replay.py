@@ -165,7 +165,7 @@ def test_replay_distinguishes_roles_and_counts_only_sent_requests(project):
     done.stdout.no_fnmatch_line("role judge*")
     project.suite(ROLES.replace('"content": prompt}])).text + text', '"content": "z"}])).text'))
     done = replay(project, run, "--ultrapar-replay-misses=ask")
-    project.report.fnmatch_lines(["0 requests, without roles", "role judge: 2 requests, *"])
+    project.report.fnmatch_lines(["0 requests, excluding roles", "role judge: 2 requests, *"])
 
 
 @pytest.mark.slow

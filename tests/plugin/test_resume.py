@@ -108,7 +108,7 @@ def test_segment_that_a_finished_run_lost_is_reported(project):
     assert [(one.segment, one.length) for one in summary.damage] == [(segment.name, size)]
     # In a new process: this one would give its segment the same name.
     resumed = project.run("--ultrapar-resume=latest")
-    said = f"journal damaged: {segment.name}, {size:,} bytes from 0: the file is missing"
+    said = f"journal damaged: {segment.name}, {size:,} bytes from byte 0: the file is missing"
     assert said in project.report.str()
     assert resumed.ret == 0
     assert len(project.server.prompts) == 12

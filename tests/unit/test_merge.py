@@ -134,9 +134,9 @@ def test_missing_shard_is_reported_with_its_number_of_cases(tmp_path, ultrapar):
     runs = [part(tmp_path / str(k), [k, 10 + k], shard=f"{k}/4", generated=whole) for k in (1, 2)]
     more = part(tmp_path / "4", [4], shard="4/4", generated=whole)
     said = said_of(ultrapar, tmp_path / "w", *runs, more, code=1)
-    assert "missing shards have at most 4 cases" in said
+    assert "missing shards contain at most 4 cases" in said
     said = said_of(ultrapar, tmp_path / "x", *runs, code=1)
-    assert "missing shards have at most 5 cases" in said
+    assert "missing shards contain at most 5 cases" in said
     other = part(tmp_path / "3", [3], shard="3/4", generated=Generated(8, "ab"))
     said = refusal(ultrapar, tmp_path / "y", *runs, other)
     assert "the set of cases of all shards is 9 cases (ab) in" in said

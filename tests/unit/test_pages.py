@@ -466,7 +466,7 @@ def test_run_in_progress_can_be_reported_repeatedly(killed, capsys):
             assert "1 waiting" in told
             assert not re.search("interrupted|never ran", told)
         assert tiles(page)["solved"][1].endswith("; slow cases finish last")
-        assert tiles(page)["requests"][1].endswith(" refused for rate limits")
+        assert tiles(page)["requests"][1].endswith(" rate limited")
         assert "gap" not in markdown
 
 
@@ -535,7 +535,7 @@ def test_page_shows_waits_by_limit_and_refused_requests(repeated):
         replace(manifest, lanes=[replace(lane, waited_s=waited, n_failed=2, n_rate_limited=24)]),
     )
     page = render(repeated).decode()
-    assert tiles(page)["requests"][1] == "24 refused for rate limits, 2 failed"
+    assert tiles(page)["requests"][1] == "24 rate limited, 2 failed"
     said = waits_line(read_manifest(repeated).lanes)
     assert said.endswith(
         " waited longest, in total, for paused lanes (90.0 s), lab/key0 (qps) (12.0 s)"

@@ -140,7 +140,7 @@ def test_cost_covers_the_models_with_a_price(pool):
     plan = planned(pool, [*priced, *other], before)
     assert plan.cost.value == pytest.approx(10 * (1000 * 2 + 100 * 10) / 1e6)
     assert plan.unpriced == {"n": ("price_per_mtok_in", "price_per_mtok_out")}
-    left_out = "cost leaves out n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
+    left_out = "cost excludes n: has no price_per_mtok_in and no price_per_mtok_out in the pool"
     assert left_out in text(plan)
     assert planned(pool, other).cost is None
     assert planned(pool, *run(3, tokens=(None, None))).cost is None
@@ -188,7 +188,7 @@ def test_text_fits_a_narrow_terminal_and_counts_omitted_limits(load):
     lines = text(plan, width=80)
     table = lines.index(next(line for line in lines if line.startswith("limit, mode ultra")))
     assert lines[table + MOST_ROWS + 1].startswith("(")
-    assert lines[table + MOST_ROWS + 1].endswith("more limits with less need)")
+    assert lines[table + MOST_ROWS + 1].endswith("more limits that would need less time)")
     assert max(len(line) for line in lines if line.startswith(("model ", "limit,"))) <= 80
 
 

@@ -64,7 +64,7 @@ def test_lines_about_lanes_are_limited():
     many = [lane(f"p/i{n}/k", outcomes={"timeout": 1}) for n in range(MOST_LANES + 5)]
     found = lines(*many)
     assert len(found) == MOST_LANES + 1
-    assert found[-1] == "... and 5 more lines on lanes; the manifest has all"
+    assert found[-1] == "... and 5 more lines on lanes; the manifest lists all lanes"
 
 
 def test_ignored_fields_are_reported_once_per_instance():
@@ -81,8 +81,8 @@ def test_ignored_fields_are_reported_once_per_instance():
 def test_metrics_url_without_effect_is_reported_once_per_instance():
     deaf = [lane(f"p/{name}", is_unheard=True) for name in ("a/k", "a/l", "b/k")]
     assert lines(*deaf, lane("p/c/k"), lane("p/d/k", granted=0, is_unheard=True)) == [
-        "metrics_url of p/a, p/b had no effect: it returned no known metric; metrics of vLLM, "
-        "SGLang, TGI and llama.cpp are known"
+        "metrics_url of p/a, p/b had no effect: it returned no known metric; the run "
+        "knows the metrics of vLLM, SGLang, TGI and llama.cpp"
     ]
 
 

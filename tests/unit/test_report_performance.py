@@ -44,8 +44,8 @@ def test_long_work_after_the_last_answer_is_reported_with_a_remedy():
     whole = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=20.0, tables_s=4.5)
     said = [line for line in lines(whole, lane()) if line.startswith("CLIENT-BOUND")]
     assert [line.partition(":")[2].partition(":")[0] for line in said] == [
-        " after the last answer 54.8 % of the run",
-        " tables 12.3 % of the run",
+        " 'after the last answer' took 54.8 % of the run",
+        " 'tables' took 12.3 % of the run",
     ]
     few = msgspec.structs.replace(MEASURED, start_s=2.0, behind_s=2.9, tables_s=2.9)
     small = msgspec.structs.replace(MEASURED, start_s=200.0, behind_s=20.0, tables_s=4.5)

@@ -145,7 +145,7 @@ def test_summary_shows_results_with_their_counts():
     assert "ultra: 25 cases in 10.0 s, 2.5/s; latency p50 0.90 s, p95 2.00 s, p99 3.00 s" in text
     assert "\nspeed-up 30.0x over a serial run (5 min 00 s, estimated, usually too" in text
     assert "\n40 requests, 12,000 tokens in\n" in text
-    assert "\n11 more requests in episodes that do not count (yet)\n" in text
+    assert "\n11 more requests in episodes that are not counted (yet)\n" in text
     assert text.endswith("results in out: results.parquet, benchmark.json")
 
 
@@ -201,8 +201,8 @@ def test_summary_has_a_sentence_for_each_removed_or_paused_lane():
     text = "\n".join(lines(lanes=[lane("out", removed), lane("paused", paused), lane()]))
     assert "\nkey azure/key0 was refused (401\\x07): removed for the rest of the run\n" in text
     assert f"\n{paused}\n" in text
-    assert "were refused" not in text
-    assert "7 of 80 requests were refused" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
+    assert "were rate limited" not in text
+    assert "7 of 80 requests were rate" in "\n".join(lines(lanes=[lane(), lane("up", "", 7)]))
 
 
 def test_summary_shows_each_problem_escaped_on_one_line():
@@ -211,7 +211,7 @@ def test_summary_shows_each_problem_escaped_on_one_line():
     assert "kinds: 3 infra/timeout, 1 error/ValueError" in found
     assert r"  error: t.py::test[1]: ValueError: \x1b[31mno" in found
     assert "  never ran: t.py::test[7]" in found
-    assert any("w-gw0-1-0.jsonl, 9 bytes from 5: broken" in line for line in found)
+    assert any("w-gw0-1-0.jsonl, 9 bytes from byte 5: broken" in line for line in found)
     assert not [line for line in found if "\n" in line or "\x1b" in line]
 
 
@@ -222,7 +222,7 @@ def test_kinds_of_cases_are_not_mixed_with_requests():
     }
     kinds, said = sections["Cases by kind"]
     assert kinds == "kinds: 3 infra/timeout, 1 error/ValueError"
-    assert said.endswith(" requests, 2 failed, 7 refused for rate limits")
+    assert said.endswith(" requests, 2 failed, 7 rate limited")
     assert not [note for note in sections["Failures"] if "kinds" in note]
 
 

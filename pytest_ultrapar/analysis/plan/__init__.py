@@ -1,1 +1,1 @@
-"""The forecast of a run, before its first request."""
+"""The forecast of a run before its first request."""

@@ -1,10 +1,10 @@
-"""The estimated end of a run in progress; pure.
+"""Estimate when a run in progress ends; pure.
 
-The requests that are left load the limits as in a plan (`load.limit_loads`). The limit that needs
-longest decides, at its recent use.
+The remaining requests load the limits as in a plan (`load.limit_loads`). The limit that needs the
+longest time decides, if it continues to be used as it was recently.
 
 The coordinator computes this twice a second while cases run. So the estimator is written out here:
-scipy has survival functions, but loading it would delay the first cases by up to a second and cost
+scipy has survival functions, but loading it would delay the first cases by up to a second and take
 50 MB.
 """
 
@@ -31,26 +31,27 @@ if TYPE_CHECKING:
 class Survival:
     """A distribution of lengths, some of which are only known to be longer than a bound.
 
-    Early in a run, only short requests have ended. Their plain mean would be too small, and so
-    would a mean that counts requests in flight as if they ended now.
+    Early in a run, only short requests have ended. The mean of these would be too small, and so
+    would a mean that treats requests in flight as if they ended now.
 
-    Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). The
-    rest beyond the longest length seen is assumed to end at the mean rate of all, and to be at most
-    that long again. This limit helps if all lengths are similar: then few have ended at first.
+    Source: Kaplan and Meier, "Nonparametric estimation from incomplete observations" (1958). Beyond
+    the longest observed length, lengths are assumed to end at the mean rate of all, and to be at
+    most as long again. This limit helps if all lengths are similar, because at first few have
+    ended.
     """
 
     def __init__(self, ended: Mapping[float, int], under_way: Mapping[float, int]) -> None:
         """Build the distribution from counts.
 
         Args:
-            ended: By length > 0, the number that ended.
-            under_way: By length, the number that is longer and has not ended.
+            ended: For each length > 0, how many ended with this length.
+            under_way: For each length, how many have reached it and have not ended.
         """
         self._steps: list[tuple[float, float]] = []
         n_left = sum(ended.values()) + sum(under_way.values())
         n_ended = sum(ended.values())
         self.is_known = n_ended > 0
-        """Whether anything has ended; else nothing can be estimated."""
+        """Whether anything has ended; if not, nothing can be estimated."""
         exposure = sum(length * n for part in (ended, under_way) for length, n in part.items())
         longest = max((*ended, *under_way), default=0.0)
         self._tail = min(exposure / n_ended, longest) if n_ended else 0.0
@@ -62,7 +63,7 @@ class Survival:
             n_left -= ended.get(length, 0) + under_way.get(length, 0)
 
     def rest(self, reached: float = 0.0) -> float:
-        """The mean remaining length, if `reached` has passed without an end."""
+        """Return the mean remaining length of a length that has reached `reached`."""
         still, at, area = 1.0, reached, 0.0
         begun = 1.0
         for length, share in self._steps:
@@ -77,7 +78,7 @@ class Survival:
 
 
 def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[float]:
-    """The sum of several counts."""
+    """Add up several counts."""
     whole: Counter[float] = Counter()
     for part in parts:
         whole.update(part)
@@ -85,22 +86,23 @@ def merged(parts: Iterable[Mapping[int, int] | Mapping[float, int]]) -> Counter[
 
 
 LEAST_USE = 0.001
-"""The least use of the binding limits; below it too few requests were sent for an estimate."""
+"""If the use of the binding limits is below this, too few requests were sent for an estimate."""
 _UNEVEN_END = 0.5
-"""The share of a mean episode; tested on simulated runs (`tests/unit/test_plan_eta.py`)."""
+"""How long the uneven end takes, as a share of a mean episode; tested on simulated runs
+(`tests/unit/test_plan_eta.py`)."""
 _ALIKE = 0.1
-"""Limits whose times differ by less than this share count as equal: chance decides between them."""
+"""Limits whose times differ by a smaller share are treated as equal: only chance separates them."""
 
 
 class ToAsk(msgspec.Struct, frozen=True):
     """The work of a session.
 
     Attributes:
-        cases: By model, cases whose episodes are to run.
-        n_recovered: Cases whose episode ended in an earlier session.
+        cases: For each model, how many cases have episodes to run.
+        n_recovered: How many cases have an episode that ended in an earlier session.
         lanes: The lanes of the run.
         limits: The limits on these lanes' paths, as declared.
-        restricted: Whether rules of mode or assignment keep episodes from free lanes.
+        restricted: Whether rules of the mode or the assignment keep episodes from free lanes.
     """
 
     cases: Mapping[str, int]
@@ -111,12 +113,12 @@ class ToAsk(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """The use of the lanes until one moment.
+    """The use of the lanes up to one moment.
 
     Attributes:
-        now_s: Monotonic seconds.
-        requests: By lane, all granted leases.
-        busy_s: By lane, the seconds of these leases.
+        now_s: The moment, in monotonic seconds.
+        requests: For each lane, how many leases were granted.
+        busy_s: For each lane, the total seconds of these leases.
     """
 
     now_s: float
@@ -125,7 +127,7 @@ class Used(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: BrokerStatus) -> Used:
-        """The broker's counts now."""
+        """Read the broker's current counts."""
         return cls(
             status.now_s,
             {lane.lane: lane.granted for lane in status.lanes},
@@ -134,16 +136,16 @@ class Used(msgspec.Struct, frozen=True):
 
 
 MOST_LOOKS = 32
-"""In the second half of a run so far."""
+"""The most looks at the second half of a run so far."""
 
 
 class Looks(msgspec.Struct, frozen=True):
-    """The use of the lanes until some moments of a run.
+    """The use of the lanes up to some moments of a run.
 
     Attributes:
         started_s: The last moment at which no lease had been granted.
-        used: Oldest first, over a little more than the second half of the run so far: the pace
-            changes as models end, limits are found, and lanes come and go.
+        used: The uses, oldest first, over slightly more than the second half of the run so far. The
+            pace changes because models end, limits are found, and lanes come and go.
     """
 
     started_s: float
@@ -151,11 +153,11 @@ class Looks(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, now_s: float) -> Looks:
-        """The look before the first lease."""
+        """Return the look before the first lease."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
     def then(self, status: BrokerStatus) -> Looks:
-        """These and a later look, without looks that are too old or too close together."""
+        """Add a later look, and drop looks that are too old or too close together."""
         if not any(lane.granted for lane in status.lanes):
             return Looks.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
@@ -177,7 +179,7 @@ class Eta(NamedTuple):
 
     Attributes:
         seconds: Seconds until the last episode ends, >= 0.
-        slowest: The limit that needs longest, such as `lab/key0 (qps)`; empty if unknown.
+        slowest: The limit that needs the longest time, such as `lab/key0 (qps)`; empty if unknown.
     """
 
     seconds: float
@@ -185,7 +187,7 @@ class Eta(NamedTuple):
 
 
 _OF_FEW = 1.5
-"""1.96 times the coefficient of variation of a case's time, which is assumed to be 0.75."""
+"""1.96 times the coefficient of variation of a case's time, which is assumed to be about 0.75."""
 
 
 class EndEstimates:
@@ -196,7 +198,7 @@ class EndEstimates:
         self._begin_s: float | None = None
 
     def note(self, now_s: float, eta: Eta) -> None:
-        """Record an estimate made at `now_s`, monotonic seconds."""
+        """Record an estimate that was made at `now_s`, in monotonic seconds."""
         if self._begin_s is None:
             self._begin_s = now_s
         self._said.append((now_s, now_s + eta.seconds))
@@ -206,19 +208,18 @@ class EndEstimates:
             self._said = self._said[::2] + self._said[-1:]
 
     def interval(self, now_s: float, eta: Eta, n_ended: int) -> tuple[float, float]:
-        """The interval of seconds in which the last episode probably ends, from now.
+        """Return the probable earliest and latest end of the last episode, in seconds from now.
 
         The spread of recent estimates shows the uncertainty about limits and clients. The remaining
-        cases are as uncertain as a mean over the ended ones.
+        cases are as uncertain as a mean over the cases that have ended.
 
         Args:
-            now_s: Monotonic seconds; `eta` is from this time and noted.
+            now_s: The time in monotonic seconds at which `eta` was made and noted.
             eta: The estimate.
-            n_ended: Episodes that have ended.
+            n_ended: How many episodes have ended.
 
         Source: the standard error of a mean; the rest is a rule that was tested on simulated runs
-            of
-            ten shapes (`tests/unit/test_plan_eta.py`).
+            of ten shapes (`tests/unit/test_plan_eta.py`).
         """
         ends_s = [end_s - now_s for _, end_s in self._said]
         margin_s = _OF_FEW * eta.seconds / math.sqrt(max(1, n_ended))
@@ -229,11 +230,11 @@ class _Left(NamedTuple):
     """The remaining work of one model.
 
     Attributes:
-        requests: Requests not yet sent.
-        service_s: Mean seconds of each.
-        in_flight_s: Seconds that requests in flight still take, together.
-        longest_s: Remaining seconds of the longest open episode.
-        episode_s: Mean seconds of all requests of an episode.
+        requests: How many requests are not yet sent.
+        service_s: The mean time of a request, in seconds.
+        in_flight_s: The total seconds that requests in flight still take.
+        longest_s: The remaining seconds of the longest open episode.
+        episode_s: The mean total time of an episode's requests, in seconds.
     """
 
     requests: float
@@ -244,12 +245,12 @@ class _Left(NamedTuple):
 
 
 def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
-    """The time that the remaining episodes need.
+    """Estimate the time that the remaining episodes need.
 
     Args:
         to_ask: All work of the session.
-        status: The broker's status now.
-        since: The use some time before; the use of limits since then is assumed to continue.
+        status: The broker's current status.
+        since: The use at an earlier time; limits are assumed to be used as they were since then.
 
     Returns:
         None while too little is known.
@@ -279,9 +280,10 @@ def estimate(to_ask: ToAsk, status: BrokerStatus, since: Used) -> Eta | None:
 def _loads(
     lanes: Sequence[Lane], to_ask: ToAsk, left: Mapping[str, _Left], now: Used
 ) -> list[LimitLoad]:
-    """The remaining load of each limit, the slowest first; empty if no limit is loaded.
+    """Return the remaining load of each limit, the slowest first; empty if no limit is loaded.
 
-    Each model's requests are divided over its lanes like the earlier ones; evenly before the first.
+    Each model's requests are divided over its lanes like the earlier ones, or evenly before the
+    first request.
     """
     sent = Counter[str]()
     n_lanes = Counter(lane.model for lane in lanes)
@@ -307,7 +309,7 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
     unseen = Counter(to_ask.cases)
     for model, one in progress.items():
         unseen[model] -= sum(one.ended.values()) + sum(one.open.values())
-    # Episodes that ended without a request: their models are unknown.
+    # Episodes that ended without a request; their models are unknown.
     n_seen = sum(sum(one.ended.values()) for one in progress.values())
     n_silent = max(0, status.ended_episodes - to_ask.n_recovered - n_seen)
     n_unseen = sum(max(0, n) for n in unseen.values())
@@ -342,12 +344,12 @@ def _left(to_ask: ToAsk, status: BrokerStatus, served: set[str]) -> dict[str, _L
 def _in_roles(
     progress: Iterable[ModelProgress], unseen: Mapping[str, int], part: float
 ) -> dict[str, float]:
-    """Remaining requests to models in roles: as many per episode as in ended episodes.
+    """Estimate the remaining requests to models in roles, as many per episode as in ended episodes.
 
     Args:
         progress: The progress of each model of a case.
-        unseen: By model, episodes that have sent no request yet.
-        part: The share of these that will send requests.
+        unseen: For each model, how many episodes have sent no request yet.
+        part: The expected share of these episodes that send requests.
     """
     found: dict[str, float] = {}
     for one in progress:
@@ -364,7 +366,7 @@ def _in_roles(
 
 
 class _Progress:
-    """The lengths of episodes, in requests, and of requests, in seconds."""
+    """The lengths of episodes in requests, and the lengths of requests in seconds."""
 
     def __init__(self, progress: Iterable[ModelProgress]) -> None:
         progress = list(progress)
@@ -390,10 +392,10 @@ def _use(
     now: Used,
     since: Used,
 ) -> float:
-    """The use of equal limits since then, 0 to 1.
+    """Return how much equal limits were used since then, 0 to 1.
 
-    Seats are also measured by requests. The first requests set the estimate and are often longer
-    than later ones; by their times, seats would seem unused.
+    Even the use of seats is measured by the number of requests. The first requests set the
+    estimated time, and are often longer than later ones; by real times, seats would seem unused.
     """
     elapsed_s = now.now_s - since.now_s
     taken = offered = 0.0
@@ -408,10 +410,10 @@ def _use(
 
 
 def _at_this_pace(left: Iterable[_Left], now: Used, since: Used) -> float | None:
-    """Remaining work divided by work done per second; None before any was done.
+    """Divide the remaining work by the work done per second; None before any work was done.
 
-    It is used if rules restrict the order of cases, if no limit is known, or if all requests are
-    sent and only those in flight are to end.
+    This is used if rules restrict the order of cases, if no limit is known, or if all requests are
+    sent and only requests in flight have to end.
     """
     elapsed_s = now.now_s - since.now_s
     done_s = sum(now.busy_s.values()) - sum(since.busy_s.values())

@@ -1,4 +1,4 @@
-"""The expected course of each episode of a planned run, and its basis."""
+"""The expected course of each episode of a planned run, and the basis of the expectation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class EarlierEpisode(msgspec.Struct, frozen=True, array_like=True):
-    """The requests of a graded episode of an earlier run to its own model, or to a model in a role.
+    """A graded episode of an earlier run: its requests to its own model, or to a model in a role.
 
     Attributes:
         model: The model of these requests.
-        services_s: Seconds from send to answer of each request that used the model, in their order,
-            at least one.
-        tokens_in: Over all its requests; None if no answer gave a number.
-        tokens_out: As `tokens_in`.
-        test: Node id of its test function, as `Case.test`.
+        services_s: The seconds from send to answer of each request that used the model, in order;
+            there is at least one.
+        tokens_in: The sum over all its requests; None if no answer contained a number.
+        tokens_out: The same for the answers.
+        test: The node id of its test function, as in `Case.test`.
         role: The model's role; empty for the case's own model.
     """
 
@@ -44,11 +44,11 @@ class EarlierRun(msgspec.Struct, frozen=True):
     """The figures of an earlier run.
 
     Attributes:
-        before_send_s: Median time from a lease to the sending of its request, while the seat is
-            taken.
-        between_s: Median time from an answer to the request for the next lease; None if no episode
-            had two requests.
-        roles: The roles of its pool; its episodes show the number of requests to each.
+        before_send_s: The median time from a lease to the sending of its request; during this time,
+            the seat is occupied.
+        between_s: The median time from an answer to the request for the next lease; None if no
+            episode had two requests.
+        roles: The roles of its pool; its episodes show how many requests each role gets.
     """
 
     episodes: tuple[EarlierEpisode, ...]
@@ -58,24 +58,24 @@ class EarlierRun(msgspec.Struct, frozen=True):
 
 
 Basis = Literal["case", "test", "suite", "model", "hint"]
-"""The source of an expectation: the same case's earlier episode (`case`), or one of the same test
-function and model (`test`), suite and model (`suite`), or model (`model`). `hint`: no such episode,
-only the hints of pool and suite."""
+"""The source of an expectation: the earlier episode of the same case (`case`), or one with the same
+test function and model (`test`), suite and model (`suite`), or model (`model`). Without such an
+episode, only the hints of the pool and the suite are used (`hint`)."""
 MEASURED: tuple[Basis, ...] = ("case", "test")
-"""Bases with measurements of similar cases."""
+"""Bases that contain measurements of similar cases."""
 ASSUMED_WITHIN = 2.0
-"""An assumed value stands for the range from half to twice of it. This is a convention."""
+"""An assumed value means the range from half of it to twice of it. This is a convention."""
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """The assumptions about an episode without an earlier one like it.
+    """The assumptions about an episode without a similar earlier episode.
 
     Attributes:
-        turns: Mean requests of an episode, >= 1.
+        turns: The mean number of requests in an episode, >= 1.
         latency: The latency of one request.
         is_assumed: Whether the latency was not set either.
-        tokens_in: Mean tokens of a whole episode; None if not set.
-        tokens_out: As `tokens_in`.
+        tokens_in: The mean tokens of all prompts of an episode; None if not set.
+        tokens_out: The mean tokens of all its answers; None if not set.
     """
 
     turns: float
@@ -90,9 +90,10 @@ class Expected(msgspec.Struct, frozen=True):
 
     Attributes:
         model: The model of these requests.
-        services_s: Seconds from send to answer of each request, in their order, at least one.
+        services_s: The seconds from send to answer of each request, in order; there is at least
+            one.
         basis: The source of the expectation.
-        test: Node id of the test function whose earlier episode it resembles, if there is one.
+        test: The node id of the test function whose earlier episode it resembles, if any.
         role: The model's role; empty for the case's own model.
     """
 
@@ -119,20 +120,20 @@ def expect(
     roles: Mapping[str, tuple[str, Hint]] | None = None,
     known: Collection[str] = (),
 ) -> tuple[Expected, ...]:
-    """An expectation for each case, in their order; the same arguments give the same result.
+    """Return an expectation for each case, in order; the same arguments give the same result.
 
-    A case with an earlier episode repeats it. Other cases take a random earlier episode of the same
-    test function and model, so that rare long episodes stay rare. Without one, they take an episode
-    of the same suite and model, or else of the same model. The remaining cases are drawn from the
-    hints. The random numbers depend on the case's seed.
+    A case with an earlier episode repeats it. Another case is assigned a random earlier episode of
+    the same test function and model, so that rare long episodes stay rare. If there is no such
+    episode, it is assigned one of the same suite and model, or of the same model. The remaining
+    cases are drawn from the hints. The random numbers depend on the case's seed.
 
-    After each case come its requests to roles, from the same earlier episode. A role without
+    After each case, its requests to roles follow, from the same earlier episode. A role without
     earlier episodes is assumed to get one request.
 
     Args:
         cases: The cases to plan.
         earlier: The episodes of an earlier run.
-        hint_of: The assumptions about a case's own model.
+        hint_of: Returns the assumptions about a case's own model.
         roles: The model of each role, and the assumptions about it; None for a pool without roles.
         known: The roles that `earlier` contains.
     """
@@ -168,12 +169,12 @@ def expect(
 
 
 def without_roles(expected: Iterable[Expected]) -> list[Expected]:
-    """The expected requests of cases to their own models: one for each case."""
+    """Return the expectations for the cases' own models, one for each case."""
     return [one for one in expected if not one.role]
 
 
 def _strata(test: str, suite: str, model: str) -> tuple[tuple[Basis, str, str], ...]:
-    """The groups of similar episodes, the most similar first."""
+    """Return the groups of similar episodes, the most similar first."""
     return (("test", test, model), ("suite", suite, model), ("model", "", model))
 
 
@@ -192,7 +193,7 @@ def _as_seen(case: Case, seen: EarlierEpisode, basis: Basis) -> Expected:
 
 
 def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
-    # A whole number of turns with the assumed mean.
+    # Draw a whole number of turns whose mean is the assumed one.
     n_turns = max(1, math.floor(hint.turns + draw.random()))
     share = n_turns / hint.turns
     median_s, sigma = hint.latency.median_s, hint.latency.sigma
@@ -208,14 +209,14 @@ def _of_hint(case: Case, hint: Hint, draw: random.Random) -> Expected:
 
 
 def request_tokens(one: Expected) -> int | None:
-    """Mean tokens, in and out, of each request of an episode; None if unknown."""
+    """Return the mean tokens, in plus out, of an episode's requests; None if unknown."""
     if one.tokens_in is None or one.tokens_out is None:
         return None
     return math.ceil((one.tokens_in + one.tokens_out) / len(one.services_s))
 
 
 def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """A sentence for each model whose mean request is larger than any lane allows."""
+    """Yield a sentence for each model whose mean request is larger than any lane allows."""
     told = ((one.model, request_tokens(one)) for one in expected)
     sizes = by_key((model, tokens) for model, tokens in told if tokens is not None)
     for model, own in sizes.items():
@@ -232,10 +233,10 @@ def too_large(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -
 
 
 def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) -> Iterator[str]:
-    """Sentences on the token limits that a plan leaves out.
+    """Yield sentences on the token limits that a plan leaves out.
 
     Args:
-        pool: Has the limits.
+        pool: The pool with the limits.
         lanes: The lanes of the run.
         expected: The expectations of the cases.
     """
@@ -253,7 +254,7 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
     more = f" and {len(metered) - 1} more" if len(metered) > 1 else ""
     yield (
         f"the lower bound does not count tokens ({metered[0]}{more}); the times of the "
-        "modes do, with each request at the mean of its episode"
+        "modes do, and assume that each request has the mean tokens of its episode"
     )
     unknown = len({one.case_id for one in expected if request_tokens(one) is None})
     if unknown:
@@ -267,7 +268,7 @@ def unjudged(pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected]) ->
 
 
 def _smallest(pool: Pool, lane: Lane) -> tuple[float, str, str]:
-    """The smallest token limit on a lane's path, its owner and its word; infinity without one."""
+    """Return a lane's smallest token limit, its owner and its word; infinity without a limit."""
     found = [
         (amount, name, kind.word)
         for name in lane.limits

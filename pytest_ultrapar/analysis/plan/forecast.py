@@ -1,4 +1,4 @@
-"""The time of a run, from the production broker in virtual time."""
+"""Forecast the time of a run: the real broker plays it in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORKER = "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request to a model in a role: the time for which it holds its seat, and its tokens."""
+    """A request to a model in a role: how long it occupies its seat, and its tokens."""
 
     model: str
     service_s: float
@@ -39,13 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """An episode in the forecast: its requests, and the times for which they hold a seat.
+    """An episode in the forecast: its requests, and how long they occupy a seat.
 
     Attributes:
-        group: Name of its group in the assignment; empty without a group.
-        services_s: The time for which each request holds its seat, in their order, at least one.
-        tokens: Tokens of each request, in and out; 0 if unknown.
-        beside: Its requests to roles, after all others.
+        group: The name of its group in the assignment; empty without a group.
+        services_s: How long each request occupies its seat, in order; there is at least one.
+        tokens: The tokens of each request, in and out; 0 if unknown.
+        beside: Its requests to roles, which come after all others.
     """
 
     case_id: str
@@ -56,7 +56,7 @@ class Course:
     beside: tuple[Step, ...] = ()
 
     def step(self, turn: int) -> Step:
-        """The request with this number, from 0."""
+        """Return the request with this number; numbers begin at 0."""
         n_own = len(self.services_s)
         if turn < n_own:
             return Step(self.model, self.services_s[turn], self.tokens)
@@ -64,7 +64,7 @@ class Course:
 
     @property
     def n_steps(self) -> int:
-        """The number of its requests."""
+        """How many requests it has."""
         return len(self.services_s) + len(self.beside)
 
 
@@ -73,11 +73,11 @@ class Forecast:
     """The result of a forecast.
 
     Attributes:
-        makespan_s: From the first send to the last answer.
-        peak_in_flight: The most requests in flight at the same time.
-        refused: Case ids that no lane can ever serve.
+        makespan_s: The time from the first send to the last answer.
+        peak_in_flight: The largest number of requests in flight at the same time.
+        refused: The ids of cases that no lane can ever serve.
         lanes: The load of each lane; lanes without requests are missing.
-        longest_s: The longest episode from its first lease to its last answer.
+        longest_s: The time of the longest episode, from its first lease to its last answer.
     """
 
     makespan_s: float
@@ -96,17 +96,18 @@ def forecast(
     most_open: int = 1_000_000,
     seed: int = 0,
 ) -> Forecast:
-    """Play a run with all its episodes in virtual time.
+    """Simulate a run with all its episodes in virtual time.
 
-    Workers are left out: a worker with work steals idle seats, so homes determine who sends, not
-    when. The same arguments give the same forecast.
+    Workers are left out: a worker with work takes over idle seats, so homes determine who sends,
+    but not when. The same arguments give the same forecast.
 
     Args:
-        pool: The lanes and limits as declared; rates get the headroom that runs leave, too.
+        pool: The lanes and limits as declared; rates get the same headroom as in runs.
         courses: All episodes, in the order of sending.
-        assignment: Its groups count, its homes do not.
-        between_s: The time of client and network from an answer to the next request, >= 0.
-        most_open: Episodes open at the same time; 1 for the modes `serial` and `rotate`.
+        assignment: Its groups are used; its homes are ignored.
+        between_s: The time that client and network take from an answer to the next request, >= 0.
+        most_open: How many episodes may be open at the same time; 1 for the modes `serial` and
+            `rotate`.
         seed: The broker's seed.
     """
     return _Play(pool, courses, assignment, between_s, most_open, seed).run()
@@ -137,7 +138,7 @@ class _Play(BrokerPlay):
         self._lanes: defaultdict[LaneId, LaneLoad] = defaultdict(LaneLoad)
         self._opened_s: dict[str, float] = {}
         self._longest_s = 0.0
-        # Lines in which a case may ask after a grant, refusal or end.
+        # The queues in which a case may request a lease after a grant, a refusal or an end.
         self._to_open: dict[Line, None] = {}
         self.connect(_WORKER)
         self.assign(assignment)
@@ -146,7 +147,7 @@ class _Play(BrokerPlay):
         self._open()
 
     def run(self) -> Forecast:
-        """Play to the end of the last episode."""
+        """Simulate the run until the last episode has ended."""
         while self.step():
             self._open()
         span_s = max(0.0, self._end_s - self._begin_s)
@@ -155,7 +156,7 @@ class _Play(BrokerPlay):
         )
 
     def _open(self) -> None:
-        """Let cases ask until enough do in each line; each grant makes room for another case."""
+        """Let cases request leases until each queue has enough; a grant makes room for another."""
         while self._to_open:
             lines, self._to_open = self._to_open, {}
             for line in lines:
@@ -195,7 +196,7 @@ class _Play(BrokerPlay):
             self._to_open.update(dict.fromkeys(self._admission.lines()))
 
     def book(self, actions: list[Action]) -> None:
-        """Let each granted turn take its time; a refusal ends its case."""
+        """Let each granted request take its time; a refusal ends its case."""
         for action in actions:
             course, turn = self._asked.pop(action.request_id)
             line = (course.model, course.group)

@@ -1,4 +1,4 @@
-"""The load of a pool's keys and limits, and the limit that slows a run most."""
+"""The load on a pool's keys and limits, and the limit that slows a run down most."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
 
 QPS_PER_PROCESS = 2
-"""Requests per second of one process to one key, at most one for each of its workers.
+"""How many requests per second one process sends to one key, at most one for each of its workers.
 
-Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" of four
+Source: seed 002, "4 processes x 2 QPS = 8 QPS"; seed 000, "only 1 worker each = 4 QPS" for four
 processes.
 """
 _FREE = ""
-"""The name of the cases without a group."""
+"""The name for cases without a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLoad:
-    """The load of one key.
+    """The load on one key.
 
     Attributes:
         name: `provider/key`, with all names if the pool lists the key more than once.
-        processes: Names of all processes that may use the key, in the order of their first cases.
-        most_at_once: The number of these that the assignment lets run at the same time.
-        qps: The most requests per second that processes running at the same time could send, if the
-            key had no rate.
+        processes: The names of all processes that may use the key, in the order of their first
+            cases.
+        most_at_once: How many of them may run at the same time under the assignment.
+        qps: The largest number of requests per second that processes running at the same time could
+            send, if the key had no rate.
         qps_limit: The key's own rate; None without one.
     """
 
@@ -59,19 +60,20 @@ def key_load(
     *,
     process_of: Callable[[Case], str],
 ) -> tuple[KeyLoad, ...]:
-    """The load of each key under an assignment, in the order of the pool file.
+    """Return the load on each key under an assignment, in the order of the pool file.
 
-    It is exact about groups that wait for each other; groups of one `exclusive` lock are taken in a
-    possible order. Delays are ignored: a process that starts 15 s later runs at the same time. A
-    process has the seats of its lanes on the key.
+    It is exact for groups that wait for each other; groups with the same `exclusive` lock are put
+    in a possible order. Delays are ignored: a process that starts 15 s later runs at the same time.
+    A process has the seats of its lanes on the key.
 
     Args:
-        pool: Has the limits of keys.
+        pool: The pool with the limits of the keys.
         lanes: All lanes of the run.
         cases: All cases of the run.
-        assignment: A policy's assignment of the cases. Homes do not bind a case, so they do not
-            count.
-        process_of: The name of the process that would run a case, such as model and difficulty.
+        assignment: A policy's assignment of the cases. Homes do not bind a case, so they are
+            ignored.
+        process_of: Returns the name of the process that would run a case, such as its model and
+            difficulty.
     """
     group_of = {case_id: group for group in assignment.groups for case_id in group.cases}
     lane_ids = {group.name: frozenset(group.lanes or ()) for group in assignment.groups}
@@ -90,7 +92,7 @@ def key_load(
     loads: list[KeyLoad] = []
     for key, own in shares.items():
         most = _most_at_once([group for group, _ in own], before)
-        # One entry per request per second, to find the heaviest set instead of the largest.
+        # One entry for each request per second finds the heaviest set instead of the largest.
         sends = [
             group
             for (group, _), used in own.items()
@@ -107,7 +109,7 @@ def _qps(workers: int | None) -> int:
 
 
 def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
-    """By group, all groups that have ended when it starts."""
+    """Return for each group all groups that have ended when it starts."""
     direct = {group.name: set(group.after) for group in groups}
     lock_of = {group.name: group.exclusive for group in groups}
     last: dict[str, str] = {}
@@ -123,10 +125,10 @@ def _before(groups: Sequence[Group]) -> dict[str, frozenset[str]]:
 
 
 def _most_at_once(groups: Sequence[str], before: Mapping[str, AbstractSet[str]]) -> int:
-    """The largest number of these groups, one entry per process, that do not wait for each other.
+    """Return the largest number of groups, one entry per process, that do not wait for each other.
 
-    By Dilworth's theorem this is their number minus the size of a largest matching of entries to
-    entries that come after them.
+    By Dilworth's theorem, this is the number of entries minus the size of a largest matching, which
+    matches entries with entries that come after them.
     """
     after = [
         [late for late, other in enumerate(groups) if group in before[other]] for group in groups
@@ -153,15 +155,15 @@ def _qps_limit(pool: Pool, lanes: Sequence[Lane]) -> float | None:
 class Resource(msgspec.Struct, frozen=True):
     """One number of one limit, as a bound on the requests in `T` seconds.
 
-    In `T` seconds `workers` seats hold `workers x T` seconds of service; a rate allows
+    In `T` seconds, `workers` seats allow `workers x T` seconds of service; a rate allows
     `per_s x T + burst` requests.
 
     Attributes:
-        limit: Name of the limit.
+        limit: The limit's name.
         kind: The word of the number.
-        per_s: Seats, or requests per second, > 0.
-        burst: Additional requests of a rate: any window holds at most the limit's number, rounded
-            up, and so does the first moment.
+        per_s: The number of seats, or of requests per second, > 0.
+        burst: How many additional requests a rate allows: any window, and also the first moment,
+            may contain the limit's number of requests, rounded up.
     """
 
     limit: str
@@ -171,15 +173,15 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_rate(self) -> bool:
-        """Whether a request counts once, instead of with its service time."""
+        """Whether each request counts as one; if not, its service time counts."""
         return LIMIT_KINDS[self.kind].is_rate
 
 
 def resources(limits: Iterable[Limit]) -> tuple[Resource, ...]:
-    """All numbers that bind, in the order of the limits, without tokens.
+    """Return all numbers that bind, in the order of the limits, except numbers of tokens.
 
-    Daily limits are left out, because they do not slow a run that ends on its first day. Without
-    them the bound of a longer run is lower and still valid.
+    Daily limits are left out, because they do not slow down a run that ends on its first day.
+    Without them, the bound of a longer run is lower, but still valid.
     """
     found = []
     for limit in limits:
@@ -198,9 +200,9 @@ class LaneLoad:
     """The answers of one lane.
 
     Attributes:
-        requests: Their number.
-        busy_s: Seconds of their services together.
-        tokens: Their tokens together, as far as known.
+        requests: How many answers there are.
+        busy_s: Their total service time in seconds.
+        tokens: Their total tokens, as far as known.
     """
 
     requests: float = 0
@@ -210,18 +212,18 @@ class LaneLoad:
 
 @dataclass(frozen=True, slots=True)
 class LimitLoad:
-    """The load of one number of one limit.
+    """The load on one number of one limit.
 
     Attributes:
         limit: The limit's name.
         level: The level of the pool at which it was declared.
         kind: The word of the number.
-        allows: The number: seats, or requests or tokens in its window.
-        requests: The requests that it counts.
+        allows: The number itself: seats, or requests or tokens in its window.
+        requests: How many requests it applies to.
         share: Their share of all requests of the run, 0 to 1.
-        alone_s: Seconds that this limit alone needs for them: seconds of service / seats, requests
-            / rate, or tokens / rate. For a daily limit: 24 hours for each day after the first; no
-            run waits for these.
+        alone_s: How many seconds they would take if only this limit slowed them down: seconds of
+            service / seats, requests / rate, or tokens / rate. For a daily limit, 24 hours for each
+            day after the first; no run waits for these days.
     """
 
     limit: str
@@ -234,20 +236,20 @@ class LimitLoad:
 
     @property
     def name(self) -> str:
-        """The name for people, as in `ideallab/key0 (qps)`."""
+        """The name for display, as in `ideallab/key0 (qps)`."""
         return f"{self.limit} ({self.kind})"
 
 
 def limit_loads(
     lanes: Sequence[Lane], limits: Mapping[str, Limit], loads: Mapping[LaneId, LaneLoad]
 ) -> tuple[LimitLoad, ...]:
-    """The load of every number of every limit with requests, the slowest first.
+    """Return the load on every number of every limit that has requests, the slowest first.
 
-    Daily limits come last: they determine the number of days of a run, not its duration.
+    Daily limits come last: they determine how many days a run takes, not how long it lasts.
 
     Args:
         lanes: All lanes of the run.
-        limits: The pool's limits by name; limits that are on no lane's path have no load.
+        limits: The pool's limits by name; a limit that is not on any lane's path has no load.
         loads: The expected or measured answers of each lane.
     """
     whole = sum(load.requests for load in loads.values())
@@ -265,7 +267,7 @@ def limit_loads(
         all_asked = {"in flight": load.busy_s, "requests": load.requests, "tokens": load.tokens}
         for kind, amount in limit.rows:
             asked = all_asked[kind.counts]
-            # A run without tokens has unknown tokens, not 0.
+            # If a run has no tokens, they are unknown, and not 0.
             if asked or kind.counts != "tokens":
                 share, alone_s = load.requests / whole, asked * (kind.window_s or 1.0) / amount
                 if kind.is_daily:
@@ -278,14 +280,14 @@ def limit_loads(
 
 
 def longest(loads: Sequence[LimitLoad], *, within: float = 0.01) -> tuple[LimitLoad, ...]:
-    """The slowest limits, within a tolerance; `loads` in the order of `limit_loads`."""
+    """Return the slowest limits, within a tolerance; `loads` are in the order of `limit_loads`."""
     return tuple(
         one for one in loads if math.isclose(one.alone_s, loads[0].alone_s, rel_tol=within)
     )
 
 
 def binding(loads: Sequence[LimitLoad], *, within: float = 0.01) -> str:
-    """The slowest limit, and the number of equally slow ones; `no limit` without a load."""
+    """Name the slowest limit, and count the equally slow ones; `no limit` without a load."""
     if not loads:
         return "no limit"
     top, alike = loads[0], len(longest(loads, within=within)) - 1

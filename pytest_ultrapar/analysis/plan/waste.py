@@ -1,4 +1,4 @@
-"""Parts of a pool and its settings that a run cannot use, or that are inconsistent."""
+"""Find parts of a pool and its settings that a run cannot use, or that are inconsistent."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ROUNDING = 1e-9
 
 
 class Service(msgspec.Struct, frozen=True):
-    """The duration of a model's requests.
+    """How long a model's requests take.
 
     Attributes:
-        mean_s: Seconds, >= 0.
-        is_assumed: Whether it was neither measured nor set; then the run refuses nothing because of
-            it.
+        mean_s: The mean in seconds, >= 0.
+        is_assumed: Whether it was neither measured nor set; if so, the run refuses nothing because
+            of it.
     """
 
     mean_s: float
@@ -34,12 +34,12 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class SeatUse(msgspec.Struct, frozen=True):
-    """The seats of a limit's lanes, if rates bound these lanes as well.
+    """The seats of a limit's lanes, if rates bound these lanes, too.
 
     Attributes:
-        limits: Names of the limits with the same figures.
-        seats: The seats that the limits of only these lanes allow.
-        rate: Requests per second that their rates allow.
+        limits: The names of all limits with the same figures.
+        seats: How many seats are allowed by the limits that bind only these lanes.
+        rate: How many requests per second their rates allow.
         service: The longest mean service among their models.
     """
 
@@ -50,22 +50,22 @@ class SeatUse(msgspec.Struct, frozen=True):
 
     @property
     def busy(self) -> float:
-        """Seats busy on average, at most."""
+        """The largest number of seats that can be busy on average."""
         return self.rate * self.service.mean_s
 
     @property
     def useful(self) -> int:
-        """The same in whole seats, >= 1."""
+        """The same number, rounded up to whole seats, >= 1."""
         return max(1, math.ceil(self.busy - _ROUNDING))
 
     @property
     def ratio(self) -> float:
-        """Seats per useful seat."""
+        """How many seats there are for each useful seat."""
         return self.seats / self.useful
 
     @property
     def where(self) -> str:
-        """The name of the first limit, and the number of others with the same figures."""
+        """The name of the first limit, and how many others have the same figures."""
         more = f" and {len(self.limits) - 1} like it" if len(self.limits) > 1 else ""
         return f"{self.limits[0]}{more}"
 
@@ -73,10 +73,10 @@ class SeatUse(msgspec.Struct, frozen=True):
 def seat_uses(
     pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]
 ) -> tuple[SeatUse, ...]:
-    """All limits whose lanes are bounded by seats and by rates, the largest number of lanes first.
+    """Return the limits whose lanes are bounded by seats and by rates, the most lanes first.
 
     Args:
-        pool: Has the limits.
+        pool: The pool with the limits.
         lanes: All lanes of the run.
         services: The service of each model of the lanes.
     """
@@ -87,8 +87,8 @@ def seat_uses(
     for name, own in sorted(lanes_of.items(), key=lambda one: -len(one[1])):
         if name not in numbered:
             continue
-        # Skip limits that also bind other lanes: 500 seats of a whole pool are not 500 seats of one
-        # of its keys.
+        # Skip limits that also bind other lanes: 500 seats of a whole pool are not 500 seats of
+        # each key.
         alone = Counter(limit for lane in own for limit in lane.limits)
         caps = {
             limit: float(workers)
@@ -103,7 +103,7 @@ def seat_uses(
 
 
 def _rates(pool: Pool) -> dict[str, float]:
-    """Requests per second that each limit allows, if it has a rate."""
+    """Return the requests per second that each limit allows, if it has a rate."""
     rates: dict[str, float] = {}
     for part in resources(pool.limits.values()):
         if part.is_rate:
@@ -112,12 +112,13 @@ def _rates(pool: Pool) -> dict[str, float]:
 
 
 WASTE_ABOVE = 3.0
-"""Seats per seat that rates keep busy: the quick start's keys have 1.7, and need them."""
+"""If there are more seats than this for each seat that the rates keep busy, they are wasted. The
+keys of the quick start have 1.7 and need them."""
 _SHOWN = 3
 
 
 def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) -> tuple[str, ...]:
-    """A sentence for each limit whose rates keep few of its seats busy.
+    """Return a sentence for each limit whose rates keep few of its seats busy.
 
     Args:
         pool: The pool of the run.
@@ -137,14 +138,14 @@ def waste(pool: Pool, lanes: Sequence[Lane], services: Mapping[str, Service]) ->
 def more_seats_than_cases(
     pool: Pool, lanes: Sequence[Lane], n_cases: Mapping[str, int]
 ) -> Iterator[str]:
-    """A sentence if models have more seats than cases.
+    """Yield a sentence if models have more seats than cases.
 
-    Only a plan prints it. A short run also has fewer cases, and you do not change the pool for it.
+    Only a plan prints it. A short run also has fewer cases, but you do not change the pool for it.
 
     Args:
         pool: The pool of the run.
         lanes: All lanes of the run.
-        n_cases: By model, the number of cases to run.
+        n_cases: The number of cases to run, by model.
     """
     over = []
     for model, n in n_cases.items():
@@ -161,5 +162,5 @@ def more_seats_than_cases(
         more = f"; {n_more} more model{'s' if n_more > 1 else ''} as well" if n_more > 0 else ""
         yield (
             f"more seats than cases (a case uses one at a time): {shown}{more}; "
-            "lower workers, or add cases (--ultrapar-repeats)"
+            "reduce workers, or add cases (--ultrapar-repeats)"
         )

@@ -1,4 +1,4 @@
-"""Cases of a run as text for a terminal: a line for each case, or one whole case."""
+"""The cases of a run as text for a terminal: a line for each case, or one whole case."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class _Call(msgspec.Struct, frozen=True):
 _NOTHING = "-"
 _MOST_DAMAGE = 5
 _ID = 8
-"""Characters of a case's id in a list: enough to be unique."""
+"""The length of a case's id in a list, in characters: enough to be unique."""
 _MOST_SCORES = 2
-"""Scores of a case in a list; the case itself shows all."""
+"""How many scores of a case a list shows; the view of the case shows all."""
 
 
 # -- all cases -------------------------------------------------------------------------------------
@@ -50,13 +50,13 @@ _MOST_SCORES = 2
 def list_lines(
     run: RunCases, shown: Sequence[RunCase], reader: EpisodeReader, *, width: int
 ) -> Iterator[str]:
-    """A line for each case, below a line about the run.
+    """Yield a line about the run, and then a line for each case.
 
     Args:
         run: The run.
         shown: The cases to show, in this order.
-        reader: Reader of the run's episodes.
-        width: Characters for a line.
+        reader: A reader of the run's episodes.
+        width: The width of a line, in characters.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -98,9 +98,9 @@ def list_lines(
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
-    """The test of all cases, and the parameters in brackets of each node id.
+    """Return the test that all cases have in common, and the part in brackets of each node id.
 
-    For cases of several tests, or a single case: an empty text and the whole node ids.
+    For cases of several tests, or for a single case, return an empty text and whole node ids.
     """
     parts = [case.nodeid.partition("[") for case in cases]
     tests = {test for test, _, _ in parts}
@@ -110,7 +110,7 @@ def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
 
 
 def head_line(run: RunCases) -> str:
-    """The run, its state, and the number of cases in each state."""
+    """Describe the run, its state, and how many cases are in each state."""
     states = [one.state for one in run.cases]
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     manifest = run.manifest
@@ -150,13 +150,13 @@ def _cost(run: RunCases, reader: EpisodeReader, attempts: Iterable[Attempt]) -> 
 
 
 def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int) -> Iterator[str]:
-    """The whole case: its facts, its grade, its requests and its conversation.
+    """Yield the lines of a whole case: its facts, grade, requests and conversation.
 
     Args:
         run: The run.
         one: The case.
-        reader: Reader of the run's episodes.
-        width: Characters for a line of a table; messages are not wrapped.
+        reader: A reader of the run's episodes.
+        width: The width of a table, in characters; messages are not wrapped.
     """
     yield head_line(run)
     yield from _damage_lines(run)
@@ -170,7 +170,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
         rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
-        # A text of several lines starts below its name, so that tracebacks keep their form.
+        # A text of several lines starts below its name, so that tracebacks keep their layout.
         yield from (
             [f"  {name}:", *(f"    {line}" for line in text.split("\n"))]
             if "\n" in text
@@ -201,7 +201,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
 
 def _no_episode(one: RunCase) -> str:
     if one.state == "running":
-        return "its requests are shown after its next request or its end"
+        return "its requests appear here after its next request or when it ends"
     return "cannot read its requests" if one.history.had_episode else "it sent no request"
 
 
@@ -245,7 +245,7 @@ def _episode_facts(
     spent = spent_by(episode)
     if spent.value is not None:
         yield "returned", visible(spent.value)
-    yield "took", f"{duration(episode.duration_s)}, alone {duration(spent.service_s or 0.0)}"
+    yield "took", f"{duration(episode.duration_s)}, its answers {duration(spent.service_s or 0.0)}"
     yield (
         "waited",
         f"{duration(seats_s)} for seats, {duration(rates_s)} for rates and pauses,"
@@ -333,5 +333,5 @@ def _calls(tool_calls: str) -> str:
 
 
 def _said(text: str) -> Iterator[str]:
-    """Lines from outside, indented, so that they cannot look like a heading."""
+    """Indent lines from outside, so that they cannot look like a heading."""
     return (f"  {line}" for line in visible(text).split("\n"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _LONGEST = timedelta(days=36_500)
 NAME = "clean"
-SUMMARY = "remove runs that are old, interrupted or too many; shows them first"
+SUMMARY = "remove runs that are old, interrupted or surplus; lists them first"
 DESCRIPTION = """\
 Show the runs of a folder that match all given rules, and their size; --yes removes them. This
 command never removes runs in use, benches in the folder, other files, runs that contain other runs,
@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--older-than",
         metavar="AGE",
         type=_age,
-        help="only runs started or resumed longer ago than AGE: 12h, 30d, 8w",
+        help="only runs that were started or resumed longer than AGE ago: 12h, 30d, 8w",
     )
     parser.add_argument("--interrupted", action="store_true", help="only interrupted runs")
-    parser.add_argument("--yes", action="store_true", help="remove them")
+    parser.add_argument("--yes", action="store_true", help="remove these runs")
 
 
 def _number(text: str) -> int:
@@ -67,19 +67,19 @@ def _age(text: str) -> timedelta:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or remove the runs; `EXIT_UNUSABLE` if a run could not be removed.
+    """Print or remove the runs; return `EXIT_UNUSABLE` if a run could not be removed.
 
     Raises:
         ConfigError: The folder does not exist, or no rule is given.
     """
-    # Structs of whole runs; not for `--help`.
+    # These modules are slow to load, and `--help` does not need them.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
 
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
     now = datetime.now(UTC)
-    # Runs of benches are in a folder below.
+    # Runs of benches are in a subfolder.
     runs = [one for one in find_runs(arguments.folder, now) if "/" not in one.name]
     going = chosen(
         runs,
@@ -120,13 +120,13 @@ def chosen(
     older_than: timedelta | None,
     interrupted: bool,
 ) -> list[FoundRun]:
-    """The runs that match all given rules, newest first; never a run in progress.
+    """Return the runs that match all given rules, newest first; never a run in progress.
 
     Args:
-        runs: All runs of a folder, newest first.
-        now: An aware time.
-        keep: The number of newest runs to keep; None for no such rule.
-        older_than: The least time since the run's last session began; None for any time.
+        runs: All runs in a folder, newest first.
+        now: The current time, with a time zone.
+        keep: How many of the newest runs to keep; None for no such rule.
+        older_than: The shortest time since the run's last session began; None for any time.
         interrupted: Whether to match only interrupted runs.
     """
     return [

@@ -1,6 +1,6 @@
-"""The cases of a run as the journal has them, also if the run is in progress, killed or damaged.
+"""The cases of a run, read from its journal, even if the run is in progress, killed or damaged.
 
-Tables exist only after the end of a run; the journal always exists.
+Tables exist only after the run has ended; the journal always exists.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RunCase(NamedTuple):
     Attributes:
         case: The planned case.
         history: The journal's records of the case.
-        state: Its outcome; for a case without a grade `running`, `waiting`, `not graded` (its
+        state: Its outcome. For a case without a grade: `running`, `waiting`, `not graded` (its
             episode has ended), `interrupted` or `never ran`.
     """
 
@@ -54,7 +54,7 @@ class RunCase(NamedTuple):
 
     @property
     def counts(self) -> EpisodeEntry | None:
-        """The graded episode; without a grade the last episode, or None."""
+        """The graded episode; if there is no grade, the last episode, or None."""
         history = self.history
         last = history.episodes[-1] if history.episodes else None
         return history.kept_episode() or last
@@ -67,12 +67,12 @@ class RunCase(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether it counts as a failure: not solved, scored or skipped, or its test failed."""
+        """Whether it counts as failed: it was not solved, scored or skipped, or its test failed."""
         return self.state not in _NO_FAILURE or self.test_failed
 
     @property
     def shown_state(self) -> str:
-        """The state, with the kind or the failed test if there is one."""
+        """The state, with its kind or the failed test if there is one."""
         grade = self.history.grade
         if grade is None:
             return self.state
@@ -87,10 +87,10 @@ class RunCases(NamedTuple):
     Attributes:
         directory: The run's directory.
         manifest: The run's manifest; None if it cannot be read.
-        is_in_use: Whether a process writes to the run now.
+        is_in_use: Whether a process is writing to the run.
         cases: The cases in planned order.
         damage: The parts of the journal that could not be read.
-        open: Episodes without an end, with their answers so far.
+        open: Episodes that have not ended, with their answers so far.
     """
 
     directory: Path
@@ -101,13 +101,13 @@ class RunCases(NamedTuple):
     open: Mapping[Position, EpisodeEnded]
 
     def ordered(self) -> list[RunCase]:
-        """The cases, failures first; cases of the same state in planned order."""
+        """Return the cases, failures first; cases in the same state are in planned order."""
         return sorted(
             self.cases, key=lambda one: (not one.failed, _ORDER.index(one.state), one.case.index)
         )
 
     def find(self, name: str) -> RunCase:
-        """The case with this id or node id, or the only case whose id or node id contains it.
+        """Return the case with this id or node id, or the only case that matches a part of it.
 
         An id must start with `name`; a node id may contain it anywhere.
 
@@ -138,7 +138,7 @@ class RunCases(NamedTuple):
 
 
 def read_run_cases(directory: Path) -> RunCases:
-    """The cases of a run in their current state.
+    """Read the cases of a run in their current state.
 
     Raises:
         ResultsError: The run's planned cases or its journal cannot be read.
@@ -151,7 +151,7 @@ def read_run_cases(directory: Path) -> RunCases:
         history.add(position, episode)
     damage = history.damage
     manifest = None
-    # Without a manifest only prices and limits are unknown.
+    # If the manifest is missing, only prices and limits are unknown.
     with suppress(ResultsError):
         manifest = read_manifest(directory)
         damage = [*damage, *cut_off(directory / JOURNAL_NAME, manifest.segments)]
@@ -191,18 +191,18 @@ class EpisodeReader:
         self._journal.close()
 
     def last(self, one: RunCase) -> EpisodeEnded | None:
-        """The episode of a case's row in `results`; None if it cannot be read."""
+        """Return the episode of a case's row in `results`; None if it cannot be read."""
         entry = one.counts
         return None if entry is None else self._read(entry)
 
     def earlier(self, one: RunCase) -> Iterator[EpisodeEnded]:
-        """The other readable episodes of a case."""
+        """Yield the other readable episodes of a case."""
         for entry in one.history.episodes:
             if entry != one.counts and (episode := self._read(entry)) is not None:
                 yield episode
 
     def cost(self, attempts: Iterable[Attempt]) -> float | None:
-        """The cost of requests in the currency of the run; None if unknown."""
+        """Return the cost of requests in the run's currency; None if unknown."""
         units = None if self._prices is None else self._prices.of_all(attempts)
         return None if units is None else amount_of(units)
 

@@ -1,4 +1,4 @@
-"""The runs in a folder, with their state, results and size on disk."""
+"""The runs in a folder, each with its state, its results and its size on disk."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Verdict = Literal["complete", "interrupted", "running", "damaged"]
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The number of cases of a run in each state.
+    """How many cases of a run are in each state.
 
     Attributes:
         planned: Planned cases.
         final: Planned cases with a row in `results`.
-        graded: Final cases that count in scores.
+        graded: Final cases that scores include.
         solved: Graded cases that were solved.
-        scored: Graded cases that were graded by scores alone.
+        scored: Graded cases that were graded only by scores.
     """
 
     planned: int
@@ -51,20 +51,21 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a folder; a line of `ultrapar runs --json`.
 
     Attributes:
-        name: Path of its directory below the folder.
-        directory: Absolute path of its directory.
+        name: The path of its directory below the folder.
+        directory: The absolute path of its directory.
         run_id: Its id.
-        verdict: `complete`: each planned case has a row; `running`: a process writes to it;
-            `damaged`: its manifest, cases or journal cannot be read; else `interrupted`.
-        started_at: The start of its last session, from its manifest or else its lock.
-        cases: None if unknown.
-        duration_s: Duration of its last session, until now for a run in progress; None if the
-            session was killed.
-        cost: Known cost of all its requests in `currency`; None before it ended.
+        verdict: `complete`: each planned case has a row; `running`: a process is writing to it;
+            `damaged`: its manifest, cases or journal cannot be read; otherwise `interrupted`.
+        started_at: When its last session started, from its manifest, or from its lock if it has no
+            manifest.
+        cases: How many cases it has; None if unknown.
+        duration_s: How long its last session took, or has taken so far if the run is in progress;
+            None if the session was killed.
+        cost: The known cost of all its requests in `currency`; None before the run ended.
         currency: The currency of `cost`.
-        bytes: Size of all its files.
+        bytes: The size of all its files.
         simulated: Whether any answer came from the simulated provider.
-        drawn_from: The number of cases that it is a sample of; 0 for a full run.
+        drawn_from: How many cases its sample was drawn from; 0 for a full run.
     """
 
     name: str
@@ -82,18 +83,18 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def solved_rate(self) -> float | None:
-        """The solved share of cases with a solved rate; None without such cases."""
+        """The solved share of the cases with a solved rate; None if there are no such cases."""
         if self.cases is None or self.cases.graded == self.cases.scored:
             return None
         return self.cases.solved / (self.cases.graded - self.cases.scored)
 
 
 def find_runs(folder: Path, now: datetime) -> list[FoundRun]:
-    """The runs in a folder and in its benches, newest first; symbolic links are skipped.
+    """Return the runs in a folder and in its benches, newest first; symbolic links are skipped.
 
     Args:
         folder: A folder of runs, or the directory of a bench.
-        now: An aware time.
+        now: The current time, with a time zone.
 
     Raises:
         ConfigError: The folder does not exist, cannot be read, or is a run itself.
@@ -141,7 +142,7 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
         bytes=size_of(path),
     )
     if not (path / MANIFEST_NAME).exists():
-        # It ended during collection, or is collecting now.
+        # The run ended during collection, or is still collecting.
         return found if is_in_use else msgspec.structs.replace(found, verdict="interrupted")
     try:
         manifest = read_manifest(path)
@@ -159,12 +160,12 @@ def _read(path: Path, name: str, now: datetime) -> FoundRun:
 
 
 def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: bool) -> FoundRun:
-    """The run with the counts of its cases.
+    """Return the run with the counts of its cases.
 
     Raises:
         ResultsError: One of its files cannot be read.
     """
-    # For a run in progress or killed, the summary is from an earlier session.
+    # If the run is in progress or was killed, the summary is from an earlier session.
     is_over = manifest.ended_at is not None and not is_in_use
     summary = read_summary(path) if is_over else None
     cost = None
@@ -194,7 +195,7 @@ def _with_cases(found: FoundRun, path: Path, manifest: Manifest, *, is_in_use: b
 
 
 def _count(path: Path) -> Counts:
-    """The counts in the journal."""
+    """Count the cases in the journal."""
     cases = read_cases(path)
     history = read_history(path / JOURNAL_NAME).cases
     found = [history[case.case_id].grade for case in cases if case.case_id in history]
@@ -212,7 +213,7 @@ def _modified(path: Path, now: datetime) -> datetime:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files below a directory; files that vanish meanwhile are left out."""
+    """Return the size in bytes of all files below a directory, excluding files that vanish."""
     n_bytes = 0
     for folder, _, names in os.walk(path):
         for name in names:

@@ -31,8 +31,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 NAME = "runs"
 SUMMARY = "list the runs in a folder, newest first"
 DESCRIPTION = """\
-List the runs in a folder and in its benches, newest first. You see the state, graded and planned
-cases, the solved share of graded cases, the time of the last session, cost and size.
+List the runs in a folder and in its benches, newest first. The columns show the state, graded and
+planned cases, the solved share of graded cases, the time of the last session, the cost and size.
 
     ultrapar runs
     ultrapar runs /data/runs --json
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: The folder does not exist, or is a run.
     """
-    # Structs of whole runs; not for `--help`.
+    # This module is slow to load, and `--help` does not need it.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
 
     found = find_runs(arguments.folder, datetime.now(UTC))
@@ -89,23 +89,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_table(runs: Sequence[FoundRun], *, width: int) -> list[str]:
-    """A line for each run.
+    """Return a line for each run.
 
     Args:
-        runs: The runs, in this order.
-        width: Characters for a line.
+        runs: The runs, in the order of their lines.
+        width: The width of a line, in characters.
     """
     header, rows = columns_of([_cells(run) for run in runs])
     return text_table(header, rows, n_names=3, width=width)
 
 
 def sum_line(runs: Sequence[FoundRun]) -> str:
-    """The number of runs and their total size."""
+    """State the number of runs and their total size."""
     return f"{counted(len(runs), 'run')}, {size(sum(run.bytes for run in runs))}"
 
 
 def size(n_bytes: int) -> str:
-    """Bytes with about two digits: `999 B`, `1.2 MB`, `34 GB`."""
+    """Return a size with about two digits: `999 B`, `1.2 MB`, `34 GB`."""
     power = min((len(str(n_bytes)) - 1) // 3, len(_UNITS) - 1)
     amount = n_bytes / 1000**power
     digits = 1 if power and amount < 10 else 0  # noqa: PLR2004 - two digits

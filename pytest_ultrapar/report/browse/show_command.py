@@ -16,7 +16,7 @@ DESCRIPTION = """\
 List the cases of a run, failures first, or show one case: its grade, its requests and its
 conversation. If a run is in progress, interrupted or damaged, you see all that can be read. Name a
 run by its directory, its id, or latest; name a case by its id, its node id, or a part of it that
-matches no other case. The list has the reason of an outcome below its case, if the test or its
+matches no other case. In the list, the reason for an outcome is below its case, if the test or its
 error gave one.
 
     ultrapar show
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: The run or case does not exist.
         ResultsError: The run cannot be read.
     """
-    from pytest_ultrapar.report.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - structs
+    from pytest_ultrapar.report.browse.case_lines import case_lines, list_lines  # noqa: PLC0415 - slow
     from pytest_ultrapar.report.browse.run_cases import EpisodeReader, read_run_cases  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import resolve_run  # noqa: PLC0415
 

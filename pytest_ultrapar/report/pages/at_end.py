@@ -1,4 +1,4 @@
-"""The page of a finished run, written by the process that wrote its tables."""
+"""Write the HTML report of a finished run, in the process that wrote the run's tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ template(TEMPLATE)  # compiled during the import, while the run is in progress
 
 
 def at_end(run_dir: Path) -> None:
-    """Write the page. That process calls it after it delivered the tables.
+    """Write the HTML report. The process calls this after it has delivered the tables.
 
     Raises:
         ConfigError: The run's tables are damaged.
-        ResultsError: The page cannot be written.
+        ResultsError: The file cannot be written.
     """
     write_page(run_dir, run_dir / PAGE)

@@ -1,4 +1,4 @@
-"""The time of a case: in the queue before it began, and from then to its end; pure."""
+"""The two times of a case: its time in the queue, and the time from its begin to its end; pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Table = Any
 def case_times(
     results: Table, attempts: Table, case_of: Numbers
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """The two times of each case, and the parts of the second time.
+    """Return the two times of each case, and the parts of the second time.
 
-    `service_s` is the duration without all other parts, so the rest without back-off was waits or
-    refused requests. The total wait without the waits after the start is the time in the queue.
+    `service_s` is the part of the duration for answers. The rest, minus the back-off, was waits or
+    refused requests. The time in the queue is the total wait minus the waits after the start.
 
     Args:
         results: Rows of `results`.
         attempts: Rows of `attempts`.
-        case_of: For each row of `attempts` its row number in `results`, or -1.
+        case_of: For each row of `attempts`, its row number in `results`, or -1.
 
     Returns:
-        Seconds in the queue for the first lease, before the case began; and the seconds from then
-        to its end, by part. Their sum is `duration_s` of `results`.
+        The seconds in the queue for the first lease, before the case began; and the seconds from
+        then to the case's end, by part. The sum of these parts is `duration_s` in `results`.
     """
     sent_s = floats(attempts["t_send_s"])
     asked_s, leased_s = (
@@ -63,7 +63,7 @@ def case_times(
         "back-off": backoff_s,
         "refused requests": refused_s,
     }
-    # Requests that waited at the same time waited longer than the case took.
+    # Requests that waited at the same time may together have waited longer than the case took.
     waited_s = np.where(answers_s == 0, np.maximum(waited_s, held_s), waited_s)
     all_s = seconds("queue_wait_s") + seconds("rate_wait_s")
     return (

@@ -30,7 +30,7 @@ class Coded(msgspec.Struct, frozen=True):
 
     Attributes:
         texts: Each distinct text once.
-        at: For each row the index of its text; None for null.
+        at: For each row, the index of its text; None for null.
     """
 
     texts: list[str]
@@ -38,36 +38,36 @@ class Coded(msgspec.Struct, frozen=True):
 
 
 def floats(column: Column) -> Floats:
-    """The column as numbers; NaN for null."""
+    """Convert a column to numbers; NaN for null."""
     return np.asarray(column.cast(pa.float64()).to_numpy())
 
 
 def rounded(numbers: Floats, digits: int) -> list[float]:
-    """Numbers with `digits` digits after the point."""
+    """Round numbers to `digits` decimals."""
     return cast("list[float]", np.round(numbers, digits).tolist())
 
 
 def mask(column: Column, values: Collection[str]) -> Mask:
-    """For each row, whether it has one of these texts."""
+    """Say for each row whether its text is one of these."""
     return places(column, sorted(values)) >= 0
 
 
 def places(column: Column, values: Sequence[object] | Column) -> Numbers:
-    """For each row, the index of its value in `values`; -1 for any other value."""
+    """Return for each row the index of its value in `values`; -1 for any other value."""
     known = values if isinstance(values, pa.ChunkedArray) else pa.array(values, column.type)
     found = pc.index_in(column, value_set=known)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
 
 
 def grouped(places: Numbers, n: int) -> list[Numbers]:
-    """For each number below `n`, the rows that have it, in order."""
+    """Return for each number below `n` the rows with this number, in order."""
     order = np.argsort(places, kind="stable")
     ends = np.searchsorted(places[order], np.arange(n + 1))
     return [order[ends[at] : ends[at + 1]] for at in range(n)]
 
 
 def texts(column: Column, most: int) -> list[str]:
-    """Each text `shortened`; empty for null."""
+    """Apply `shortened` to each text; empty for null."""
     found = ["" if one is None else str(one) for one in column.to_pylist()]
     if max(map(len, found), default=0) > most:
         return [shortened(one, most) for one in found]
@@ -75,7 +75,7 @@ def texts(column: Column, most: int) -> list[str]:
 
 
 def all_visible(texts: Iterable[str | None]) -> list[str]:
-    """Each text made `visible`; empty for None."""
+    """Apply `visible` to each text; empty for None."""
     found = [one or "" for one in texts]
     # Most texts need no change.
     together = "\n".join(found)
@@ -83,12 +83,12 @@ def all_visible(texts: Iterable[str | None]) -> list[str]:
 
 
 def coded(column: Column, most: int) -> Coded:
-    """`texts` of a column with few distinct texts."""
+    """Apply `texts` to a column with few distinct texts."""
     found = column.combine_chunks().dictionary_encode()
     return Coded(texts(found.dictionary, most), found.indices.to_pylist())
 
 
 def lane_names(table: Any) -> Column:  # noqa: ANN401 - an Arrow table
-    """The lane of each row, `provider/instance/key`."""
+    """Return the lane of each row, as `provider/instance/key`."""
     parts = [pc.fill_null(table[name], "") for name in LANE]
     return pc.binary_join_element_wise(*parts, "/")

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = "a run's directory, its id, or latest (default: latest)"
     parser.add_argument("run", metavar="RUN", nargs="?", default="latest", help=how)
     parser.add_argument(
-        "--out", metavar="FILE", help="the page (default: report.html in the run's directory)"
+        "--out",
+        metavar="FILE",
+        help="the file to write (default: report.html in the run's directory)",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print Markdown instead, short enough for a comment"

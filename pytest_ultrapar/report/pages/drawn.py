@@ -1,7 +1,7 @@
-"""Small drawings in table cells of a page, as SVG that fits any width; pure.
+"""Small drawings in the table cells of a page, as SVG that fits any width; pure.
 
-The row of a drawing also has its numbers, so screen readers skip the drawing. A tooltip shows the
-value under the pointer.
+The row also shows the numbers of its drawing, so screen readers skip the drawing. A tooltip shows
+the value under the pointer.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 _MOST_TICKS = 5
 _HEIGHT = 100
-"""Height of a strip, in units of its view box."""
+"""The height of a strip, in units of its view box."""
 
 
 class Scale(NamedTuple):
-    """The values at the left and right end of a column; they differ."""
+    """The values at the left and the right end of a column; they differ."""
 
     low: float
     high: float
 
     def at(self, value: float) -> str:
-        """The position of a value, in per cent of the width."""
+        """Return the position of a value, in per cent of the width."""
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
     def ticks(self) -> list[float]:
-        """About five round numbers from end to end."""
+        """Return about five round numbers between the two ends."""
         width = self.high - self.low
         power = 10.0 ** math.floor(math.log10(width / _MOST_TICKS))
         step = next(n * power for n in (1, 2, 5, 10) if width / (n * power) <= _MOST_TICKS)
@@ -42,12 +42,12 @@ class Scale(NamedTuple):
 
 
 def up_to(values: Iterable[float]) -> Scale:
-    """A scale from 0 to the largest value."""
+    """Return a scale from 0 to the largest value."""
     return Scale(0.0, max(values, default=0.0) or 1.0)
 
 
 def axis(title: str, scale: Scale) -> Markup:
-    """The heading of a column of drawings."""
+    """Return the heading of a column of drawings."""
     texts = [
         Markup('<text x="{}" y="12" text-anchor="{}">{:g}</text>').format(at, anchor, tick)
         for tick in scale.ticks()
@@ -60,13 +60,13 @@ def axis(title: str, scale: Scale) -> Markup:
 
 
 def bar(scale: Scale, value: float, tip: str, look: str = "") -> Markup:
-    """A bar from the left."""
+    """Draw a bar that begins on the left."""
     drawn = Markup('<rect class="{}" y="4" width="{}" height="12" rx="2"/>')
     return _drawn(tip, drawn.format(look, scale.at(value)))
 
 
 def interval(scale: Scale, value: float, low: float | None, high: float | None, tip: str) -> Markup:
-    """A point with its interval, if any, and a line at 0 if the scale contains 0."""
+    """Draw a point with its interval, if any, and a line at 0 if the scale contains 0."""
     parts = [_line("zero", scale, 0.0, 0.0, ("0", "100%"))] if scale.low < 0 < scale.high else []
     if low is not None and high is not None:
         parts.append(_line("interval", scale, low, high))
@@ -83,15 +83,16 @@ def strip(
     ticks: Iterable[int] = (),
     spans: Iterable[tuple[str, float, float]] = (),
 ) -> Markup:
-    """Values over time, one for each slice.
+    """Draw values over time, one for each slice.
 
     Args:
-        values: Shares of the height.
-        tips: The tooltip of each slice, after `tip`.
+        values: The value of each slice, as a share of the height.
+        tips: The tooltip of each slice; it is shown after `tip`.
         tip: The subject of the strip.
-        slice_s: Seconds of a slice.
-        ticks: Slices with a mark.
-        spans: Times with a mark below: a CSS class, and begin and end in seconds.
+        slice_s: The length of a slice, in seconds.
+        ticks: The slices that get a mark.
+        spans: Periods that get a mark below the strip: a CSS class, the begin and the end in
+            seconds.
     """
     n = len(values)
     heights = ((round(_HEIGHT * (1 - min(1.0, one))), 1) for one in values)
@@ -122,7 +123,7 @@ def _line(
 
 
 def _drawn(tip: str, *parts: Markup, **data: str) -> Markup:
-    """A drawing; text from outside is only in `tip` and `data`."""
+    """Put a drawing together; only `tip` and `data` contain text from outside."""
     said = {name: visible(text) for name, text in {"tip": tip, **data}.items()}
     pairs = Markup().join(Markup(' data-{}="{}"').format(*one) for one in said.items())
     return Markup('<svg class="drawn" aria-hidden="true"{}>{}</svg>').format(

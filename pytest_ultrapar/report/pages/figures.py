@@ -1,4 +1,4 @@
-"""The figures of a run's page, read from its tables; pure data, which a test can recompute."""
+"""The figures on a run's page, read from the run's tables; pure data that a test can recompute."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PARAM = "param."
 _FACTS = (_PARAM, META, LABEL)
 _SCORE = "score."
 _ORDER = ("error", "infra", "unsolved", "partial", "skipped", "scored", "solved")
-"""Outcomes, most interesting first."""
+"""The outcomes, the most interesting ones first."""
 _TEXTS = ("case_id", "nodeid", "model", "outcome", "kind", "error")
 _TIMES = ("queue_wait_s", "rate_wait_s", "backoff_s", "service_s", "duration_s")
 _COUNTS = ("n_attempts", "n_turns", "tokens_in", "tokens_out")
@@ -83,10 +83,11 @@ class Square(msgspec.Struct, frozen=True):
     """The graded cases of one model and one value.
 
     Attributes:
-        low: Lower end of the 95 % interval of the solved share, or of the mean; None without one.
+        low: The lower end of the 95 % interval of the solved share or of the mean; None if there is
+            no interval.
         high: Its upper end.
-        mean: Mean of the page's score, if no case has a solved rate.
-        share: The position of the mean between the smallest and largest value of all cases.
+        mean: The mean of the score that the page shows, if no case has a solved rate.
+        share: Where the mean lies between the smallest (0) and the largest value (1) of all cases.
     """
 
     n: int
@@ -99,11 +100,11 @@ class Square(msgspec.Struct, frozen=True):
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """Models by the values of one parameter.
+    """A table of models by the values of one parameter.
 
     Attributes:
-        name: The parameter; empty for all cases together.
-        values: The values as shown, all different.
+        name: The parameter's name; empty for all cases together.
+        values: The values as shown; no two are equal.
         squares: For each model, one square for each value.
     """
 
@@ -116,7 +117,7 @@ class Curve(msgspec.Struct, frozen=True):
     """The distribution of a time.
 
     Attributes:
-        p50_s: The median as in the summary, interpolated between two values. So is `p95_s`.
+        p50_s: The median, interpolated between two values as in the summary; so is `p95_s`.
     """
 
     model: str
@@ -128,28 +129,28 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """All figures of the page besides the report's own sections."""
+    """All figures on the page except the sections of the report."""
 
     suites: list[str]
     cases: dict[str, Any]
-    """The list of cases in columns: a list or `Coded`."""
+    """The list of cases, by column; a column is a list or a `Coded`."""
     params: dict[str, Coded]
-    """Each case's parameters, metadata and labels, by name."""
+    """The parameters, metadata and labels of each case, by name."""
     at: list[list[int | None]]
-    """For each of `dimensions`, the index of each case's value; None without one."""
+    """For each of `dimensions`, the index of each case's value; None for a case without a value."""
     parts: dict[str, list[float]]
-    """The parts of each case's `duration_s`, which is their sum."""
+    """The parts whose sum is the `duration_s` of each case."""
     models: list[str]
-    """The models as shown, all different."""
+    """The models as shown; no two are equal."""
     dimensions: list[Dimension]
     curves: list[Curve]
-    """The time of all answers of a case together."""
+    """The total time of all answers of a case."""
     first_tokens: list[Curve]
     """The time to the first token of streamed requests."""
     costs: list[ModelCost]
     passes: list[PassAt]
     n_refused: int
-    """Requests that were refused for rate limits."""
+    """How many requests were rate limited."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
     beside_best: list[Beside]
@@ -162,7 +163,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
-    """The figures of a run that has tables.
+    """Read the figures of a run that has tables.
 
     Raises:
         ConfigError: A table is missing or damaged.
@@ -172,7 +173,7 @@ def read_figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _figures(run_dir: Path, manifest: Manifest) -> Figures:
-    # Plans and tables are large, so hold only one of them at a time.
+    # Plans and tables are large, so keep only one of them in memory at a time.
     planned = read_cases(run_dir)
     clusters = {case.case_id: case.cluster for case in planned}
     cells = cells_of(planned)
@@ -182,7 +183,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
     suites = sorted({case.suite for case in planned})
     planned.clear()
     columns = (*_TEXTS, *_TIMES, *_COUNTS, *LANE, *(["cost"] if manifest.prices else []))
-    # Runs of earlier versions have no reasons and no values.
+    # Results of earlier versions contain no reasons and no values.
     results = read_columns(run_dir, "results", columns, beginning=(*_FACTS, "reason", "value"))
     results = results.take(np.argsort(places(results["outcome"], _ORDER), kind="stable"))
     errors = [results[one] for one in ("error", "reason") if one in results.column_names]
@@ -277,7 +278,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
 
 
 def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
-    """The first score of a run and its values for these cases; None without scores."""
+    """Return the first score of a run and its values for these cases; None without scores."""
     scores = read_columns(run_dir, "results", ("case_id",), beginning=_SCORE)
     for name in scores.column_names[1:2]:
         own = floats(scores[name])[places(case_ids, scores["case_id"])]
@@ -286,7 +287,7 @@ def _first_score(run_dir: Path, case_ids: Column) -> tuple[str, Floats | None]:
 
 
 def _facts(results: Column) -> dict[str, Column]:
-    """Parameters, metadata and labels by name, and the episodes' values if there are any."""
+    """Return parameters, metadata and labels by name, and values of episodes if there are any."""
     names = [one for one in results.column_names if one.startswith(_FACTS)]
     found = {one.removeprefix(_PARAM): results[one] for one in names}
     if "value" in results.column_names and results["value"].null_count < len(results):
@@ -295,15 +296,15 @@ def _facts(results: Column) -> dict[str, Column]:
 
 
 def _stripped(lanes: Coded) -> Coded:
-    """Lane names, empty for a case that sent nothing: all three parts of its lane are empty."""
+    """Make the lane name of a case that sent nothing empty: all three parts of it are empty."""
     return Coded([one.strip("/") for one in lanes.texts], lanes.at)
 
 
 def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, list[Scalar]]:
-    """All cases, and each dimension with 2 to `MOST_VALUES` values, in order.
+    """Return all cases as one dimension, and each dimension with 2 to `MOST_VALUES` sorted values.
 
     Args:
-        found: Dimensions and their values in the cases.
+        found: The dimensions, and their values in the cases.
     """
     values: dict[str, list[Scalar]] = {"": [""]}
     for name, own in found:
@@ -315,7 +316,7 @@ def compared_values(found: Iterable[tuple[str, Iterable[Scalar]]]) -> dict[str, 
 
 
 def labels(values: Iterable[Scalar]) -> list[str]:
-    """Values as shown: short and all different."""
+    """Return the values as the page shows them: short, and no two equal."""
     seen: Counter[str] = Counter()
     shown = []
     for value in values:
@@ -334,7 +335,7 @@ def _dimension(
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
-    """A dimension from `at`, the model and the value of each row."""
+    """Make a dimension; `at` is the model and the value of each row."""
     n, (model_at, value_at) = len(values), at
     place = np.where((model_at >= 0) & (value_at >= 0), model_at * n + value_at, -1)
     squares = [*map(square, grouped(place, n_models * n))]
@@ -358,7 +359,7 @@ def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Squa
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:
-    """A curve for each model, from the rows that have a model."""
+    """Return a curve for each model, from the rows that have a model."""
     curves = []
     for model, own in zip(shown.values(), grouped(model_at, len(shown)), strict=True):
         if len(own):
@@ -369,5 +370,5 @@ def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> lis
 
 
 def _has(run_dir: Path, table: str) -> bool:
-    """Whether a table exists: `limits` and `pauses` exist only with rows."""
+    """Whether a table exists: `limits` and `pauses` are not written if they have no rows."""
     return any((run_dir / f"{table}.{kind}").exists() for kind in ("parquet", "jsonl"))

@@ -1,4 +1,4 @@
-"""The parts that all pages share: style, scripts, and the policy that blocks other scripts."""
+"""The parts that all pages share: style, scripts, and a policy that blocks all other scripts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _PACKAGE = files("pytest_ultrapar")
 _HEADING = re.compile(r'<h2 id="([^"]*)"[^>]*>([^<]*)</h2>')
-"""An entry of the contents: an id, and a text that is already markup."""
+"""Matches an entry of the table of contents: an id, and a text that is already markup."""
 
 
 class Tile(msgspec.Struct, frozen=True):
-    """A headline figure; `source` names its place in the files of a run."""
+    """A headline figure; `source` says where it is in the files of a run."""
 
     label: str
     value: str
@@ -32,7 +32,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 @cache
 def template(name: str) -> jinja2.Template:
-    """A template of the package.
+    """Load a template of the package.
 
     Args:
         name: Its path in the package, such as `report/pages/report.html.j2`.
@@ -52,22 +52,23 @@ def template(name: str) -> jinja2.Template:
 
 
 def _shown(value: object) -> object:
-    """A text from outside made `visible`; our own markup is unchanged."""
+    """Apply `visible` to text from outside; leave our own markup unchanged."""
     return visible(value) if type(value) is str else value
 
 
 _DATA = "\0"
-"""A placeholder for the data; it cannot occur elsewhere, because text from outside is `visible`. If
-the data were in the same string, one character beyond the BMP would make each character 4 bytes."""
+"""A placeholder for the data; it cannot occur elsewhere, because `visible` escapes it in text from
+outside. If the data were a part of the page's string, a single character beyond the BMP would make
+each character of the string take 4 bytes."""
 
 
 def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
-    """A page: a template with the shared style and scripts, and a policy that allows only these.
+    """Make a page from a template, the shared style and scripts, and a policy for only these.
 
     Args:
         name: The template's path, as in `template`.
-        script: The path in the package of the page's own script, which runs last.
-        data: The data of the scripts, `embedded`.
+        script: The path of the page's own script in the package; this script runs last.
+        data: The data for the scripts, from `embedded`.
         shown: The other variables of the template.
     """
     texts = [_text("report/pages/page.js"), _text(script)]
@@ -83,18 +84,18 @@ def framed(name: str, script: str, data: bytes, **shown: object) -> bytes:
 
 
 def embedded(data: object) -> bytes:
-    """JSON for a script element; nothing in it can end the element."""
+    """Encode data as JSON for a script element; nothing in it can end the element."""
     return msgspec.json.encode(data).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
 
 
 def _unescaped(text: str) -> Any:  # noqa: ANN401 - jinja2 has no types of its own here
     import markupsafe  # noqa: PLC0415 - only here
 
-    return markupsafe.Markup(text)  # noqa: S704 - our own files, and what `embedded` made harmless
+    return markupsafe.Markup(text)  # noqa: S704 - our own files, and output of `embedded`
 
 
 def _policy(scripts: list[str], style: str) -> str:
-    """The page's policy: run exactly these scripts, and send or load nothing."""
+    """Return the page's policy: run only these scripts, and send and load nothing."""
     allowed = " ".join(_digest(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; "

@@ -1,4 +1,4 @@
-"""The load of each lane and the use of each limit over the time of a run, in slices."""
+"""The load of each lane and the use of each limit during a run, by slices of time."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _REFUSED = frozenset({"rate", "congestion", "overload"})
 
 
 Spans = Sequence[tuple[float, float]]
-"""Begin and end of each span, in seconds."""
+"""The begin and the end of each span, in seconds."""
 
 
 class LaneUse(msgspec.Struct, frozen=True):
     """One lane over time.
 
     Attributes:
-        seats: Requests in flight that its declared limits allow; None if the pool declares none.
-        slice_s: Seconds of a slice.
-        in_flight: Mean number of requests in flight in each slice.
-        refused_at_s: Times of refusals, in seconds from the run's first request.
-        n: Number of requests.
-        pauses: Number of pauses.
-        paused_s: Seconds of all pauses.
-        n_opened: Number of times that its circuit breaker opened.
-        pauses_at_s: Begin and end of pauses, in seconds from the run's first request. Pauses closer
-            together than a slice are joined.
+        seats: How many requests in flight its declared limits allow; None without such a limit.
+        slice_s: The length of a slice, in seconds.
+        in_flight: The mean number of requests in flight in each slice.
+        refused_at_s: The times of refusals, in seconds after the run's first request.
+        n: How many requests it got.
+        pauses: How often it paused.
+        paused_s: The total time of its pauses, in seconds.
+        n_opened: How often its circuit breaker opened.
+        pauses_at_s: When pauses began and ended, in seconds after the run's first request. Pauses
+            that are closer together than a slice are joined.
         opened_at_s: The same for the times when its circuit breaker was open.
     """
 
@@ -62,10 +62,10 @@ class LimitUse(msgspec.Struct, frozen=True):
 
     Attributes:
         limit: Its name, kind and amount: `lab/key0 (qps 10)`.
-        slice_s: Seconds of a slice.
-        shares: The used share of the limit in each slice. For requests in flight, the mean over the
-            slice; for a rate, the amount in its window up to the end of the slice. Tokens count
-            if the answer reported them.
+        slice_s: The length of a slice, in seconds.
+        shares: The used share of the limit in each slice. For requests in flight, it is the mean
+            over the slice; for a rate, the amount in the window that ends with the slice. Tokens
+            are included if the answer reported them.
     """
 
     limit: str
@@ -77,9 +77,9 @@ class LimitLine(msgspec.Struct, frozen=True):
     """An estimated limit over time.
 
     Attributes:
-        at_s: Times of changes, in seconds from the run's first request.
-        workers: The allowed requests in flight from then on.
-        reasons: The reason of each change, in a few words.
+        at_s: The times of its changes, in seconds after the run's first request.
+        workers: How many requests in flight each change allowed.
+        reasons: The reason for each change, in a few words.
     """
 
     limit: str
@@ -93,9 +93,9 @@ class Sent(NamedTuple):
 
     Attributes:
         lanes: Lanes as `provider/instance/key`.
-        lane: The index of each request's lane.
-        refused: Whether the request was refused for a rate limit.
-        tokens: Known tokens in and out.
+        lane: For each request, the index of its lane.
+        refused: Whether the request was rate limited.
+        tokens: The known tokens, in and out.
     """
 
     lanes: list[str]
@@ -106,23 +106,23 @@ class Sent(NamedTuple):
     tokens: Floats
 
     def of(self, chosen: Mask | Numbers) -> Sent:
-        """The chosen requests."""
+        """Select some of the requests."""
         columns: tuple[Any, ...] = self[1:]
         return Sent(self.lanes, *(column[chosen] for column in columns))
 
     @property
     def start_s(self) -> float:
-        """The time of the first request; 0 without requests."""
+        """The time of the first request; 0 if there are no requests."""
         return float(self.sent_s.min()) if len(self.sent_s) else 0.0
 
     @property
     def slice_s(self) -> float:
-        """The seconds of each slice of the time from the first request to the last answer."""
+        """The length of a slice in seconds; the slices cover the whole time with requests."""
         return max(1e-6, (float(self.ended_s.max()) - self.start_s) / N_SLICES)
 
 
 def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
-    """The requests in rows of `attempts` that were sent and have ended."""
+    """Return those rows of `attempts` whose requests were sent and have ended."""
     names = lane_names(attempts)
     lanes = names.unique().to_pylist()
     tokens = [np.nan_to_num(floats(attempts[name])) for name in ("tokens_in", "tokens_out")]
@@ -138,10 +138,10 @@ def requests_sent(attempts: Any) -> Sent:  # noqa: ANN401 - an Arrow table
 
 
 def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) -> list[LaneUse]:
-    """The most used lanes, at most `MOST_LANES`.
+    """Return the load of the most used lanes, at most `MOST_LANES`.
 
     Args:
-        sent: Requests of the run.
+        sent: The requests of the run.
         pauses: Rows of `pauses`.
         manifest: The run's manifest, with the limits of each lane.
     """
@@ -183,11 +183,11 @@ def lane_uses(sent: Sent, pauses: Sequence[dict[str, Any]], manifest: Manifest) 
 
 
 def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
-    """The most used limits without daily limits, at most `MOST_LANES`.
+    """Return the use of the most used limits except daily ones, at most `MOST_LANES`.
 
     Args:
-        sent: Requests of the run.
-        manifest: The run's manifest, with the limits and the lanes below them.
+        sent: The requests of the run.
+        manifest: The run's manifest, with the limits and their lanes.
     """
     paths = {str(one.lane_id): one.limits for one in manifest.pool_lanes}
     found = []
@@ -212,19 +212,19 @@ def limit_uses(sent: Sent, manifest: Manifest) -> list[LimitUse]:
 
 
 def _sent_until(sent: Sent, ends_s: Floats, weights: Floats) -> Floats:
-    """For each end, the sum of the weights of requests sent up to it."""
+    """Return for each end the total weight of the requests that were sent up to then."""
     order = np.argsort(sent.sent_s, kind="stable")
     sums = np.concatenate(([0.0], np.cumsum(weights[order])))
     return sums[np.searchsorted(sent.sent_s[order], ends_s, "right")]
 
 
 def n_refused(attempts: Any) -> int:  # noqa: ANN401 - an Arrow table
-    """Requests that were refused for rate limits."""
+    """Count the requests that were rate limited."""
     return int(mask(attempts["outcome"], _REFUSED).sum())
 
 
 def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[LimitLine]:
-    """The limits that changed most often, at most `MOST_LIMITS`.
+    """Return the limits that changed most often, at most `MOST_LIMITS`.
 
     Args:
         changes: Rows of `limits`.
@@ -245,7 +245,7 @@ def limit_lines(changes: Sequence[dict[str, Any]], start_s: float) -> list[Limit
 
 
 def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
-    """Spans in order; spans less than `gap_s` seconds apart are joined."""
+    """Return spans in order, and join those that are less than `gap_s` seconds apart."""
     joined: list[tuple[float, float]] = []
     for span in sorted(spans):
         if joined and span[0] - joined[-1][1] < gap_s:
@@ -256,14 +256,14 @@ def _joined(spans: Sequence[tuple[float, float]], gap_s: float) -> Spans:
 
 
 def _in_flight(sent: Sent, start_s: float, slice_s: float) -> Floats:
-    """The mean number of requests in flight in each slice."""
+    """Return the mean number of requests in flight in each slice."""
     edges_s = np.arange(N_SLICES + 1) * slice_s
     begun = _seconds_since(sent.sent_s - start_s, edges_s)
     return np.diff(begun - _seconds_since(sent.ended_s - start_s, edges_s)) / slice_s
 
 
 def _seconds_since(times_s: Floats, edges_s: Floats) -> Floats:
-    """For each edge, the sum of the seconds since each earlier time."""
+    """Return for each edge the total of the seconds since all earlier times."""
     ordered_s = np.sort(times_s)
     sums_s = np.concatenate(([0.0], np.cumsum(ordered_s)))
     n = np.searchsorted(ordered_s, edges_s)

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     Question = tuple[int, int]
 
 _EACH_K = 10
-"""Every k up to this has a point; beyond it only 20, 50, 100 and so on."""
+"""Up to this k, each k has a point; beyond it, only 20, 50, 100 and so on."""
 
 
 class ModelCost(msgspec.Struct, frozen=True):
     """The cost of the cases of a model, solved or not.
 
     Attributes:
-        cost: Cost of its cases with a known cost, in the run's currency.
-        n_unknown: Cases that sent requests of unknown cost.
-        n_solved: Solved cases among all its cases.
+        cost: The cost of its cases with a known cost, in the run's currency.
+        n_unknown: How many cases sent requests of unknown cost.
+        n_solved: How many of all its cases are solved.
     """
 
     model: str
@@ -39,18 +39,19 @@ class ModelCost(msgspec.Struct, frozen=True):
 
     @property
     def per_solved(self) -> float | None:
-        """The cost per solved case, including failures; None without solved cases."""
+        """The cost per solved case, including the cost of failures; None without solved cases."""
         return self.cost / self.n_solved if self.n_solved else None
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A model compared with the best model, by the graded cases that both have.
+    """A comparison of a model with the best model, over the graded cases that both have.
 
     Attributes:
-        n: Pairs of cases.
+        n: How many pairs of cases were compared.
         n_gained: Cases that only this model solved.
         n_lost: Cases that only the best model solved.
-        low: Lower end of the 95 % interval of `difference`; None if all cases depend on each other.
+        low: The lower end of the 95 % interval of `difference`; None if all cases depend on each
+            other.
         high: Its upper end.
     """
 
@@ -71,9 +72,9 @@ class PassAt(msgspec.Struct, frozen=True):
     """pass@k: the probability that at least one of `k` repetitions of a cell is solved.
 
     Attributes:
-        n: The counted cells: cells with at least `k` graded repetitions.
-        value: Mean over these cells.
-        low: Lower end of the 95 % interval; None if unknown.
+        n: How many cells are included: cells with at least `k` graded repetitions.
+        value: The mean over these cells.
+        low: The lower end of the 95 % interval; None if unknown.
         high: Its upper end.
     """
 
@@ -90,11 +91,11 @@ def model_costs(
     model_at: Numbers,
     shown: Mapping[str, str],
 ) -> list[ModelCost]:
-    """The cost of each model's cases; without models of unknown cost.
+    """Return the cost of each model's cases, excluding models of unknown cost.
 
     Args:
-        results: Rows of `results`, with `cost`.
-        model_at: The index of the model of each row.
+        results: Rows of `results`, with the column `cost`.
+        model_at: For each row, the index of its model.
         shown: The page's name for each model.
     """
     cost = floats(results["cost"])
@@ -114,7 +115,7 @@ def model_costs(
 
 
 def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -> list[PassAt]:
-    """pass@k of each model, for rising k; empty if cells have no repetitions.
+    """Return pass@k of each model, for rising k; empty if cells have no repetitions.
 
     Args:
         rows: The results of each model.
@@ -136,11 +137,12 @@ def beside_best(
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
 ) -> tuple[str, list[Beside]]:
-    """The model with the largest solved share, and the others compared with it, closest first.
+    """Find the model with the largest solved share, and compare the others with it, closest first.
 
     Args:
         rows: The graded results of each model; at least one model.
-        questions: The question of each case, by case id; equal for the same case of two models.
+        questions: The question of each case, by case id; the same case of two models has the same
+            question.
         shown: The page's name for each model.
     """
     best = max(sorted(rows), key=lambda model: _solved_share(rows[model]))

@@ -1,4 +1,4 @@
-"""The output file of a page: a new file or an earlier page, outside all runs."""
+"""The output file of a page: a new file or an earlier page, but never a file of a run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.run_lock import run_id_of
 
 _PAGES = frozenset({".html", ".htm", ".md", ".markdown", ".txt"})
-"""Suffixes of a page's name."""
+"""Suffixes of files that may be overwritten with a page."""
 
 
 def out_file(text: str, option: str) -> Path:
-    """The file that an option names, with links resolved; creates and removes nothing.
+    """Return the file that an option names, with links resolved; create and remove nothing.
 
     Args:
         text: The option's value.
         option: The option's name, for messages.
 
     Raises:
-        ConfigError: The directory does not exist or belongs to a run, or the file exists and is
-            not a page.
+        ConfigError: The directory does not exist or belongs to a run, or the file exists and its
+            name is not the name of a page.
     """
     if not text:
         refuse(f"{option} is empty; name a file")

@@ -1,5 +1,5 @@
 "use strict";
-// Code that all pages share. Text of a model reaches a page as text (`textContent`), never as markup.
+// Code that all pages share. A model's text is always inserted as text (`textContent`), never as markup.
 const page = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
@@ -45,7 +45,7 @@ const page = (() => {
     return parts.get(number);
   };
 
-  // A column has a value for each row, or texts and an index for each row.
+  // A column contains a value for each row, or texts and, for each row, the index of its text.
   const value = (column, at) => (column.texts ? column.texts[column.at[at]] : column[at]);
   const row = (columns, at) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, value(column, at)]));
 
@@ -101,7 +101,7 @@ const page = (() => {
   };
 
   const talked = (all) => {
-    if (!all) return [element("p", "quiet", "Its conversation is not in this page because of its size; see transcripts in the run's directory.")];
+    if (!all) return [element("p", "quiet", "Its conversation is not on this page because of its size; see the table transcripts in the run's directory.")];
     const scores = all.scores.length ? [element("p", "quiet", `scores: ${all.scores.join(", ")}`)] : [];
     return [...scores, ...all.messages.map(message), ...(all.attempts.length ? [tried(all.attempts)] : [])];
   };
@@ -148,8 +148,8 @@ const page = (() => {
     return made;
   };
 
-  // Pages of the found lines, called `noun`. `fields` maps the id of a filter to the index of a line's value;
-  // `head` and `fill` show a line; a search reads `near` first, then `conversations` if the user chose so.
+  // Shows the matching lines in pages; `noun` is their name. `fields` maps the id of a filter to the index of a
+  // line's value; `head` and `fill` show a line. A search reads `near`, and then `conversations` if the user chose so.
   const listed = (lines, { noun, fields, orders = {}, head, fill, near, conversations }) => {
     const chosen = { page: 0, dimension: null, value: null };
     let found = lines;
@@ -165,7 +165,7 @@ const page = (() => {
       );
       const by = data.dimensions[chosen.dimension];
       const what = by?.name ? `, ${by.name} = ${by.values[chosen.value]}` : "";
-      const unseen = n_unseen ? `; ${n_unseen} conversations are not in this page and were not searched` : "";
+      const unseen = n_unseen ? `; ${n_unseen} conversations are not on this page and were not searched` : "";
       byId("count").textContent = `${found.length} of ${lines.length} ${noun}${what}${unseen}`;
       byId("page").textContent = `page ${chosen.page + 1} of ${n_pages}`;
       byId("back").disabled = chosen.page === 0;
@@ -247,7 +247,7 @@ const page = (() => {
 
   // -- tooltips ------------------------------------------------------------------------------------
 
-  // The tooltip of a drawing; for a drawing over time, of the slice under the pointer.
+  // The tooltip of a drawing. A drawing over time shows the tooltip of the slice under the pointer.
   const said = ({ dataset }, { left, width }, x) => {
     const { tip, values, step } = dataset;
     if (!values) return tip;

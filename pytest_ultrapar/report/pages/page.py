@@ -1,4 +1,4 @@
-"""`report.html`: the figures, plots and transcripts of a run in one file."""
+"""`report.html`: the figures, plots and transcripts of a run, in one file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.report.pages.models import Beside
     from pytest_ultrapar.store.manifest import Manifest
 
-_ANSWERS = "The time of all answers of a graded case together, without waits."
+_ANSWERS = "The total time of all answers of a graded case, excluding waits."
 _STREAMED = "The time from a request to the first token of its streamed answer."
 _MOST_SCORES = 3
-"""Scores with a tile; a table has all."""
+"""How many scores have a tile; a table shows all scores."""
 TEMPLATE = "report/pages/report.html.j2"
 
 
@@ -53,8 +53,8 @@ def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None
 
     Args:
         run_dir: The run's directory.
-        path: The page. If writing fails, an earlier page stays intact.
-        found: The directory of its tables, and its state; None for a finished run.
+        path: The file to write. If writing fails, an earlier page stays intact.
+        found: The directory of the run's tables, and its state; None for a finished run.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -64,7 +64,7 @@ def write_page(run_dir: Path, path: Path, found: Readable | None = None) -> None
 
 
 def render(run_dir: Path, found: Readable | None = None) -> bytes:
-    """The page as HTML in UTF-8; `write_page` has the arguments.
+    """Return the page as HTML in UTF-8; `write_page` describes the arguments.
 
     Raises:
         ConfigError: The run has no tables yet, or they are damaged.
@@ -163,7 +163,7 @@ def _tiles(
     # The manifest of a run in progress has no lanes yet.
     limited = sum(lane.n_rate_limited for lane in manifest.lanes) or figures.n_refused
     failed = sum(lane.n_failed for lane in manifest.lanes)
-    note = f"{limited:,} refused for rate limits"
+    note = f"{limited:,} rate limited"
     note += f", {failed:,} failed" if manifest.lanes else ""
     yield Tile("requests", f"{summary.n_requests:,}", note, "attempts: rows; manifest.json: lanes")
     if summary.cost is not None:
@@ -177,7 +177,7 @@ def _tiles(
 
 
 def _scores(summary: RunSummary) -> Section:
-    """Mean scores by the first dimension of the summary, usually the model."""
+    """Return the mean scores by the first dimension of the summary, usually the model."""
     names = summary.statistics.scores
     found = by_key((cell.names[0], cell) for cell in summary.cells)
     means = {group: all_of(own).scores for group, own in found.items()}
@@ -189,13 +189,13 @@ def _scores(summary: RunSummary) -> Section:
 
 
 def _is_of_one_piece(manifest: Manifest) -> bool:
-    """Whether its time covers all its cases: no other run did or answered a part of them."""
+    """Whether its time covers all its cases: no part of them was run or answered by another run."""
     taken = (manifest.reused, manifest.regraded, manifest.replayed)
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
 def _beside_best(figures: Figures) -> Section | None:
-    """Whether the best model is better than the others; None without others."""
+    """Compare the best model with the others; None if there are no others."""
     if not figures.beside_best:
         return None
     header, rows = columns_of(
@@ -203,8 +203,8 @@ def _beside_best(figures: Figures) -> Section | None:
             {
                 "model": one.model,
                 "common cases": f"{one.n:,}",
-                "only this solved": f"{one.n_gained:,}",
-                "only the best solved": f"{one.n_lost:,}",
+                "solved only by this model": f"{one.n_gained:,}",
+                "solved only by the best": f"{one.n_lost:,}",
                 "difference": f"{100 * one.difference:+.0f}",
                 "95 % interval": (
                     "-"
@@ -230,7 +230,7 @@ def _verdict(one: Beside) -> str:
 
 
 def _settings(manifest: Manifest) -> Section:
-    """Settings chosen for this run first, then the pool's, which have a row for each key."""
+    """Return the settings of this run, then the settings of the pool, with a row for each key."""
     ranks = {manifest.pool_path.rpartition("/")[2]: 1, "default": 2}
     settings = sorted(manifest.effective, key=lambda one: ranks.get(one.origin, 0))
     rows = [(one.name, str(one.value), one.origin) for one in settings]

@@ -1,4 +1,4 @@
-"""The plots of a page: tables with a drawn column; pure data."""
+"""The plots of a page: tables in which one column is a drawing; pure data."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Plot(msgspec.Struct, frozen=True):
 
     Attributes:
         key: Its id on the page.
-        note: A description of the plot, also for screen readers.
-        header: The table's header; for a drawn column, the axis.
+        note: A description of the plot, which screen readers read, too.
+        header: The table's header; above the drawings it contains their axis.
         rows: Names, drawings (`drawn`) and their figures.
     """
 
@@ -44,7 +44,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> Plot | None:
-    """A plot without columns that are empty or zero in every row; None without rows."""
+    """Make a plot, leaving out columns that are empty or zero in every row; None without rows."""
     if not rows:
         return None
     names, *others = rows[0]
@@ -54,7 +54,7 @@ def plot_of(key: str, title: str, note: str, rows: Sequence[dict[str, str]]) -> 
 
 
 def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
-    """Lanes over time; None without requests."""
+    """Plot the lanes over time; None without requests."""
     most = max((max(one.in_flight) for one in lanes), default=0.0) or 1.0
     in_seats = all(one.seats for one in lanes)
     rows = [
@@ -92,11 +92,11 @@ def lanes_plot(lanes: Sequence[LaneUse]) -> Plot | None:
 
 
 def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
-    """The parts of a run's time; None if unknown.
+    """Plot the parts of a run's time; None if they are unknown.
 
     Args:
         found: The parts.
-        waited: The causes of waits, a sentence without a full stop; may be empty.
+        waited: The causes of waits, as a sentence without a full stop; may be empty.
     """
     if found is None:
         return None
@@ -127,7 +127,7 @@ def time_plot(found: Attribution | None, waited: str = "") -> Plot | None:
 
 
 def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
-    """The use of limits over time; None without limits."""
+    """Plot the use of limits over time; None without limits."""
     rows = [
         {
             "limit": one.limit,
@@ -142,17 +142,17 @@ def limit_uses_plot(uses: Sequence[LimitUse]) -> Plot | None:
     return plot_of(
         "limit-uses",
         "Limits over time",
-        "The used share of each limit. If lanes share a limit, all their requests count.",
+        "The used share of each limit. If lanes share a limit, it includes all their requests.",
         rows,
     )
 
 
 def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
-    """Estimated limits over time; None without estimates.
+    """Plot estimated limits over time; None without estimates.
 
     Args:
         limits: The estimated limits.
-        end_s: The end of the run's last request, in seconds from its first.
+        end_s: When the run's last request ended, in seconds after the first one.
     """
     slice_s = max([end_s, 1e-6, *(one.at_s[-1] for one in limits)]) / N_SLICES
     most = max((max(one.workers) for one in limits), default=1)
@@ -179,19 +179,19 @@ def limits_plot(limits: Sequence[LimitLine], end_s: float = 0.0) -> Plot | None:
     return plot_of(
         "limits",
         "Estimated limits over time",
-        f"Requests in flight that each limit allowed, up to {most}. Tooltips show the reasons.",
+        f"How many requests in flight each limit allowed, up to {most}. Tooltips show the reasons.",
         rows,
     )
 
 
 def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plot | None:
-    """The distribution of a time by model; None without values.
+    """Plot the distribution of a time by model; None without values.
 
     Args:
         curves: The distributions.
         key: The plot's id.
         title: The plot's title.
-        what: A sentence that describes the time.
+        what: A sentence that describes what the time is.
     """
     scale = up_to(one.p95_s for one in curves)
     rows = []
@@ -206,7 +206,7 @@ def curves_plot(curves: Sequence[Curve], key: str, title: str, what: str) -> Plo
 
 
 def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
-    """The cost per solved case by model; None without known costs."""
+    """Plot the cost per solved case by model; None without known costs."""
     scale = up_to(one.per_solved or 0.0 for one in costs)
     rows = []
     for one in costs:
@@ -226,14 +226,14 @@ def costs_plot(costs: Sequence[ModelCost], currency: str) -> Plot | None:
     return plot_of(
         "costs",
         "Cost per solved case",
-        "The cost of all cases of a model, divided by the number of its solved cases; without"
-        " roles and without requests that got no answer.",
+        "The cost of all cases of a model, divided by the number of its solved cases; it excludes"
+        " roles, and requests that got no answer.",
         rows,
     )
 
 
 def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
-    """pass@k by model, best first; None if cells have no repetitions."""
+    """Tabulate pass@k by model, best first; None if cells have no repetitions."""
     by_model = by_key((one.model, one) for one in passes)
     ks = sorted({one.k for one in passes})
     rows = []
@@ -245,7 +245,7 @@ def passes_plot(passes: Sequence[PassAt]) -> Plot | None:
         "Solved in at least one of k repetitions",
         "The probability that at least one of k repetitions of a cell is solved, as the mean over"
         " cells with its 95 % interval, from 0 to 100 %. For k = 1 it weighs each cell equally. The"
-        " solved share above weighs each case, so the two may differ a little.",
+        " solved share above weighs each case equally, so the two may differ slightly.",
         rows,
     )
 

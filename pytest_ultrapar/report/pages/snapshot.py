@@ -1,6 +1,6 @@
-"""Tables of a run that is in progress or was killed, so its own tables are missing or outdated.
+"""Make tables for a run that is in progress or was killed: its own are missing or outdated.
 
-They are made from a temporary copy of the run's files, and removed with the copy.
+The tables are made from a temporary copy of the run's files, and are removed with the copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Readable(NamedTuple):
 
     Attributes:
         directory: The run's own directory, or a copy.
-        state: A sentence about an unfinished run, shown before its figures; else empty.
+        state: A sentence about an unfinished run, shown before its figures; otherwise empty.
         goes_on: Whether the run is in progress.
     """
 
@@ -52,9 +52,10 @@ class Readable(NamedTuple):
 
 @contextmanager
 def readable(run_dir: Path) -> Iterator[Readable]:
-    """The run with its tables, or a copy with tables of the results so far; a context manager.
+    """Provide the run with its tables, or a copy with tables of the results so far.
 
-    The run's directory does not change, and a run in progress does not wait.
+    This is a context manager. The run's directory does not change, and a run in progress does not
+    wait.
 
     Raises:
         ConfigError: The run has not planned its cases yet, or cannot be read.
@@ -73,10 +74,10 @@ def readable(run_dir: Path) -> Iterator[Readable]:
         with cannot(f"copy {run_dir} to {folder}"):
             _copy(run_dir, copy)
             if goes_on and _is_over(run_dir):
-                # It ended meanwhile.
+                # The run has ended in the meantime.
                 yield Readable(run_dir, "")
                 return
-            # 0.3 s of imports.
+            # This import takes 0.3 s.
             from pytest_ultrapar.analysis.compaction import compact  # noqa: PLC0415
 
             statistics = compact(copy).statistics
@@ -109,7 +110,7 @@ def _yield_to_others() -> None:
 def _copy(run_dir: Path, copy: Path) -> None:
     """Copy the files that tables need, up to the last whole record of each journal segment."""
     (copy / JOURNAL_NAME).mkdir(parents=True)
-    # `recovered` describes the journal at an earlier time, so copy it first.
+    # `recovered` describes an earlier state of the journal, so copy it first.
     for name in _SMALL_FILES:
         if (run_dir / name).exists():
             shutil.copyfile(run_dir / name, copy / name)

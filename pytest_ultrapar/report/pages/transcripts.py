@@ -1,4 +1,4 @@
-"""Transcripts packed for a page, in parts that the browser unpacks when a case is opened."""
+"""Transcripts packed for a page, in parts that the browser unpacks when you open a case."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
 
 CASES_OF_A_PART = 50
 _CASES_AT_ONCE = 2_000
-"""Cases in the first batch: the tables of a run may be larger than memory."""
+"""The size of the first batch, in cases: the tables of a run may be larger than memory."""
 _CHARACTERS_AT_ONCE = 20_000_000
-"""Characters in a further batch, estimated from the batch before; a batch reads all tables."""
+"""The size of later batches, in characters, estimated from the previous batch. Batches are large,
+because each of them reads all tables."""
 MOST_BYTES = 8_000_000
-"""The most bytes of all parts in the page; a larger page opens slowly."""
+"""The largest total size of the parts in the page, in bytes; a larger page opens slowly."""
 MOST_CHARACTERS = 200_000_000
-"""The most bytes of all parts unpacked: repetitive text packs by a factor of 1,000."""
+"""The largest total size of the unpacked parts, in bytes: packing can make repetitive text 1,000
+times smaller."""
 _LEVEL = 4
-"""Takes a third of the time of level 6, and 3 % more space for prose."""
+"""The level of compression: it takes a third of the time of level 6, and for prose 3 % more
+space."""
 _SCORE = "score."
 _LONGEST_TEXT = 100_000
 _MOST_OF_A_CASE = 1_000_000
@@ -48,12 +51,12 @@ _ATTEMPT = ("case_id", *LANE, "role", "t_ready_s", "t_send_s", "t_end_s", *_SHOW
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Parts as base64 of gzip of JSON in columns.
+    """Parts in JSON columns, compressed with gzip and encoded as base64.
 
     Attributes:
         parts: The parts.
-        of_case: The index of the part of each case.
-        n_left_out: Cases whose transcripts had no room.
+        of_case: For each case, the index of its part.
+        n_left_out: How many cases have no transcript here, because the page was full.
     """
 
     parts: list[str]
@@ -62,12 +65,12 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def pack(run_dir: Path, case_ids: Sequence[str], n_runs: int = 1) -> Packed:
-    """The scores, conversations and attempts of cases, in this order, until the page is full.
+    """Pack the scores, conversations and attempts of cases in this order until the page is full.
 
     Args:
         run_dir: The run's directory.
-        case_ids: The cases, most interesting first.
-        n_runs: The number of runs that share the page's room.
+        case_ids: The cases, the most interesting ones first.
+        n_runs: How many runs share the room on the page.
 
     Raises:
         ResultsError: A table cannot be read.
@@ -105,7 +108,7 @@ class _Rows(NamedTuple):
     """Rows of some cases, in the order of the cases.
 
     Attributes:
-        case: The number of the case of each row.
+        case: For each row, the number of its case.
         columns: All other columns, by name.
     """
 
@@ -113,7 +116,7 @@ class _Rows(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """The rows of cases `start` to `end`, numbered from 0, without empty columns."""
+        """Return the rows of cases `start` to `end`, numbered from 0, without empty columns."""
         begin, stop = np.searchsorted(self.case, (start, end)).tolist()
         found = {name: column[begin:stop] for name, column in self.columns.items()}
         kept = {name: own for name, own in found.items() if any(x not in {None, ""} for x in own)}
@@ -127,7 +130,7 @@ def _of_cases(
     case_ids: Sequence[str],
     beginning: str | None = None,
 ) -> tuple[Numbers, Any]:
-    """Rows of cases in an Arrow table, ordered by case, and the case number of each row."""
+    """Return the case number of each row, and the rows as an Arrow table, ordered by case."""
     rows = read_columns(run_dir, table, columns, beginning=beginning, of_cases=set(case_ids))
     case = places(rows["case_id"], case_ids)
     order = np.argsort(case, kind="stable")
@@ -147,7 +150,7 @@ def _scores(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _messages(found: tuple[Numbers, Any]) -> _Rows:
-    """Messages, with a limit on each text and on all texts of a case."""
+    """Return the messages; each text is limited, and so are all texts of a case together."""
     case, rows = found
     said = {name: rows[name].to_pylist() for name in _TEXTS}
     n_characters = sum(np.nan_to_num(floats(pc.utf8_length(rows[name]))) for name in _TEXTS)
@@ -182,6 +185,6 @@ def _attempts(found: tuple[Numbers, Any]) -> _Rows:
 
 
 def _with_role(role: Column, texts: Column) -> list[str]:
-    """Texts, each after the role of the pool if it has one."""
+    """Return the texts; a text with a role of the pool begins with that role."""
     both = pc.binary_join_element_wise(role, texts, ": ")
     return all_visible(pc.if_else(pc.equal(role, ""), texts, both).to_pylist())
