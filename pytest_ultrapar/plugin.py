@@ -196,8 +196,8 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
     coordinator = Coordinator(config, gate)
     config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
-        from pytest_ultrapar.coordinator.controller import ControllerSession  # noqa: PLC0415
         from pytest_ultrapar.coordinator.worker_watch import WorkerWatch  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.xdist_session import ControllerSession  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")

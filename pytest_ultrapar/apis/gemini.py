@@ -27,7 +27,7 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
+from pytest_ultrapar.apis.server_json import EMPTY, fitted, part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pytest_ultrapar.apis.reading import (
 )
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

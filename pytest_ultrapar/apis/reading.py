@@ -16,7 +16,7 @@ import msgspec
 from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import (
+from pytest_ultrapar.apis.server_json import (
     MOST_OBJECTS,
     has_too_many_objects,
     part_of,
@@ -67,8 +67,8 @@ against a hostile stream of empty pieces."""
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
     """An answer or an event of a stream, or the reason that it cannot be decoded.
 
-    Text that cannot be stored is escaped (`sanitise.sanitised`); side fields of unexpected types
-    are ignored (`sanitise.understood`).
+    Text that cannot be stored is escaped (`server_json.sanitised`); side fields of unexpected types
+    are ignored (`server_json.understood`).
 
     Args:
         content: Any bytes.

@@ -28,7 +28,7 @@ from pytest_ultrapar.apis.reading import (
     malformed,
 )
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import fitted, part_of
+from pytest_ultrapar.apis.server_json import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, of_kind
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
-from pytest_ultrapar.broker.news import NewsBook
+from pytest_ultrapar.broker.notices import NewsBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     OF_REQUEST,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.notices import News
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.interface import BrokerPort
 from pytest_ultrapar.broker.protocol import Grant, Refusal
 
 if TYPE_CHECKING:

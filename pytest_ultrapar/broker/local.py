@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.event_loop import BrokerHost
+from pytest_ultrapar.broker.interface import BrokerPort
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -109,7 +109,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
             goes to another lane of the model if one is up.
         is_bound: Whether the request needs `lane`: only that lane has an object that it names.
         most: The maximum cost, if a budget counts money. It is unknown for the first request of an
-            episode, which is paid when the cost is known (`port.BrokerPort.pay`).
+            episode, which is paid when the cost is known (`interface.BrokerPort.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
         stays: Whether it goes to no other lane, but waits until those are checked.
     """
@@ -136,7 +136,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: The latest time to send. After it, return the lease as `unsent` and request
             another: a late send would compress the spacing that the rate limits guarantee.
-        late_after_s: A send after this time must be reported (`port.say_late`).
+        late_after_s: A send after this time must be reported (`interface.say_late`).
         seat_wait_s: Seconds that this request waited while a limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.

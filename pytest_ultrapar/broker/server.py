@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.host import BrokerHost
+from pytest_ultrapar.broker.event_loop import BrokerHost
 from pytest_ultrapar.broker.process import READY_LINE, ServerConfig
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.system.clock import Clock, MonotonicClock

@@ -15,7 +15,7 @@ class SharesSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         factory: `package.module:name` of a function that takes the `BrokerHost` and `config` and
-            returns a `host.Shares`.
+            returns a `event_loop.Shares`.
         config: The function's configuration, without secrets.
         variables: The environment variables that it reads in the broker's process.
     """

@@ -47,8 +47,8 @@ from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.broker.host import BrokerHost
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.event_loop import BrokerHost
+    from pytest_ultrapar.broker.notices import News
     from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 

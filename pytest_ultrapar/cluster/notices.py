@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import News
 from pytest_ultrapar.cluster.ledger import Notice
 
 

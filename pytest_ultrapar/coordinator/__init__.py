@@ -1,6 +1,6 @@
 """A run from its start to its end, in its coordinating process.
 
-`coordinator.py` contains the order of events, `run.py` the run itself. `controller.py` is that
+`coordinator.py` contains the order of events, `run.py` the run itself. `xdist_session.py` is that
 process under xdist; `local.py` without xdist, where it also runs the cases. `dispatch.py` (pure)
 decides which worker gets a case, `crashes.py` about the cases of a dead worker. `services.py`
 starts broker, simulator and compactor; `finish.py` ends the run. `claims/` takes API keys and daily

@@ -1,7 +1,7 @@
 """Decisions about the cases of a dead worker, and about a case that kills every worker.
 
 This module decides which cases run again and whether they run alone, and records cases that are
-given up. `dispatch` decides which worker gets the others; `controller` does what they decide.
+given up. `dispatch` decides which worker gets the others; `xdist_session` does what they decide.
 """
 
 from __future__ import annotations

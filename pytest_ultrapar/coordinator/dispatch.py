@@ -1,4 +1,4 @@
-"""Decides which worker gets which case, and when. Pure; `controller` sends the cases by xdist."""
+"""Decides which worker gets which case, and when. Pure; `xdist_session` sends the cases."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ultrapar.broker.interface import BrokerPort
     from pytest_ultrapar.broker.local import LocalBroker
-    from pytest_ultrapar.broker.port import BrokerPort
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
     from pytest_ultrapar.coordinator.coordinator import Coordinator

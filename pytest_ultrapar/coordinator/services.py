@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.simulator.address import running_simulator

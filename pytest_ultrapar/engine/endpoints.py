@@ -155,7 +155,8 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
     r"""A copy of messages or parameters that shows unpaired surrogates as `\ud800`.
 
     JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that reads
-    them and sends them back is not at fault. Answers show them in the same form (`apis.sanitise`).
+    them and sends them back is not at fault. Answers show them in the same form
+    (`apis.server_json`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()

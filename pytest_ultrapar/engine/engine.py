@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
+from pytest_ultrapar.broker.interface import BrokerPort  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode

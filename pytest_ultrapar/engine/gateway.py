@@ -1,7 +1,7 @@
 """A server on the loopback for HTTP clients that take an address and a key.
 
-It sends requests as an SDK of the episode does, through `native`, with the same limits, retries and
-attempts. The difference is the client: it has its own time-out and knows nothing of the pool's
+It sends requests as an SDK of the episode does, through `sdk_sender`, with the same limits, retries
+and attempts. The difference is the client: it has its own time-out and knows nothing of the pool's
 queue. So a waiting stream gets comments. A client that waits for a whole answer is told to come
 back just before it would give up, and its request keeps its place.
 """
@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
 from pytest_ultrapar.engine.loop import engine_context
-from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.engine.patience import patience_s
+from pytest_ultrapar.engine.sdk_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -454,13 +454,13 @@ async def _body(request: web.BaseRequest) -> bytes:
         _RefusedError: The body cannot be read or is too large; the rest is discarded.
     """
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
-    if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
+    if (request.content_length or 0) > sdk_request.LARGEST_REQUEST_BYTES:
         raise too_much
     body = bytearray()
     try:
         async for piece in request.content.iter_any():
             body += piece
-            if len(body) > native_request.LARGEST_REQUEST_BYTES:
+            if len(body) > sdk_request.LARGEST_REQUEST_BYTES:
                 raise too_much
     except (aiohttp.web.RequestPayloadError, aiohttp.http.HttpProcessingError) as error:
         said = f"the body of a request cannot be read: {error}"

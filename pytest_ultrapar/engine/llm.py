@@ -12,8 +12,8 @@ from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
-from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
+from pytest_ultrapar.engine.sdk_sender import NativeClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.apis.server_json import part_of
+from pytest_ultrapar.broker.interface import BrokerPort
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import (

@@ -14,14 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.answers import Pump
-from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
+from pytest_ultrapar.engine.sdk_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import refuse
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.native import NativeClient
+    from pytest_ultrapar.engine.sdk_sender import NativeClient
 
 FAULT = "ultrapar.fault"
 """Extension of a response and of its request, since some SDKs keep only the request. Its value has
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
-    """A client that sends every request through `native`.
+    """A client that sends every request through `sdk_sender`.
 
     Args:
         native: The native client of the episode.

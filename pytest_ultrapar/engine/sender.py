@@ -20,11 +20,11 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, is_doubted
+from pytest_ultrapar.apis.provider_state import state_made, state_named
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.apis.state import state_made, state_named
+from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.interface import BrokerPort, acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import (
     GONE,
     NO_LANE,

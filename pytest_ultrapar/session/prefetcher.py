@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerPort
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options

@@ -21,7 +21,7 @@ from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerPort
 
 _NOT_DRAINED = 2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.server_json import UNREADABLE
 from pytest_ultrapar.simulator.answer import (
     CLOSE,
     ON_DEPARTURE,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall

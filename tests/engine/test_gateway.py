@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.engine.gateway import Gateway
 from tests.engine import native_play
 from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
@@ -127,7 +127,7 @@ def test_what_may_not_be_sent_is_one_sentence_and_the_episodes_to_judge(tmp_path
 
 
 def test_large_body_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(sdk_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         client = Outside(told)

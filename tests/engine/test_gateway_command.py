@@ -245,7 +245,7 @@ def test_second_ctrl_c_ends_it_while_tables_are_made_and_loses_nothing(tmp_path,
     with serve(tmp_path) as served:
         process = served.process
         asyncio.run(harness(served.url))
-        (maker,) = named(family_of(process.pid), "analysis.compactor")
+        (maker,) = named(family_of(process.pid), "analysis.compaction_child")
         maker.send_signal(signal.SIGSTOP)
         try:
             said = said_after_ctrl_c(process)

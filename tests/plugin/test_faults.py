@@ -64,7 +64,10 @@ def test_run_without_a_file_has_none_in_its_manifest(simulated):
     ("arguments", "says"),
     [
         (["--ultrapar-faults", "none.toml"], "none.toml: there is no such file"),
-        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is an unknown key of pool.toml"),
+        (
+            ["--ultrapar-faults", "bad.toml"],
+            "bad.toml: fault[0].key is an unknown key of pool.toml",
+        ),
         (
             ["--ultrapar-faults", "faults.toml", "--ultrapar-simulator", "http://127.0.0.1:1"],
             "--ultrapar-faults cannot be used together with --ultrapar-simulator",

@@ -14,8 +14,8 @@ from importlib import import_module
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader, work_ahead
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
+from pytest_ultrapar.analysis.compaction_child import FOLLOW, Breaks, Reader, work_ahead
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
 from pytest_ultrapar.analysis.intake import Intake
 from pytest_ultrapar.errors import ResultsError
 
@@ -25,7 +25,7 @@ from pytest_ultrapar.errors import ResultsError
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.analysis.compactor_process import CompactionProcess;"
+        "from pytest_ultrapar.analysis.compaction_process import CompactionProcess;"
         "s = CompactionProcess.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
@@ -54,7 +54,7 @@ def test_compactor_that_is_stopped_or_abandoned_changes_no_file(run):
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.compactor", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compaction_child", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")

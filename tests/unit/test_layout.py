@@ -187,15 +187,15 @@ LIGHT = {
     ),
     # The compactor takes breaks before it loads anything.
     "a compactor": (
-        f"{OURS}.analysis.compactor",
-        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compactor_process"},
+        f"{OURS}.analysis.compaction_child",
+        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compaction_process"},
     ),
     **{
         f"a run without gate, check or cluster: {name}": (
             f"{OURS}.coordinator.coordinator, {OURS}.{name}",
             {f"{OURS}.compare", f"{OURS}.coordinator.check", f"{OURS}.cluster", "redis"},
         )
-        for name in ("coordinator.controller", "session.worker", "coordinator.local")
+        for name in ("coordinator.xdist_session", "session.worker", "coordinator.local")
     },
     "a run without telemetry": (
         f"{OURS}.session.worker, {OURS}.coordinator.local",

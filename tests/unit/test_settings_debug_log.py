@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.debug_log import DebugLog
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer

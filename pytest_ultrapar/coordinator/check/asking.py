@@ -15,8 +15,8 @@ from pytest_ultrapar.apis.failure_classes import AWAITED
 from pytest_ultrapar.apis.outcome import Allowance
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.daily_limits import DailyLimit
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import TooLateError

@@ -15,12 +15,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from pytest_ultrapar.apis.failure import beginning
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.server_json import UNREADABLE
 from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
 from pytest_ultrapar.engine.endpoints import Endpoint, resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
-from pytest_ultrapar.engine.native import KEPT_TOKENS
-from pytest_ultrapar.engine.native_request import not_served, read_request
+from pytest_ultrapar.engine.sdk_request import not_served, read_request
+from pytest_ultrapar.engine.sdk_sender import KEPT_TOKENS
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError
 from pytest_ultrapar.records import ASKED_FOR, Case, EpisodeEnded, Grade, Scalar, by_key
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.answers import Handed
     from pytest_ultrapar.engine.llm import Llm
-    from pytest_ultrapar.engine.native_request import NativeRequest
+    from pytest_ultrapar.engine.sdk_request import NativeRequest
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerPort
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing

@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
+from pytest_ultrapar.apis.provider_state import flaw_of_request
 from pytest_ultrapar.apis.request import Asked, asked_of
-from pytest_ultrapar.apis.sanitise import MOST_OBJECTS, UNREADABLE, has_too_many_objects
-from pytest_ultrapar.apis.state import flaw_of_request
+from pytest_ultrapar.apis.server_json import MOST_OBJECTS, UNREADABLE, has_too_many_objects
 from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked

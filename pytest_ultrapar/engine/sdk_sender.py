@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ultrapar.apis.events import MaskedEvents, without_usage
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
-from pytest_ultrapar.engine.native_request import (
+from pytest_ultrapar.engine.sdk_request import (
     POOL_KEY,
     NativeRequest,
     check_client,

@@ -1,6 +1,6 @@
 """The process that compacts a run after its end.
 
-    python -m pytest_ultrapar.analysis.compactor RUN [MODULE]
+    python -m pytest_ultrapar.analysis.compaction_child RUN [MODULE]
 
 It starts with the run and prepares while the run needs most of the CPU: first it imports modules,
 then it reads the journal as it grows. Until the run waits for it, it leaves the CPU to others

@@ -13,7 +13,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import has_too_many_objects, part_of
+from pytest_ultrapar.apis.server_json import has_too_many_objects, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

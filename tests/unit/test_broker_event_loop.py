@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.broker.host import BrokerHost
+from pytest_ultrapar.broker.event_loop import BrokerHost
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings

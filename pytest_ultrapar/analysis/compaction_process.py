@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.compactor import FOLLOW
+from pytest_ultrapar.analysis.compaction_child import FOLLOW
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.system.child import Child
 from pytest_ultrapar.system.files import sweep_temporaries
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
 
 
-_MODULE = "pytest_ultrapar.analysis.compactor"
+_MODULE = "pytest_ultrapar.analysis.compaction_child"
 _BY_HAND = "python -m pytest_ultrapar.analysis.compact"
 _GO = b"go\n"
 
