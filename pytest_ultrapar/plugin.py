@@ -46,7 +46,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock: these modules take the type of the real clock before
         # that.
-        from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
+        from pytest_ultrapar.coordinator.keys import key_lock_file  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
 

@@ -20,14 +20,14 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import claimed_of, read_plan, read_tables
 from pytest_ultrapar.store.journal import Damage, JournalReader
-from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     GrowingJournal,
     JournalHistory,
     UnreadableEpisode,
     cut_off_episodes,
     decode_whole,
 )
+from pytest_ultrapar.store.manifest import read_manifest
 from pytest_ultrapar.store.table_set import Ended, TableSet
 from pytest_ultrapar.store.tables import grade_values, parameter_columns
 from pytest_ultrapar.store.transcripts import conversation
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.slices import Slices
     from pytest_ultrapar.records import Case, JournalRecord
     from pytest_ultrapar.store.journal import Position
+    from pytest_ultrapar.store.journal_history import CaseHistory
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.recovered import CaseHistory
     from pytest_ultrapar.store.table_rows import Table
     from pytest_ultrapar.store.table_set import KeptEpisode
 

@@ -28,8 +28,8 @@ from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.records import GRADED, RATED, Outcome, by_key
 from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.journal_history import CaseHistory
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
-from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole, with_checksum, write_whole
 

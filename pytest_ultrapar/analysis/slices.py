@@ -19,7 +19,7 @@ from pytest_ultrapar.analysis.repetitions import question_of
 from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
-from pytest_ultrapar.store.recovered import decode_head
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.tables import grade_values, parameter_columns
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Each write replaces the file and is on disk when it returns (`system/files.py`). A kill or a power
 failure leaves the old file or the new one, never a part. The lock is a separate file, because a
-file that is replaced cannot be locked. It uses `flock` for the reasons given in `key_lock`.
+file that is replaced cannot be locked. It uses `flock` for the reasons given in `key_lock_file`.
 """
 
 from __future__ import annotations

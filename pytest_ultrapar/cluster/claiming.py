@@ -34,8 +34,8 @@ from pytest_ultrapar.cluster.server import ClusterServer, ask_patiently
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import by_key
+from pytest_ultrapar.report.cluster_progress import WholeRun, closed_words, waits_words
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
-from pytest_ultrapar.report.whole_run import WholeRun, closed_words, waits_words
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
 from pytest_ultrapar.system.clock import boot_s
 

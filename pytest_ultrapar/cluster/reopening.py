@@ -13,7 +13,7 @@ from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import parse_shard
 from pytest_ultrapar.pool.shard import is_in
 from pytest_ultrapar.store.cases_file import read_plan
-from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.journal_history import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
 from pytest_ultrapar.system.files import NOT_THAT_JSON, read_whole
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.claims.day_left import run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.report.cluster_progress import HostPart, WholeRun, joined_words
 from pytest_ultrapar.report.text import counted, duration, visible
-from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.system.clock import boot_s
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
     read_history,

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estima
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
-from pytest_ultrapar.report.whole_run import WholeRun, share_words, waits_words
+from pytest_ultrapar.report.cluster_progress import WholeRun, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
 

@@ -12,7 +12,7 @@ from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
-from pytest_ultrapar.store.recovered import GrowingJournal
+from pytest_ultrapar.store.journal_history import GrowingJournal
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:

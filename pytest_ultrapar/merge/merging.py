@@ -33,7 +33,7 @@ from pytest_ultrapar.merge.suite_figures import add_suite_figures
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, WentOnHead
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
-from pytest_ultrapar.store import cases_file, recovered
+from pytest_ultrapar.store import cases_file, journal_history
 from pytest_ultrapar.store.clock_stamps import read_stamps
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -46,9 +46,9 @@ from pytest_ultrapar.store.journal import (
     segments,
 )
 from pytest_ultrapar.store.manifest import Merged, MergedPart, read_manifest, write_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, held, new_run_id
 from pytest_ultrapar.store.run_lock import mark_as_run
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot, open_file
 
 if TYPE_CHECKING:
@@ -333,7 +333,9 @@ class _PartWriter:
         self._open: dict[Position, EpisodeEnded] = {}
         if self.source.part.manifest.ended_at is None:
             journal = self.source.directory / JOURNAL_NAME
-            self._open = recovered.cut_off_episodes(journal, recovered.read_history(journal))
+            self._open = journal_history.cut_off_episodes(
+                journal, journal_history.read_history(journal)
+            )
 
     def copy(self, beginning: bytes) -> dict[str, int]:
         """Copy all segments, each with the first line of the merged run's segments.

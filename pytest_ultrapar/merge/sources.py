@@ -10,9 +10,9 @@ from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.merge.joining import INFRA, Part, standing
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import decode_head
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, resolve_run
 
 if TYPE_CHECKING:

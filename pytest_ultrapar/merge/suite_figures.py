@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.session.whole_figures import HOOK, add_figures
+from pytest_ultrapar.session.suite_figures import HOOK, add_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

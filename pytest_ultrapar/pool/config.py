@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool import limits
-from pytest_ultrapar.pool.bounds import MONEY, WORKERS
 from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
     PoolFile,
@@ -22,6 +21,7 @@ from pytest_ultrapar.pool.file import (
 )
 from pytest_ultrapar.pool.model import PRICES, Lane, Limit, Model, Pool, Provider
 from pytest_ultrapar.pool.money import USD, ModelPrice
+from pytest_ultrapar.pool.number_ranges import MONEY, WORKERS
 from pytest_ultrapar.pool.providers import build_provider
 from pytest_ultrapar.pool.roles import build_roles, models_without_cases
 from pytest_ultrapar.pool.setting_values import Overrides, Sources, read_environment

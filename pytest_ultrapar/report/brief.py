@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.analysis.run_summary import Cell, RunSummary
     from pytest_ultrapar.broker.protocol import LaneStatus
-    from pytest_ultrapar.report.whole_run import HostPart
+    from pytest_ultrapar.report.cluster_progress import HostPart
 
 MOST_LINES = 30
 MOST_WIDTH = 100

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.records import RATED
+from pytest_ultrapar.report.cluster_progress import WholeRun
+from pytest_ultrapar.report.cluster_progress import seconds_left as whole_seconds_left
 from pytest_ultrapar.report.text import counted, duration, rate
-from pytest_ultrapar.report.whole_run import WholeRun
-from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus

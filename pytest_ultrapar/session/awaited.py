@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.records import Case, EpisodeEnded
     from pytest_ultrapar.session.prefetch import Prefetched
     from pytest_ultrapar.store.journal import Position
-    from pytest_ultrapar.store.recovered import RecoveredIndex
+    from pytest_ultrapar.store.journal_history import RecoveredIndex
 
     Peers = dict[Any, str]
 

@@ -16,8 +16,8 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
-    from pytest_ultrapar.store.parts import PartWriter
     from pytest_ultrapar.store.redact import Redactor
+    from pytest_ultrapar.store.string_parts import PartWriter
 
 _MOST_OPEN = 1000
 """The most open episodes in one process, unless a limit allows fewer."""

@@ -36,9 +36,9 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoi
 from pytest_ultrapar.session.prefetch import ANSWERS, CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
 from pytest_ultrapar.store.journal import JournalReader
-from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.store.string_parts import read_part
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:

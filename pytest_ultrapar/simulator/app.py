@@ -27,12 +27,12 @@ from pytest_ultrapar.simulator.answer import (
 )
 from pytest_ultrapar.simulator.api_error import ApiError, RefusedError
 from pytest_ultrapar.simulator.completion import complete
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
 from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
 from pytest_ultrapar.simulator.limits import Lateness
 from pytest_ultrapar.simulator.log import LogFile, encode_names, with_more
+from pytest_ultrapar.simulator.random_draws import Draw
 from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS

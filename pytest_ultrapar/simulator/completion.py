@@ -15,9 +15,9 @@ from pytest_ultrapar.simulator.persona import PersonaReply, echo, heard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import Request
     from pytest_ultrapar.simulator.persona import ChatMessage
+    from pytest_ultrapar.simulator.random_draws import Draw
     from pytest_ultrapar.simulator.served import ServedLane
 
 _CHARACTERS = 4

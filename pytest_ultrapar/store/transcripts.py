@@ -20,7 +20,7 @@ from pytest_ultrapar.apis.server_json import has_too_many_objects, sanitised
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.records import TurnMessage
-from pytest_ultrapar.store.parts import PARTS_NAME, read_part
+from pytest_ultrapar.store.string_parts import PARTS_NAME, read_part
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.coordinator.check import asking, pool_check
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyLocks, take_all
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import read_server_log

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.session import internals
-from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.journal_history import read_history
 from tests.journals import find_finished, scan_journal
 from tests.plugin.conftest import cases
 from tests.running import Running, wait_until

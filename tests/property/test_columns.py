@@ -23,8 +23,8 @@ from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.store.journal_history import JournalHistory
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import JournalHistory
 from pytest_ultrapar.store.tables import (
     UNREADABLE,
     Charged,

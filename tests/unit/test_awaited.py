@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from pytest_ultrapar.session.awaited import Awaited
-from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.journal_history import RecoveredIndex
 
 PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}
 

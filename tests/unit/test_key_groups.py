@@ -14,13 +14,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pytest_ultrapar.coordinator.claims import key_lock
-from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, LockedKey, keep_keys
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, Taken, take_all
+from pytest_ultrapar.coordinator.keys import key_lock_file
+from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys, LockedKey, keep_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import (
+    Holder,
+    KeyGroup,
+    KeyLocks,
+    Taken,
+    take_all,
+)
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from tests.unit.test_key_keeping import VirtualTime
+from tests.unit.test_acquire_keys import VirtualTime
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = Holder(1, "/mine", SINCE)
@@ -39,7 +45,7 @@ def joined(directory: Path, who: KeyGroup | None, names=("k",), holder=ME) -> Ke
 def crash(fds: tuple[int, ...]) -> None:
     """Close the files, as the system does when a process is killed."""
     for fd in fds:
-        key_lock._open_fds.discard(fd)
+        key_lock_file._open_fds.discard(fd)
         os.close(fd)
 
 
@@ -212,7 +218,7 @@ RUNNER = """
 import os, sys
 from datetime import datetime, UTC
 from pathlib import Path
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyGroup, KeyLocks, take_all
 folder, me = Path(sys.argv[1]), sys.argv[2]
 name = me.split("-")[0]
 group = None if name == "alone" else KeyGroup(name, me.split("-")[1])

@@ -25,7 +25,7 @@ from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.store.cases_file import Generated, read_cases, read_tables, write_tables
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from tests.unit.finished_run import (
     LANE,
     NOW,

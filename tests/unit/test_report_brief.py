@@ -7,8 +7,8 @@ from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, all_of
 from pytest_ultrapar.analysis.statistics import MeanScore
 from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
+from pytest_ultrapar.report.cluster_progress import HostPart
 from pytest_ultrapar.report.text import n_cells
-from pytest_ultrapar.report.whole_run import HostPart
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import STATISTICS, SUMMARY, counts
 

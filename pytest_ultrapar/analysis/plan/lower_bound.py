@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pytest_ultrapar.analysis.plan.load import resources
-from pytest_ultrapar.store.bound import Bound, Price
+from pytest_ultrapar.store.lower_bound import Bound, Price
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

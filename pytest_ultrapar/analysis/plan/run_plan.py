@@ -26,7 +26,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.store.bound import Bound
+from pytest_ultrapar.store.lower_bound import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

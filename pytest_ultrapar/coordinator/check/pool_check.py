@@ -20,9 +20,9 @@ from pytest_ultrapar.coordinator.check.answers import (
     summary_lines,
 )
 from pytest_ultrapar.coordinator.check.asking import Asking
-from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.daily_limits_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.earlier_run import newest_estimates
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.broker.lane_table import free_s
 from pytest_ultrapar.coordinator.check.answers import counts, failures
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
-from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
+from pytest_ultrapar.coordinator.keys.acquire_keys import wait_until_free
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.system.clock import MonotonicClock

@@ -21,11 +21,11 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.cluster.ledger import UNHEARD_S
-from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.daily_limits_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
 from pytest_ultrapar.coordinator.gateway.harness import Harness, environment, look_up, variables
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
@@ -52,8 +52,8 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, conditions, write_manifest
-from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.store.string_parts import PartWriter
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.interface import BrokerPort
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing
+    from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
     from pytest_ultrapar.records import Case

@@ -22,11 +22,11 @@ from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.journal_history import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:

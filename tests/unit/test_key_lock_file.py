@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pytest_ultrapar.coordinator.claims.key_lock import (
+from pytest_ultrapar.coordinator.keys.key_lock_file import (
     Holder,
     KeyLocks,
     Taken,
@@ -124,7 +124,7 @@ HOLD = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, take_all
 locks = take_all(Path(sys.argv[1]), ["a"], Holder(7, "/run", datetime.now(UTC)))
 """
 READY = 'print("ready", flush=True)\n'

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.pool.model import Latency
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.persona import ChatMessage
+from pytest_ultrapar.simulator.random_draws import Draw
 
 TEXTS = st.lists(st.text(max_size=20), min_size=1, max_size=4)
 

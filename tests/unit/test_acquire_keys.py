@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, keep_keys, locked_keys
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, take_all
+from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys, keep_keys, locked_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, take_all
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit

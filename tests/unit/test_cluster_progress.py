@@ -5,7 +5,7 @@ import pytest
 
 from pytest_ultrapar.broker.protocol import BrokerStatus, LaneStatus, ShareStatus
 from pytest_ultrapar.pool.model import Limit
-from pytest_ultrapar.report.whole_run import (
+from pytest_ultrapar.report.cluster_progress import (
     HostPart,
     WholeRun,
     closed_words,

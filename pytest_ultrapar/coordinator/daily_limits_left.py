@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.broker.daily_limits import DailyLimit, counted_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import visible
 from pytest_ultrapar.system.clock import HostDayClock

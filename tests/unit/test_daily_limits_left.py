@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.coordinator.claims.day_left import DayLeft, day_end_lines, day_lines
+from pytest_ultrapar.coordinator.daily_limits_left import DayLeft, day_end_lines, day_lines
 
 
 def test_key_on_several_servers_has_one_line_with_the_least_units_left():

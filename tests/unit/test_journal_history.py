@@ -11,9 +11,9 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog, said
 from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeStarted, EpisodeWentOn, Grade
 from pytest_ultrapar.store import journal as journal_module
-from pytest_ultrapar.store import recovered
+from pytest_ultrapar.store import journal_history
 from pytest_ultrapar.store.journal import JournalWriter, Position, segments
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     GrowingJournal,
     RecoveredIndex,
     cut_off_episodes,
@@ -123,7 +123,7 @@ def test_segment_removed_during_a_read_is_named(tmp_path, monkeypatch, ask):
 
     journal(tmp_path, "gw0", ended("a", "returned"))
     growing = GrowingJournal(tmp_path)
-    for module in (recovered, journal_module):
+    for module in (journal_history, journal_module):
         monkeypatch.setattr(module, "segments", listed_and_removed)
     with pytest.raises(ResultsError, match=r"cannot read .*w-gw0-.*\.jsonl: No such file"):
         list(growing.new()) if ask == "new" else growing.lost()

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import longest_spare_s
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, lock_directory, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import (
+    Holder,
+    KeyLocks,
+    lock_directory,
+    take_all,
+)
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.pool.model import Limit
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup, Taken
+    from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup, Taken
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import KeyLock
     from pytest_ultrapar.report.wait_notice import WaitingLine

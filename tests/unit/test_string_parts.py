@@ -11,8 +11,8 @@ import pytest
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import part_name
-from pytest_ultrapar.store.parts import PartWriter, read_part
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.store.string_parts import PartWriter, read_part
 from pytest_ultrapar.system.disk import Disk
 
 IMAGE = b"data:image/png;base64," + b"iVBORw0KGgo" * 2_000
@@ -41,7 +41,7 @@ def test_part_is_stored_once_by_its_content(tmp_path):
 PROGRAM = """
 import sys
 from pathlib import Path
-from pytest_ultrapar.store.parts import PartWriter
+from pytest_ultrapar.store.string_parts import PartWriter
 writer = PartWriter(Path(sys.argv[1]), lambda data: data)
 print("ready", flush=True)
 sys.stdin.readline()
