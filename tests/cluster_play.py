@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.shares import Row
-from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite, kin_of
-from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_thread import LOOK_S, Appetite, kin_of
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
-from pytest_ultrapar.cluster.identity import CaseLine
 from pytest_ultrapar.cluster.ledger import STOP_MS, Renewal, RowUse
-from pytest_ultrapar.cluster.rows import shared_rows
+from pytest_ultrapar.cluster.ledger_rows import shared_rows
+from pytest_ultrapar.cluster.run_identity import CaseLine
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.claim_book import ClaimBook

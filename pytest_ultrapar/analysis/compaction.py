@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json, note_tables_s
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import Intake
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions

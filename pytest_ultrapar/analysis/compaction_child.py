@@ -23,7 +23,7 @@ from pytest_ultrapar.system.parent import line_from_parent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ultrapar.analysis.intake import Intake
+    from pytest_ultrapar.analysis.journal_scan import Intake
 
 FOLLOW = b"follow"
 """The run is planned, and its journal begins."""
@@ -236,7 +236,7 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
 def _follow(run_dir: str, breaks: Breaks) -> Intake:
     from pathlib import Path  # noqa: PLC0415 - as all imports here
 
-    from pytest_ultrapar.analysis.intake import Intake  # noqa: PLC0415
+    from pytest_ultrapar.analysis.journal_scan import Intake  # noqa: PLC0415
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass, lower_bound  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
 

@@ -13,8 +13,8 @@ import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
+from pytest_ultrapar.analysis.slowdown import Stretch, stretch
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
-from pytest_ultrapar.analysis.stretch import Stretch, stretch
 from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:

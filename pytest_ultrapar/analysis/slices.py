@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import question_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments

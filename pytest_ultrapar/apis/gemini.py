@@ -13,8 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.openai import OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     MOST_TOOL_CALLS,
     NOTHING,
     Answer,
@@ -26,6 +25,7 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.server_json import EMPTY, fitted, part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of

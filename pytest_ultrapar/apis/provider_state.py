@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.server_json import has_too_many_objects, part_of
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.server_json import part_of, sanitised
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
 # Defined at run time, because msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]

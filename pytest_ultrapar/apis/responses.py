@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     CALL_WITHOUT_ID,
     NOTHING,
     Answer,
@@ -27,6 +25,8 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
 from pytest_ultrapar.apis.server_json import fitted, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, of_kind

@@ -27,6 +27,7 @@ from pytest_ultrapar.broker.protocol import (
     GroupProgress,
     Refusal,
 )
+from pytest_ultrapar.broker.refusal_cause import next_lanes
 from pytest_ultrapar.broker.retry_budget import ParkedRetry
 from pytest_ultrapar.broker.scheduler import (
     Homes,
@@ -36,9 +37,8 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.suspicion import next_lanes
+from pytest_ultrapar.broker.timers import WakeQueue
 from pytest_ultrapar.broker.waiting import Waiting, WorkerState
-from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 

@@ -20,7 +20,7 @@ from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import open_days
 from pytest_ultrapar.broker.headroom import first_late_s
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
-from pytest_ultrapar.broker.history import WRITE_EVERY_S, HistoryFile
+from pytest_ultrapar.broker.limit_history import WRITE_EVERY_S, HistoryFile
 from pytest_ultrapar.system.clock import HostDayClock
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -22,7 +22,7 @@ from pytest_ultrapar.apis.failure_classes import (
     backoff_s,
     is_doubted,
 )
-from pytest_ultrapar.broker.suspicion import Suspicion
+from pytest_ultrapar.broker.refusal_cause import Suspicion
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 from pytest_ultrapar.records import Microseconds

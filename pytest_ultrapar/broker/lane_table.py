@@ -15,7 +15,7 @@ from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, Leas
 from pytest_ultrapar.broker.limits import LimitState
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
 from pytest_ultrapar.broker.shares import Row, Tranche
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Wake, WakeQueue
 from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:

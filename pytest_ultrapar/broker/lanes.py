@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from pytest_ultrapar.broker.shares import (
     whole_row,
 )
 from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

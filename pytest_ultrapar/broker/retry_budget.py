@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Wake
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseRequest

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
+from pytest_ultrapar.broker.timers import Wake, WakeQueue
 from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits, passes_by
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
 
 if TYPE_CHECKING:
     from collections import OrderedDict

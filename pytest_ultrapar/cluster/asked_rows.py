@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.demand import RowWant
     from pytest_ultrapar.broker.shares import Holding, Row
     from pytest_ultrapar.cluster.ledger import RowShare
-    from pytest_ultrapar.cluster.rows import SharedRows
+    from pytest_ultrapar.cluster.ledger_rows import SharedRows
     from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 

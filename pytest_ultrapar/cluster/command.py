@@ -160,7 +160,7 @@ def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
 
 
 def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.reopening import cases_without_result  # noqa: PLC0415 - pyarrow
+    from pytest_ultrapar.cluster.missing_results import cases_without_result  # noqa: PLC0415 - pyarrow
 
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
@@ -170,7 +170,7 @@ def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
 
 
 def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+    from pytest_ultrapar.cluster.closed_limits import reset_day  # noqa: PLC0415 - not for --help
 
     yield from map(visible, reset_day(server))
 

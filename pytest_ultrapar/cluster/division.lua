@@ -1,6 +1,6 @@
 -- The ledger of shares as a single script. ledger.py describes its rules and its calls. Tests compare
--- it with a model (tests/ledger_model.py), whose functions have the same names. `script.py` makes
--- KEYS and ARGV.
+-- it with a model (tests/ledger_model.py), whose functions have the same names. `ledger_script.py`
+-- makes KEYS and ARGV.
 --
 -- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by its
 -- last call), dead (hash: incarnation, when it died), clocks, news, rows (hash: a packed row each),

@@ -14,7 +14,7 @@ from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.cluster.identity import NumberedCases
+    from pytest_ultrapar.cluster.run_identity import NumberedCases
 
 
 class HostCounts:

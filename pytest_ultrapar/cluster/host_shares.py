@@ -23,8 +23,8 @@ from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
-from pytest_ultrapar.cluster.clock_rate import ClockRate
-from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
+from pytest_ultrapar.cluster.clock_drift import ClockRate
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, DaysBefore
 from pytest_ultrapar.cluster.gateway_shares import Lately
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
@@ -35,8 +35,8 @@ from pytest_ultrapar.cluster.ledger import (
     RowShare,
     RowSpec,
 )
+from pytest_ultrapar.cluster.ledger_rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.notices import news_of, notice_of
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId

@@ -1,7 +1,7 @@
 """The protocol between hosts and the ledger of shares: how many units of a limit each host may use.
 
-`division.lua` is the ledger, a single script of Redis or Valkey (`script.py` calls it). It holds
-all rows and hosts of one installation.
+`division.lua` is the ledger, a single script of Redis or Valkey (`ledger_script.py` calls it). It
+holds all rows and hosts of one installation.
 
 Invariant, for each row at every moment: these units sum to at most the amount. First, for each
 host, the larger of the units that it last reported as held and the units that it was last granted.

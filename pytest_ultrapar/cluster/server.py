@@ -19,10 +19,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pytest_ultrapar.cluster import claims, ledger_view
+from pytest_ultrapar.cluster import claim_protocol, ledger_view
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
-from pytest_ultrapar.cluster.identity import RunIdentity
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
@@ -143,18 +143,18 @@ class ClusterServer:
         before = self.facts
         return before is None or self.look().run_id != before.run_id
 
-    def claim(self, run: str, call: claims.Call) -> claims.ClaimAnswer | None:
-        """Make a call about the cases of a run (`claims`).
+    def claim(self, run: str, call: claim_protocol.Call) -> claim_protocol.ClaimAnswer | None:
+        """Make a call about the cases of a run (`claim_protocol`).
 
         Raises:
             NoAnswerError: There was no answer; the same call may be made again.
             ConfigError: The server refuses it.
         """
         prefix = run_prefix(self.address, run)
-        keys = [prefix + name for name in claims.KEY_NAMES]
+        keys = [prefix + name for name in claim_protocol.KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         with self._ours():
-            return claims.read_answer(said)
+            return claim_protocol.read_answer(said)
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (`ledger`).
@@ -190,7 +190,7 @@ class ClusterServer:
             if names:
                 texts = {row: msgspec.json.encode(name) for row, name in names.items()}
                 pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
-                pipeline.pexpire(key, claims.KEEP_MS)
+                pipeline.pexpire(key, claim_protocol.KEEP_MS)
 
         self._many(add)
 
@@ -210,7 +210,7 @@ class ClusterServer:
         def add(pipeline: redis.client.Pipeline) -> None:
             for field, value in fresh.items():
                 pipeline.hsetnx(key, field, value)
-            pipeline.pexpire(key, claims.KEEP_MS)
+            pipeline.pexpire(key, claim_protocol.KEEP_MS)
             pipeline.hget(key, "identity")
 
         found: bytes = self._many(add)[-1]
@@ -222,8 +222,8 @@ class ClusterServer:
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
-        answer = self.claim(run, claims.ReopenCall(cases=cases))
-        assert isinstance(answer, claims.Reopened)
+        answer = self.claim(run, claim_protocol.ReopenCall(cases=cases))
+        assert isinstance(answer, claim_protocol.Reopened)
         return answer.n
 
     def runs(self) -> list[str]:
@@ -321,7 +321,7 @@ class ClusterServer:
             NoAnswerError, ConfigError: As `look`.
         """
         prefix = run_prefix(self.address, run)
-        names = (*claims.KEY_NAMES, ROW_NAMES)
+        names = (*claim_protocol.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
         # Also the spent part of its budget.
         of_ledger = self.address.key_prefix
@@ -421,7 +421,7 @@ class HostState:
     @property
     def is_alive(self) -> bool:
         """Whether it is not yet treated as dead."""
-        return self.seen_s * 1000 < claims.SILENT_MS
+        return self.seen_s * 1000 < claim_protocol.SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.equivalence import (
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import TEST, Uses
+from pytest_ultrapar.analysis.table_layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible

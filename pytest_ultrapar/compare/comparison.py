@@ -17,10 +17,10 @@ from pytest_ultrapar.analysis.equivalence import (
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.measured_run import read_rows
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
+from pytest_ultrapar.analysis.table_layouts import shown_tests
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 from pytest_ultrapar.compare.rules import FIGURE, Form, Rule

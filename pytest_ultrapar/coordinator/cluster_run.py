@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.broker.settings import SharesSettings
     from pytest_ultrapar.broker.shares import Row
-    from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+    from pytest_ultrapar.cluster.claim_thread import Claiming
+    from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
     from pytest_ultrapar.cluster.server import ClusterServer
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
@@ -177,8 +177,8 @@ class ClusterRun:
         Raises:
             ConfigError: Other hosts run something else, or a host with this name is running.
         """
-        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
+        from pytest_ultrapar.cluster.claim_thread import Claiming  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import RunIdentity  # noqa: PLC0415
 
         numbered = self._numbered
         assert numbered is not None
@@ -256,7 +256,7 @@ class ClusterRun:
             models: The models that make cases, in the order of the pool.
             lanes: The lanes that cases may use.
         """
-        from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import NumberedCases  # noqa: PLC0415 - with a cluster only
 
         self._numbered = NumberedCases(cases, models, assignment.groups)
         return self._numbered.own_assignment(assignment, lanes)
@@ -277,8 +277,8 @@ class ClusterRun:
             The shared rows, and the settings of the process that reports the shares to the broker.
         """
         from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
         numbered = self._numbered
         assert numbered is not None

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec.structs import replace as replaced
 
-from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
 from pytest_ultrapar.apis.server_json import LEFT_OUT
+from pytest_ultrapar.apis.server_sent_events import MaskedEvents
 from pytest_ultrapar.broker.protocol import Feedback, Most
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.apis.events import MaskedEvents, without_usage
 from pytest_ultrapar.apis.reply import Reply
+from pytest_ultrapar.apis.server_sent_events import MaskedEvents, without_usage
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.sdk_request import (
     POOL_KEY,

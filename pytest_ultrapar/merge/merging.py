@@ -24,7 +24,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.requests import RequestLog, audit
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
-from pytest_ultrapar.broker.history import read_history
+from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.merge import joining
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import read_history
+from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
     ASKED_FOR,

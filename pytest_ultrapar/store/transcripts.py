@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.apis.as_chat import conversation_of
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
 from pytest_ultrapar.apis.server_json import has_too_many_objects, sanitised
+from pytest_ultrapar.apis.server_sent_events import EventReader
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import said, unheard
 from pytest_ultrapar.records import TurnMessage

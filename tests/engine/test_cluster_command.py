@@ -15,10 +15,10 @@ import pytest
 from pytest_ultrapar.broker.notices import News
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall
-from pytest_ultrapar.cluster.identity import RunIdentity
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.notices import notice_of
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import HistoryFile
+from pytest_ultrapar.broker.limit_history import HistoryFile
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.model import Limit

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.layouts import Uses
+from pytest_ultrapar.analysis.journal_scan import Intake
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import Case, Grade
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.cases_file import read_cases

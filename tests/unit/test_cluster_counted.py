@@ -14,7 +14,7 @@ from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.demand import RowWant
 from pytest_ultrapar.broker.shares import Holding, Tranche
-from pytest_ultrapar.cluster.days_before import DayFiles
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles
 from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
 from pytest_ultrapar.cluster.ledger_view import LedgerKeys, view_of
 from pytest_ultrapar.cluster.spent_rows import CountedRow, CountedShare

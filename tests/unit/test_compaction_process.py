@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction_child import FOLLOW, Breaks, Reader, work_ahead
 from pytest_ultrapar.analysis.compaction_process import CompactionProcess
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import Intake
 from pytest_ultrapar.errors import ResultsError
 
 

@@ -35,7 +35,7 @@ LEVELS = (
 """All parts from the bottom up. A part imports only lower parts."""
 CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
-STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "suspicion", "waiting"}
+STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "refusal_cause", "retry_budget", "waiting"}
 """Their objects refer to each other both ways, so their imports for types have no order."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
@@ -172,7 +172,7 @@ LIGHT = {
         f"{OURS}.session.worker",
         {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC},
     ),
-    "a controller": (f"{RUN}.controller", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
+    "a controller": (f"{RUN}.xdist_session", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
     "a gate": (f"{RUN}.run_gate", {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC}),
     "a live view": (f"{OURS}.coordinator.live", ARITHMETIC),
     "the end of a run": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
@@ -237,7 +237,7 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "worker_watch", "script", "frame", "vocabulary", "vendors"}
+OWN_FILES = {"clock", "child", "worker_watch", "ledger_script", "frame", "vocabulary", "vendors"}
 """Modules that read only files of the system or of the package."""
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, RunSummary
+from pytest_ultrapar.analysis.slowdown import Stretch
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
-from pytest_ultrapar.analysis.stretch import Stretch
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines

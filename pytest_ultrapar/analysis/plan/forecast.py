@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.load import LaneLoad
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.headroom import settled_late_s
-from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
+from pytest_ultrapar.broker.virtual_time import BrokerPlay
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 

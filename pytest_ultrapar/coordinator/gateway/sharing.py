@@ -84,9 +84,9 @@ class GatewaySharing:
         Args:
             days: The daily limits.
         """
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - as above
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - as above
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - as above
 
         lanes = self._pool.lanes
         models = tuple(dict.fromkeys(lane.model for lane in lanes))

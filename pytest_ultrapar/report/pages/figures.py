@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import mean_of, quantile
+from pytest_ultrapar.analysis.table_layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import GRADED, LABEL, META, RATED, function_of

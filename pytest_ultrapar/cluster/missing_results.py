@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.fields import Location
 from pytest_ultrapar.pool.setting_values import parse_shard

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import Intake
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.journal import segments

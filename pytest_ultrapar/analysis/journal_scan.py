@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.requests import RequestLog
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import claimed_of, read_plan, read_tables

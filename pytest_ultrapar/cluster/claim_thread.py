@@ -19,7 +19,7 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.protocol import NO_PART, TAKEN, BrokerStatus
-from pytest_ultrapar.cluster.claims import (
+from pytest_ultrapar.cluster.claim_protocol import (
     SILENT_MS,
     ClaimCall,
     Claimed,
@@ -29,7 +29,7 @@ from pytest_ultrapar.cluster.claims import (
     SameName,
 )
 from pytest_ultrapar.cluster.host_counts import HostCounts
-from pytest_ultrapar.cluster.identity import NumberedCases, refuse_other
+from pytest_ultrapar.cluster.run_identity import NumberedCases, refuse_other
 from pytest_ultrapar.cluster.server import ClusterServer, ask_patiently
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.model import Lane
@@ -42,7 +42,7 @@ from pytest_ultrapar.system.clock import boot_s
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.cluster.identity import CaseLine, RunIdentity
+    from pytest_ultrapar.cluster.run_identity import CaseLine, RunIdentity
 
 FIRST, LEAST = 8, 2
 """Cases that are claimed ahead for kin lines: before any case began, and at least."""

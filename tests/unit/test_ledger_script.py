@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.cluster.ledger import Answer, RowShare
-from pytest_ultrapar.cluster.script import answer_of
+from pytest_ultrapar.cluster.ledger_script import answer_of
 from pytest_ultrapar.errors import ConfigError
 
 HEAD = (7, False, 12, 13, 14, 2, 5)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import msgspec
 
 from pytest_ultrapar.apis.classify import classify_status
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.server_json import (
     MOST_OBJECTS,
@@ -23,6 +22,7 @@ from pytest_ultrapar.apis.server_json import (
     sanitised,
     understood,
 )
+from pytest_ultrapar.apis.server_sent_events import EventReader
 from pytest_ultrapar.apis.vocabulary import status_of
 
 if TYPE_CHECKING:

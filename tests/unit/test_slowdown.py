@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from pytest_ultrapar.analysis.slowdown import stretch
 from pytest_ultrapar.analysis.statistics import run_statistics
-from pytest_ultrapar.analysis.stretch import stretch
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case, Grade
 from pytest_ultrapar.store.tables import spent_by

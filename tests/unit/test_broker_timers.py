@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Wake, WakeQueue
 
 
 def test_wakes_are_due_in_order_of_time_then_of_insertion():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.shares import DRIFT, rows_of
-from pytest_ultrapar.cluster.clock_rate import STEP_S, STRETCH_S, ClockRate
+from pytest_ultrapar.cluster.clock_drift import STEP_S, STRETCH_S, ClockRate
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.played_cluster import Cluster

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.layouts import Uses, shown_tests
 from pytest_ultrapar.analysis.run_summary import read_summary
+from pytest_ultrapar.analysis.table_layouts import Uses, shown_tests
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.store.cases_file import write_tables
 from tests.unit.finished_run import episode, grade, make_run, write_journal

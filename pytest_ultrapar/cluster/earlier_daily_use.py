@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.cluster.rows import SharedRows
+    from pytest_ultrapar.cluster.ledger_rows import SharedRows
 
 Spans = Counter[Span]
 """Units by the time span of their sends, from and until by the wall clock."""

@@ -6,10 +6,10 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.broker.protocol import NO_PART, BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.cluster.claiming import FIRST, LEAST, Appetite, kin_of, told_of_dead
-from pytest_ultrapar.cluster.claims import GroupRule
+from pytest_ultrapar.cluster.claim_protocol import GroupRule
+from pytest_ultrapar.cluster.claim_thread import FIRST, LEAST, Appetite, kin_of, told_of_dead
 from pytest_ultrapar.cluster.host_counts import HostCounts
-from pytest_ultrapar.cluster.identity import CaseLine, NumberedCases, RunIdentity, refuse_other
+from pytest_ultrapar.cluster.run_identity import CaseLine, NumberedCases, RunIdentity, refuse_other
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import Case
 

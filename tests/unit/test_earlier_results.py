@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.earlier import earlier, earlier_in_subprocess
+from pytest_ultrapar.analysis.earlier_results import earlier, earlier_in_subprocess
 from pytest_ultrapar.errors import ResultsError
 from tests.unit.finished_run import attempt, episode, run_of_one, run_of_seven
 

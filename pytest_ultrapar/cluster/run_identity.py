@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.cluster.claims import GroupRule
+from pytest_ultrapar.cluster.claim_protocol import GroupRule
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.report.text import visible
