@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _without_pool(config, given)
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.session.secret_masking import Secrecy  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
         garbage.collect_seldom(config)
@@ -115,12 +115,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
-    from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
+    from pytest_ultrapar.session import no_pool  # noqa: PLC0415 - needed without a pool only
 
     if given is None:
-        config.pluginmanager.register(poolless.PoollessReporting(), "ultrapar-poolless-reporting")
+        config.pluginmanager.register(no_pool.PoollessReporting(), "ultrapar-poolless-reporting")
     controls = given is None and _has_workers(config)
-    plugin = poolless.PoollessController() if controls else poolless.PoollessCollecting(given)
+    plugin = no_pool.PoollessController() if controls else no_pool.PoollessCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
@@ -134,7 +134,7 @@ def _coordinate(config: pytest.Config) -> None:
 
     required_internals.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
-    from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
+    from pytest_ultrapar.session.secret_masking import Secrecy  # noqa: PLC0415
 
     _refuse(config)
     settled, pool = run_config.settings(config)
@@ -202,7 +202,7 @@ def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.coordinator.local import LocalSession  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.local_session import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status

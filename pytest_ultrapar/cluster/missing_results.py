@@ -9,7 +9,7 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.setting_values import parse_shard
 from pytest_ultrapar.pool.shard import is_in
 from pytest_ultrapar.store.cases_file import read_plan

@@ -10,10 +10,10 @@ from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, g
 from pytest_ultrapar.compare.figures import figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences
-from pytest_ultrapar.report.pages.drawn import Scale, axis, interval
 from pytest_ultrapar.report.pages.figures import labels
-from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import plot_of
+from pytest_ultrapar.report.pages.svg import Scale, axis, interval
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import listed, one_line, percent
 

@@ -333,7 +333,7 @@ class Coordinator:
             return
         if self._finished is None or self._finished.summary is None:
             return
-        from pytest_ultrapar.coordinator.joint_merge import merge_hosts  # noqa: PLC0415 - rare
+        from pytest_ultrapar.coordinator.host_merge import merge_hosts  # noqa: PLC0415 - rare
 
         directory = self._run.directory
         merge_hosts(

@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, required_internals, run_config, selection
-from pytest_ultrapar.session.source import source_of
+from pytest_ultrapar.session.answer_source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
 

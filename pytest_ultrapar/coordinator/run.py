@@ -22,12 +22,12 @@ from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_s
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
-from pytest_ultrapar.pool.served import Wait, unnamed, with_served_names
+from pytest_ultrapar.pool.served_models import Wait, unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
+from pytest_ultrapar.session.answer_source import Regrade, Replay
 from pytest_ultrapar.session.runtime import write_assignment
-from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.journal_history import CutOff, recover

@@ -227,7 +227,7 @@ class Services:
         """Faults of the script that matched no request of this session; after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
-        from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
+        from pytest_ultrapar.simulator.faults.selection import unused_faults  # noqa: PLC0415 - only when asked for
 
         return unused_faults(self.faults, self._server_log)
 

@@ -25,10 +25,9 @@ from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.compatibility import n_workers
+from pytest_ultrapar.session.no_pool import fault_path, raise_fault
 from pytest_ultrapar.session.options import INPUT, usage_errors
-from pytest_ultrapar.session.poolless import fault_path, raise_fault
 from pytest_ultrapar.session.reports import N_READY, OUTCOME, outcome_of
-from pytest_ultrapar.session.tests_of_workers import tests_differ
 from pytest_ultrapar.session.worker_messages import (
     event,
     handle_packed,
@@ -37,6 +36,7 @@ from pytest_ultrapar.session.worker_messages import (
     receive_packed,
     remove_notes,
 )
+from pytest_ultrapar.session.worker_test_lists import tests_differ
 from pytest_ultrapar.store.cases_file import PLAN_NAMES, read_collected
 from pytest_ultrapar.system.clock import boot_s, cpu_use
 

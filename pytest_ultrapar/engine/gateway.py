@@ -26,8 +26,8 @@ import aiohttp
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
 from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
+from pytest_ultrapar.engine.client_timeout import patience_s
 from pytest_ultrapar.engine.loop import engine_context
-from pytest_ultrapar.engine.patience import patience_s
 from pytest_ultrapar.engine.sdk_request import NativeRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
@@ -225,7 +225,8 @@ class Gateway:
     Args:
         listening: The socket to serve; None takes any free port of the loopback.
         max_wait_s: After how many seconds a client whose request is not sent yet gets 429; None: it
-            gets 503 shortly before it would give up (`patience`). A stream waits without a bound.
+            gets 503 shortly before it would give up (`client_timeout`). A stream waits without a
+            bound.
 
     Attributes:
         n_heard: Requests that arrived, including failed ones.

@@ -54,7 +54,7 @@ from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, JournalRecord
 from pytest_ultrapar.system.clock import Clock

@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported late: `--help` does not need the heavy imports of tables.
     from pytest_ultrapar.coordinator.finish import failures  # noqa: PLC0415
     from pytest_ultrapar.merge.merging import merge  # noqa: PLC0415
-    from pytest_ultrapar.report.brief import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.merged import merged_lines  # noqa: PLC0415
+    from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
     # Records form no cycles. With a million cases the collector takes longer than everything else.

@@ -26,9 +26,9 @@ from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, PauseRecord
 from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ConfigError, refuse
-from pytest_ultrapar.merge import joining
+from pytest_ultrapar.merge import part_checks
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
-from pytest_ultrapar.merge.sources import Source, anchors, find_sources, standings
+from pytest_ultrapar.merge.part_files import Source, anchors, find_sources, standings
 from pytest_ultrapar.merge.suite_figures import add_suite_figures
 from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, WentOnHead
 from pytest_ultrapar.report.sections import markdown_lines
@@ -108,10 +108,10 @@ def merge(
     """
     out = out.absolute()
     sources = find_sources(names)
-    covered = joining.covered_by_others([source.part for source in sources])
+    covered = part_checks.covered_by_others([source.part for source in sources])
     sources = [source for source in sources if source.part not in covered]
-    otherwise = joining.check([source.part for source in sources], allow=allow_differences)
-    order = joining.in_order([source.part for source in sources])
+    otherwise = part_checks.check([source.part for source in sources], allow=allow_differences)
+    order = part_checks.in_order([source.part for source in sources])
     sources.sort(key=lambda source: order.index(source.part))
     with ExitStack() as stack:
         for source in sources:
@@ -180,7 +180,7 @@ def _make(
     _join_small_files(sources, stage)
     manifests = [source.part.manifest for source in sources]
     manifest = msgspec.structs.replace(
-        joining.joined_manifest(manifests),
+        part_checks.joined_manifest(manifests),
         run_id=run_id,
         n_planned=planned.n,
         suite_digest=planned.digest,
@@ -188,8 +188,8 @@ def _make(
         segments=sizes,
         merged=Merged(
             parts=tuple(parts),
-            missing=joining.missing_shards(parts),
-            n_missing=joining.n_missing(manifests[0], parts),
+            missing=part_checks.missing_shards(parts),
+            n_missing=part_checks.n_missing(manifests[0], parts),
             n_repeated=n_repeated,
             n_clocks=clocks.n,
             clock_error_s=clocks.error_s,
@@ -325,7 +325,7 @@ class _PartWriter:
     stage: Path
     number: int
     clocks: _Clocks
-    best: Mapping[str, joining.Standing]
+    best: Mapping[str, part_checks.Standing]
 
     def __post_init__(self) -> None:
         self.log = RequestLog(self.source.part.manifest.pool_lanes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.merge.sources import Source
+    from pytest_ultrapar.merge.part_files import Source
 
 
 def add_suite_figures(

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_ultrapar.apis.registry import MODULES
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_word,
     did_you_mean,

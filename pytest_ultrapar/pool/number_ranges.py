@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.pool.fields import Location
+    from pytest_ultrapar.pool.field_checks import Location
 
 _N = TypeVar("_N", int, float)
 
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
         Raises:
             ConfigError: It is not a number or out of bounds; the message names the bound.
         """
-        from pytest_ultrapar.pool.fields import shown  # noqa: PLC0415 - see above
+        from pytest_ultrapar.pool.field_checks import shown  # noqa: PLC0415 - see above
 
         # No comparison holds for NaN.
         if not value >= self.at_least:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.again import again_lines
+from pytest_ultrapar.report.rerun_commands import again_lines
 from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole

@@ -18,11 +18,11 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.pool.served import Wait
+from pytest_ultrapar.pool.served_models import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import garbage, internals, prefetch, run_config
-from pytest_ultrapar.session.awaited import POLL_S, Awaited
 from pytest_ultrapar.session.body_result import BodyResult, run_body
+from pytest_ultrapar.session.case_dependencies import POLL_S, Awaited
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
+    from pytest_ultrapar.session.answer_source import Source
     from pytest_ultrapar.session.grader_pool import GraderPool
     from pytest_ultrapar.session.graders import GraderFunction
     from pytest_ultrapar.session.prefetch import Prefetched
-    from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
 
 _SWITCH_INTERVAL_S = 0.0005

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.awaited import stage_of
+from pytest_ultrapar.session.case_dependencies import stage_of
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
@@ -38,7 +38,7 @@ from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import prefetched_of
 from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
+from pytest_ultrapar.session.worker_test_lists import refuse_other_tests
 from pytest_ultrapar.store.cases_file import (
     Generated,
     Shared,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, refuse, unusable
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.pool.vendors import is_address
-from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
+from pytest_ultrapar.session.answer_source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

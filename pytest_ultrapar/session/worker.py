@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.session import garbage, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
-from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.no_pool import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of

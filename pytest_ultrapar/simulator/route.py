@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_ultrapar.simulator.answer import Scope
-    from pytest_ultrapar.simulator.served import ServedProvider
+    from pytest_ultrapar.simulator.served_pool import ServedProvider
     from pytest_ultrapar.simulator.wire.resource import Resource, ResourceName
 
 

@@ -23,7 +23,7 @@ from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from pytest_ultrapar.system.clock import MonotonicClock

@@ -19,7 +19,7 @@ from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.examples import examples
 from tests.unit.finished_run import (

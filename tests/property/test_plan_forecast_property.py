@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_ultrapar.analysis.plan.forecast import Course, forecast
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.broker.assignment import Assignment, Group
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.examples import examples
 
 MODELS = ("a", "b", "c")

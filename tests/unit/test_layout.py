@@ -154,7 +154,7 @@ LIGHT = {
     # `--collect-only` lists 12,200 cases without an HTTP client; only a run loads one.
     "a suite": (f"{OURS}; {OURS}.Llm, {OURS}.prefetch", {"pyarrow", *HTTP, *ARITHMETIC}),
     "a pool": (
-        f"{OURS}.pool.config as c, {OURS}.pool.secret as s;"
+        f"{OURS}.pool.load_pool as c, {OURS}.pool.secret as s;"
         "s.read_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
         {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"},
     ),
@@ -177,9 +177,9 @@ LIGHT = {
     "a live view": (f"{OURS}.coordinator.live", ARITHMETIC),
     "the end of a run": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
     "a run before its first request": (
-        f"{RUN}.local, {OURS}.session.prefetcher",
+        f"{RUN}.local_session, {OURS}.session.prefetcher",
         {
-            *(f"{OURS}.simulator.{name}" for name in ("process", "served", "faults.script")),
+            *(f"{OURS}.simulator.{name}" for name in ("process", "served_pool", "faults.script")),
             *(f"{OURS}.{name}" for name in ("coordinator.finish", "report.summary")),
             f"{OURS}.analysis.plan.forecast",
             *ARITHMETIC,
@@ -195,10 +195,10 @@ LIGHT = {
             f"{OURS}.coordinator.coordinator, {OURS}.{name}",
             {f"{OURS}.compare", f"{OURS}.coordinator.check", f"{OURS}.cluster", "redis"},
         )
-        for name in ("coordinator.xdist_session", "session.worker", "coordinator.local")
+        for name in ("coordinator.xdist_session", "session.worker", "coordinator.local_session")
     },
     "a run without telemetry": (
-        f"{OURS}.session.worker, {OURS}.coordinator.local",
+        f"{OURS}.session.worker, {OURS}.coordinator.local_session",
         {"opentelemetry"},
     ),
     "the help of the command": (
@@ -237,7 +237,15 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "worker_watch", "ledger_script", "frame", "vocabulary", "vendors"}
+OWN_FILES = {
+    "clock",
+    "child",
+    "worker_watch",
+    "ledger_script",
+    "page_template",
+    "vocabulary",
+    "vendors",
+}
 """Modules that read only files of the system or of the package."""
 
 

@@ -30,8 +30,8 @@ from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import snapshot, transcripts
 from pytest_ultrapar.report.pages.figures import read_figures
-from pytest_ultrapar.report.pages.frame import embedded
 from pytest_ultrapar.report.pages.page import render
+from pytest_ultrapar.report.pages.page_template import embedded
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     lanes_plot,

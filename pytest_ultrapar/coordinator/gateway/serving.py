@@ -22,8 +22,13 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.daily_limits_left import begun_days, days_left, run_days
-from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
-from pytest_ultrapar.coordinator.gateway.harness import Harness, environment, look_up, variables
+from pytest_ultrapar.coordinator.gateway.child_command import (
+    Harness,
+    environment,
+    look_up,
+    variables,
+)
+from pytest_ultrapar.coordinator.gateway.clients import Everyone, grade_of
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
 from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
@@ -31,8 +36,8 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
-from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
@@ -40,9 +45,9 @@ from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
-from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.browse.screen import write_line
 from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.again import again_command, again_lines
+from pytest_ultrapar.report.rerun_commands import again_command, again_lines
 from pytest_ultrapar.report.text import (
     counted,
     duration,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pytest_ultrapar.errors import ResultsError, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, listed, one_line

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.pages.lanes import N_SLICES
+from pytest_ultrapar.report.pages.svg import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.summary import PARTS
 from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 
@@ -33,7 +33,7 @@ class Plot(msgspec.Struct, frozen=True):
         key: Its id on the page.
         note: A description of the plot, also for screen readers.
         header: The table's header; for a drawn column, the axis.
-        rows: Names, drawings (`drawn`) and their figures.
+        rows: Names, drawings (`svg`) and their figures.
     """
 
     key: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_ultrapar.coordinator.joint_merge import directories_of, manifests_of
+from pytest_ultrapar.coordinator.host_merge import directories_of, manifests_of
 from pytest_ultrapar.store.manifest import Merged, read_manifest
 from tests.unit.finished_run import NOW, case, make_run
 

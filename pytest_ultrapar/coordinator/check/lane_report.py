@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_ultrapar.apis.failure import Failure
-    from pytest_ultrapar.coordinator.check.asking import Seen
+    from pytest_ultrapar.coordinator.check.lane_requests import Seen
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.pool.model import Level, Pool
     from pytest_ultrapar.store.manifest import Manifest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
+from pytest_ultrapar.report.pages.svg import Scale, axis, bar, interval, strip, up_to
 
 
 @given(low=st.floats(-1e6, 1e6), width=st.floats(1e-6, 1e9))

@@ -7,7 +7,7 @@ import shlex
 import msgspec
 import pytest
 
-from pytest_ultrapar.report.again import again_command, again_lines
+from pytest_ultrapar.report.rerun_commands import again_command, again_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.unit.finished_run import case, episode, grade, make_run, run_of_seven, write_journal
 

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
-from pytest_ultrapar.session import tests_of_workers
-from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
+from pytest_ultrapar.session import worker_test_lists
+from pytest_ultrapar.session.worker_test_lists import refuse_other_tests
 
 
 def case(name: str, content=None, test="test_it", **params):
@@ -71,8 +71,8 @@ def test_tests_of_only_one_worker_are_found_after_collection():
     refuse_other_tests([a], [a, b])
     refuse_other_tests([a, b], [a, c])
     ids = [one.nodeid for one in (a, b)]
-    assert tests_of_workers.tests_differ(ids, ids) is None
-    said = tests_of_workers.tests_differ(ids, [a.nodeid])
+    assert worker_test_lists.tests_differ(ids, ids) is None
+    said = worker_test_lists.tests_differ(ids, [a.nodeid])
     assert "one collected t.py::test_it[b] and another no test; " in said
-    said = tests_of_workers.tests_differ(ids, [a.nodeid, "t.py::test_" + "x" * 900])
+    said = worker_test_lists.tests_differ(ids, [a.nodeid, "t.py::test_" + "x" * 900])
     assert len(said) < 600

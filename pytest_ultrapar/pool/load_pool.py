@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.pool import limits
-from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
+from pytest_ultrapar.pool.field_checks import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.file import (
     PoolFile,
     WholePoolTable,

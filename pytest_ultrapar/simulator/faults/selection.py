@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
-    from pytest_ultrapar.simulator.served import ServedLane
+    from pytest_ultrapar.simulator.served_pool import ServedLane
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import pytest
 from pytest_ultrapar.analysis.requests import LimitAudit
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, all_of
 from pytest_ultrapar.analysis.statistics import MeanScore
-from pytest_ultrapar.report.brief import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.cluster_progress import HostPart
+from pytest_ultrapar.report.terminal_summary import MOST_LINES, MOST_WIDTH, brief_lines
 from pytest_ultrapar.report.text import n_cells
 from tests.unit.test_report_lanes import lane
 from tests.unit.test_report_summary import STATISTICS, SUMMARY, counts

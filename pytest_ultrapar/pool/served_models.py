@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from pytest_ultrapar.pool.fields import Location, check_api_name, shown_text
+from pytest_ultrapar.pool.field_checks import Location, check_api_name, shown_text
 from pytest_ultrapar.pool.model import SERVED
 from pytest_ultrapar.system.clock import boot_s
 

@@ -9,7 +9,7 @@ from pytest_ultrapar.pool.model import Instance
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
 from pytest_ultrapar.simulator.route import targets
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.simulator.server_settings import Settings
 from tests.simulated_pool import PROVIDER, simulated_pool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from pytest_ultrapar.session.awaited import Awaited
+from pytest_ultrapar.session.case_dependencies import Awaited
 from pytest_ultrapar.store.journal_history import RecoveredIndex
 
 PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}

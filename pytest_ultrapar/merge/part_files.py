@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.merge.joining import INFRA, Part, standing
+from pytest_ultrapar.merge.part_checks import INFRA, Part, standing
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 from pytest_ultrapar.store.journal_history import decode_head
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.merge.joining import Standing
+    from pytest_ultrapar.merge.part_checks import Standing
 
 _SAMPLE = 200
 """Episodes of a segment that give its clock: their anchors differ by less than a millisecond."""

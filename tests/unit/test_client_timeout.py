@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.engine.patience import patience_s
+from pytest_ultrapar.engine.client_timeout import patience_s
 
 
 @pytest.mark.parametrize(
