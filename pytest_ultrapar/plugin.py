@@ -102,11 +102,11 @@ def pytest_configure(config: pytest.Config) -> None:
         _without_pool(config, given)
     elif given is not None:
         from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.secret_masking import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
         garbage.collect_seldom(config)
-        config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+        config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
     else:
@@ -118,9 +118,9 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
     from pytest_ultrapar.session import no_pool  # noqa: PLC0415 - needed without a pool only
 
     if given is None:
-        config.pluginmanager.register(no_pool.PoollessReporting(), "ultrapar-poolless-reporting")
+        config.pluginmanager.register(no_pool.NoPoolReporting(), "ultrapar-poolless-reporting")
     controls = given is None and _has_workers(config)
-    plugin = no_pool.PoollessController() if controls else no_pool.PoollessCollecting(given)
+    plugin = no_pool.NoPoolController() if controls else no_pool.NoPoolCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
@@ -134,12 +134,12 @@ def _coordinate(config: pytest.Config) -> None:
 
     required_internals.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
-    from pytest_ultrapar.session.secret_masking import Secrecy  # noqa: PLC0415
+    from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415
 
     _refuse(config)
     settled, pool = run_config.settings(config)
     _cut(config)
-    config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+    config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
         from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - rare
 

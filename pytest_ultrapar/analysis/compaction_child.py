@@ -23,7 +23,7 @@ from pytest_ultrapar.system.parent import line_from_parent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ultrapar.analysis.journal_scan import Intake
+    from pytest_ultrapar.analysis.journal_scan import JournalScan
 
 FOLLOW = b"follow"
 """The run is planned, and its journal begins."""
@@ -188,7 +188,7 @@ def break_s(step_s: float, cpu_s: float) -> float:
     return min(_BREAK * cpu_s, _LONGEST_BREAK_S)
 
 
-def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> Intake | None:
+def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> JournalScan | None:
     """Load modules for the end and read the journal as it grows, until the parent waits.
 
     Args:
@@ -233,10 +233,10 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     return None
 
 
-def _follow(run_dir: str, breaks: Breaks) -> Intake:
+def _follow(run_dir: str, breaks: Breaks) -> JournalScan:
     from pathlib import Path  # noqa: PLC0415 - as all imports here
 
-    from pytest_ultrapar.analysis.journal_scan import Intake  # noqa: PLC0415
+    from pytest_ultrapar.analysis.journal_scan import JournalScan  # noqa: PLC0415
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass, lower_bound  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
 
@@ -245,7 +245,7 @@ def _follow(run_dir: str, breaks: Breaks) -> Intake:
     # For a few pools the bound needs a solver, which takes 0.1 s to load.
     lower_bound(manifest.pool_lanes, manifest.pool_limits, requests)
     sys.meta_path = [finder for finder in sys.meta_path if finder is not breaks]
-    reader = Reader(Intake(Path(run_dir)))
+    reader = Reader(JournalScan(Path(run_dir)))
     reader.start()
     breaks.rest_until_told()
     return reader.end()
@@ -260,7 +260,7 @@ class Reader(threading.Thread):
     process.
     """
 
-    def __init__(self, taken: Intake) -> None:
+    def __init__(self, taken: JournalScan) -> None:
         super().__init__(name="ultrapar-reader", daemon=True)
         self._taken = taken
         self._ended = threading.Event()
@@ -277,7 +277,7 @@ class Reader(threading.Thread):
         except Exception as error:  # noqa: BLE001 - `end` raises it
             self._error = error
 
-    def end(self) -> Intake:
+    def end(self) -> JournalScan:
         """Stop, and return the records read.
 
         Raises:

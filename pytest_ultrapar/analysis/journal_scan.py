@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.table_set import KeptEpisode
 
 
-class Intake:
+class JournalScan:
     """Reads the records of a journal.
 
     Args:

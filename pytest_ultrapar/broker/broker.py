@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
-from pytest_ultrapar.broker.notices import NewsBook
+from pytest_ultrapar.broker.notices import NoticeBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     OF_REQUEST,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
-    from pytest_ultrapar.broker.notices import News
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,
@@ -129,7 +129,7 @@ class LaneBroker:
             budgets=budgets,
             shared=shared,
         )
-        self._news = NewsBook(self._table)
+        self._news = NoticeBook(self._table)
         self._groups = GroupBook(self._wakes, self._table.look_at)
         self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
@@ -520,14 +520,14 @@ class LaneBroker:
         """Whether `take_news` has urgent news."""
         return self._news.is_fresh
 
-    def take_news(self, now_s: float) -> list[News]:
+    def take_news(self, now_s: float) -> list[LaneNotice]:
         """The news of this host about keys, instances and lanes since the last call.
 
         Removals are repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
-    def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
+    def hear(self, news: Iterable[LaneNotice], now_s: float) -> list[Action]:
         """Apply the news of another host; repeated news changes nothing."""
         now_s = self._advance(now_s)
         self._news.hear(news, now_s)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Shares(Protocol):
     """Gives a broker its shares of limits that hosts share; runs on the broker's loop."""
 
-    def start(self, host: BrokerHost) -> None:
+    def start(self, host: BrokerLoop) -> None:
         """Start. Called once, on the running loop.
 
         Calls of `host.broker` that return actions go through `host.move`. An error ends the broker.
@@ -45,7 +45,7 @@ class Shares(Protocol):
         """Stop. Called once, on the loop's thread, even if never started. Must not raise."""
 
 
-class BrokerHost:
+class BrokerLoop:
     """Wakes the broker on time, reports the load of servers to it, and writes its histories.
 
     Attributes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 
-class BrokerPort(ABC):
+class BrokerInterface(ABC):
     """Sends messages to the broker. Call every method on the engine's loop."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class BrokerPort(ABC):
 # -- wait for a lease without ever losing one, and use it in time ----------------------------------
 
 
-async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
+async def acquire_lease(port: BrokerInterface, request: LeaseRequest) -> Lease:
     """Wait for a lease. If the caller is cancelled, no request and no lease is left behind.
 
     A task that is cancelled after its future got the lease and before it ran again never sees the
@@ -149,7 +149,7 @@ async def acquire_lease(port: BrokerPort, request: LeaseRequest) -> Lease:
         raise
 
 
-def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
+def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
     """Whether a request may be sent on a lease now; call this right before the send.
 
     A lease that is too old is given back as `unsent`. A send that is later than promised is
@@ -162,7 +162,7 @@ def may_send(port: BrokerPort, lease: Lease, now_s: float) -> bool:
     return True
 
 
-def say_late(port: BrokerPort, lease: Lease, now_s: float) -> None:
+def say_late(port: BrokerInterface, lease: Lease, now_s: float) -> None:
     """Report a send that happens now to the broker, if it is later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.event_loop import BrokerHost
-from pytest_ultrapar.broker.interface import BrokerPort
+from pytest_ultrapar.broker.event_loop import BrokerLoop
+from pytest_ultrapar.broker.interface import BrokerInterface
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import Clock
 
 
-class LocalBroker(BrokerPort):
-    """A `BrokerPort` in the same process: leases are granted without leaving the loop.
+class LocalBroker(BrokerInterface):
+    """A `BrokerInterface` in the same process: leases are granted without leaving the loop.
 
     Call every method on the loop's thread. The loop may be asyncio's or uvloop's.
     """
@@ -47,7 +47,7 @@ class LocalBroker(BrokerPort):
         super().__init__()
         self._loop = loop
         self._worker = worker
-        self._host = BrokerHost(
+        self._host = BrokerLoop(
             settings, clock, loop, carry_out=self._deliver, on_broken=self._broken
         )
         self._broker = self._host.broker

@@ -30,7 +30,7 @@ Hosts that join later receive it. A run that is joined again after all its hosts
 not: its keys may have been fixed."""
 
 
-class News(msgspec.Struct, frozen=True):
+class LaneNotice(msgspec.Struct, frozen=True):
     """One fact that a host learned.
 
     Attributes:
@@ -47,15 +47,15 @@ class News(msgspec.Struct, frozen=True):
     for_s: float = 0.0
 
 
-class NewsBook:
+class NoticeBook:
     """Collects the news of one broker, and applies the news of other hosts."""
 
     def __init__(self, table: LaneTable) -> None:
         self._table = table
         # When to report them, -infinity: now. Includes removals of other hosts, in case those end.
-        self._removals: dict[News, float] = {}
+        self._removals: dict[LaneNotice, float] = {}
         self._until_s: dict[LaneId, float] = {}
-        self._known: set[News] = set()
+        self._known: set[LaneNotice] = set()
 
     @property
     def is_fresh(self) -> bool:
@@ -69,13 +69,13 @@ class NewsBook:
             is_reported = outcome not in OF_HOST and CLASSES[outcome].removes is not None
             is_reported = is_reported or feedback.retry_after_s is not None
             if is_reported and not lane.is_removed:
-                self._removals[News(lane_id, verdict.scope, verdict.reason)] = -math.inf
+                self._removals[LaneNotice(lane_id, verdict.scope, verdict.reason)] = -math.inf
             return
         is_asked = outcome in LIMITED and feedback.retry_after_s is not None
         if is_asked and isinstance(verdict, Pause) and verdict.cause == "rate":
             self._until_s[lane_id] = verdict.until_s
 
-    def take(self, now_s: float) -> list[News]:
+    def take(self, now_s: float) -> list[LaneNotice]:
         """The news since the last call, and removals that were not repeated for a while."""
         found = []
         for one, due_s in self._removals.items():
@@ -83,7 +83,7 @@ class NewsBook:
                 found.append(msgspec.structs.replace(one, for_s=HOLDS_S))
                 self._removals[one] = now_s + REPEAT_S
         pauses = [
-            News(lane_id, for_s=until_s - now_s)
+            LaneNotice(lane_id, for_s=until_s - now_s)
             for lane_id, until_s in self._until_s.items()
             if until_s > now_s
         ]
@@ -92,7 +92,7 @@ class NewsBook:
         self._known.update(pauses)
         return found + pauses
 
-    def hear(self, news: Iterable[News], now_s: float) -> None:
+    def hear(self, news: Iterable[LaneNotice], now_s: float) -> None:
         """Apply the news of other hosts."""
         for one in news:
             lane = self._table.lanes.get(one.lane_id)

@@ -109,7 +109,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
             goes to another lane of the model if one is up.
         is_bound: Whether the request needs `lane`: only that lane has an object that it names.
         most: The maximum cost, if a budget counts money. It is unknown for the first request of an
-            episode, which is paid when the cost is known (`interface.BrokerPort.pay`).
+            episode, which is paid when the cost is known (`interface.BrokerInterface.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
         stays: Whether it goes to no other lane, but waits until those are checked.
     """

@@ -31,7 +31,7 @@ TELLING = 2
 answered before. With the check, a dead key refuses three requests."""
 
 
-class Suspicion:
+class RefusalCheck:
     """The requests that a lane refused since its last answer, and the state of its check. Pure.
 
     Attributes:

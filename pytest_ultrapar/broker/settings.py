@@ -14,7 +14,7 @@ class SharesSettings(msgspec.Struct, frozen=True):
     """The source of a broker's shares. Only the broker's process imports it.
 
     Attributes:
-        factory: `package.module:name` of a function that takes the `BrokerHost` and `config` and
+        factory: `package.module:name` of a function that takes the `BrokerLoop` and `config` and
             returns a `event_loop.Shares`.
         config: The function's configuration, without secrets.
         variables: The environment variables that it reads in the broker's process.

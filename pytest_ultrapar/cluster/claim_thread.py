@@ -34,7 +34,7 @@ from pytest_ultrapar.cluster.server import ClusterServer, ask_patiently
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.cluster_progress import WholeRun, closed_words, waits_words
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, closed_words, waits_words
 from pytest_ultrapar.report.text import counted, one_line, shorten, visible
 from pytest_ultrapar.store.cases_file import CLAIMED_NAME, GIVEN_UP
 from pytest_ultrapar.system.clock import boot_s
@@ -215,7 +215,7 @@ class Claiming:
         self._thread: threading.Thread | None = None
 
     @property
-    def whole(self) -> WholeRun | None:
+    def whole(self) -> ClusterProgress | None:
         """The state of the whole run, from any thread; None before this host has joined."""
         said = self.said
         if said is None:
@@ -223,7 +223,7 @@ class Claiming:
         unclaimed = dict.fromkeys(self.cases.models, 0)
         for line, n in zip(self.cases.lines, said.unclaimed, strict=False):
             unclaimed[line.model] += n
-        return WholeRun(
+        return ClusterProgress(
             n_hosts=said.n_hosts,
             n_cases=len(self.cases),
             n_done=said.n_done,

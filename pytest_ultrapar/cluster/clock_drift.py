@@ -28,7 +28,7 @@ class _Look(NamedTuple):
     server_s: float
 
 
-class ClockRate:
+class ClockDrift:
     """Compares this host's clock with the server's over the last `STRETCH_S`.
 
     Attributes:

@@ -86,7 +86,7 @@ class DayFiles(msgspec.Struct, frozen=True):
         return DayMemory(Path(self.directory), name, self.shown)
 
 
-class DaysBefore:
+class EarlierDailyUse:
     """The units of a host's days that the ledger does not know yet."""
 
     def __init__(self, files: Sequence[DayFiles | None]) -> None:

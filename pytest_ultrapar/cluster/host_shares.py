@@ -23,8 +23,8 @@ from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
-from pytest_ultrapar.cluster.clock_drift import ClockRate
-from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, DaysBefore
+from pytest_ultrapar.cluster.clock_drift import ClockDrift
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, EarlierDailyUse
 from pytest_ultrapar.cluster.gateway_shares import Lately
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
@@ -47,8 +47,8 @@ from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.broker.event_loop import BrokerHost
-    from pytest_ultrapar.broker.notices import News
+    from pytest_ultrapar.broker.event_loop import BrokerLoop
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 
@@ -107,7 +107,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
-def make_shares(host: BrokerHost, config: str) -> HostShares:
+def make_shares(host: BrokerLoop, config: str) -> HostShares:
     """Make the object that shares limits for a broker, from `SharingSettings` as JSON.
 
     Called in the broker's process.
@@ -126,7 +126,7 @@ class HostShares:
     """
 
     def __init__(
-        self, settings: SharingSettings, host: BrokerHost, environ: Mapping[str, str]
+        self, settings: SharingSettings, host: BrokerLoop, environ: Mapping[str, str]
     ) -> None:
         self._settings = settings
         self._host = host
@@ -138,11 +138,11 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
-        self._clock_rate = ClockRate()
+        self._clock_rate = ClockDrift()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
-        self._days_before = DaysBefore(settings.days)
+        self._days_before = EarlierDailyUse(settings.days)
         self._asked = AskedRows(settings.rows, self._days_before.spent)
         self._lately = None if settings.claims else Lately(settings.model_of)
         self._server_ahead_s = 0.0
@@ -152,7 +152,7 @@ class HostShares:
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, host: BrokerHost) -> None:
+    def start(self, host: BrokerLoop) -> None:
         """Begin to renew. Called once, when the loop runs."""
         self._days_before.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
@@ -365,7 +365,7 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     )
 
 
-def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
+def _news(notices: Iterable[Notice], server_ms: int) -> list[LaneNotice]:
     """The news that still hold; notices of other programs are ignored."""
     found = []
     for notice in notices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.broker.notices import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cluster.ledger import Notice
 
 
@@ -15,11 +15,11 @@ class Told(msgspec.Struct, frozen=True):
     joined again the next day would receive removed keys that work again, and pauses that are over.
     """
 
-    news: News
+    news: LaneNotice
     at_ms: int
 
 
-def notice_of(news: News, run: str, at_ms: int) -> Notice:
+def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
     """A notice of a host's news for the other hosts of its run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
@@ -38,7 +38,7 @@ def told(text: str | bytes) -> Told:
     return msgspec.json.decode(text, type=Told)
 
 
-def news_of(notice: Notice, server_ms: int) -> News | None:
+def news_of(notice: Notice, server_ms: int) -> LaneNotice | None:
     """The news for another host; None if they are over.
 
     Raises:

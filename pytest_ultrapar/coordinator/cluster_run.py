@@ -16,7 +16,7 @@ from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
 from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.report.cluster_progress import HostPart, WholeRun, joined_words
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, HostPart, joined_words
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.system.clock import boot_s
@@ -221,7 +221,7 @@ class ClusterRun:
         return joined_words(whole, self.part, self.address.shown, shares, self._limits)
 
     @property
-    def whole(self) -> WholeRun | None:
+    def whole(self) -> ClusterProgress | None:
         """This host's view of the whole run, from any thread; None before it has joined."""
         return None if self._claiming is None else self._claiming.whole
 

@@ -15,7 +15,7 @@ from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estima
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
-from pytest_ultrapar.report.cluster_progress import WholeRun, share_words, waits_words
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
 
@@ -102,7 +102,7 @@ class LiveProgress:
         status: Callable[[], BrokerStatus | None],
         *,
         is_simulated: bool,
-        whole: Callable[[], WholeRun | None] = lambda: None,
+        whole: Callable[[], ClusterProgress | None] = lambda: None,
     ) -> None:
         """Show the progress of planned cases.
 
@@ -264,7 +264,7 @@ class _Asking:
     status: Callable[[], BrokerStatus | None]
     tally: Tally
     is_simulated: bool
-    whole: Callable[[], WholeRun | None] = lambda: None
+    whole: Callable[[], ClusterProgress | None] = lambda: None
 
     def __post_init__(self) -> None:
         self._limits = {limit.name: limit for limit in self.to_ask.limits}

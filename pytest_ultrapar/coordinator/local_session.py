@@ -14,7 +14,7 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.broker.interface import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.local import LocalBroker
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
@@ -73,7 +73,7 @@ class LocalSession:
             )
         register_reports(config, self._prefetcher)
 
-    async def _connect(self) -> BrokerPort:
+    async def _connect(self) -> BrokerInterface:
         """Make the broker. Called once on the engine's loop."""
         import asyncio  # noqa: PLC0415 - loaded with the engine, like the next import
 

@@ -102,7 +102,7 @@ class Pieces:
         self._news.clear()
 
 
-class NobodyWaitsError(Exception):
+class ClientGoneError(Exception):
     """The client left before its request was sent: the request is not sent."""
 
 

@@ -19,7 +19,7 @@ _ENDS_SOONER = re.compile(r"aiohttp/|\b(?:node|undici|ai-sdk|promptfoo)\b|/JS\b"
 and `fetch` of Node, which waits no longer for the headers of an answer."""
 
 
-def patience_s(headers: Mapping[str, str]) -> float:
+def client_timeout_s(headers: Mapping[str, str]) -> float:
     """Seconds that a client waits for an answer, > 0.
 
     Args:

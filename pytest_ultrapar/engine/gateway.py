@@ -25,10 +25,10 @@ import aiohttp
 
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
 from pytest_ultrapar.engine import sdk_request
-from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
-from pytest_ultrapar.engine.client_timeout import patience_s
+from pytest_ultrapar.engine.answers import ClientGoneError, Handed, Pump
+from pytest_ultrapar.engine.client_timeout import client_timeout_s
 from pytest_ultrapar.engine.loop import engine_context
-from pytest_ultrapar.engine.sdk_request import NativeRequest, keys_of, too_large
+from pytest_ultrapar.engine.sdk_request import SdkRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -67,7 +67,7 @@ _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
 class Guest(Protocol):
-    """A sender of requests: an episode by its `NativeClient`, or all users of `ultrapar gateway`.
+    """A sender of requests: an episode by its `SdkSender`, or all users of `ultrapar gateway`.
 
     Attributes:
         models: Names of the models that it may use.
@@ -76,15 +76,15 @@ class Guest(Protocol):
     @property
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
-    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """A request to send; like `NativeClient.read`.
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
+        """A request to send; like `SdkSender.read`.
 
         Raises:
             BadRequestError: The request may not be sent.
         """
 
-    async def answer(self, asked: NativeRequest) -> Handed:
-        """The answer; like `NativeClient.answer`."""
+    async def answer(self, asked: SdkRequest) -> Handed:
+        """The answer; like `SdkSender.answer`."""
 
 
 class _Place:
@@ -95,7 +95,7 @@ class _Place:
         key: Identifies equal requests.
     """
 
-    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
+    def __init__(self, asked: SdkRequest, task: asyncio.Task[Handed], key: bytes) -> None:
         self.asked = asked
         self.task = task
         self.key = key
@@ -116,7 +116,7 @@ class Door:
         self.name = name
         self.guest = guest
         self.fault: PromptRefused | BadRequestError | None = None
-        self.tasks: dict[asyncio.Task[Any], NativeRequest] = {}
+        self.tasks: dict[asyncio.Task[Any], SdkRequest] = {}
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
@@ -376,7 +376,7 @@ class Gateway:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
-        hold_s = self._max_wait_s or _HELD * patience_s(headers)
+        hold_s = self._max_wait_s or _HELD * client_timeout_s(headers)
         return await self._answered(request, door, place, urlsplit(url).path, hold_s)
 
     def _door(self, url: str, headers: Mapping[str, str]) -> Door:
@@ -422,7 +422,7 @@ class Gateway:
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
-        except (UltraparError, RuntimeError, NobodyWaitsError) as error:
+        except (UltraparError, RuntimeError, ClientGoneError) as error:
             return await _failed(begun, path, _status(error), str(error))
         door.fault = handed.fault
         return await _handed_over(request, begun, path, handed)

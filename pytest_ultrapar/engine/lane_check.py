@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.apis.outcome import Allowance
     from pytest_ultrapar.apis.registry import Api
-    from pytest_ultrapar.broker.interface import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.http import HttpClient
@@ -59,7 +59,7 @@ def _is_own(failure: Failure) -> bool:
 
 
 async def send_check(  # noqa: PLR0917
-    port: BrokerPort,
+    port: BrokerInterface,
     http: HttpClient,
     clock: Clock,
     endpoint: Endpoint,

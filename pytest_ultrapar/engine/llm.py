@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.protocol import Most
 from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
-from pytest_ultrapar.engine.sdk_sender import NativeClient
+from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -65,7 +65,7 @@ class Llm:
         self.model = sender.model
         self.conversation = sender.conversation
         self._sender = sender
-        self._native_client: NativeClient | None = None
+        self._native_client: SdkSender | None = None
         self._case = case
         self._roles: dict[str, Llm] = {}
         self._door: Door | None = None
@@ -249,10 +249,10 @@ class Llm:
         """
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
-    def native(self) -> NativeClient:
+    def native(self) -> SdkSender:
         """The client for requests that are already written; for clients, not for suites."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender)
+            self._native_client = SdkSender(self._sender)
         return self._native_client
 
     async def close(self) -> None:

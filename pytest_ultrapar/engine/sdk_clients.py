@@ -1,6 +1,6 @@
 """Make clients of provider SDKs whose requests all go through the pool.
 
-The SDKs accept an HTTP client. They get one with a transport that hands requests to `NativeClient`
+The SDKs accept an HTTP client. They get one with a transport that hands requests to `SdkSender`
 instead of a network. An SDK is imported only when a suite asks for it: each takes 1 to 2.5 s to
 load.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.sdk_sender import NativeClient
+    from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 FAULT = "ultrapar.fault"
 """Extension of a response and of its request, since some SDKs keep only the request. Its value has
@@ -30,11 +30,11 @@ _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
+def httpx_client(native: SdkSender, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
     """A client that sends every request through `sdk_sender`.
 
     Args:
-        native: The native client of the episode.
+        native: The sender of the episode's requests.
         library: `httpx` or `httpx2`; None: httpx2.
         wait: Makes a synchronous client, for threads.
 
@@ -51,7 +51,7 @@ def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | 
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
-def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+def openai_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
     """OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; also for Azure's lanes.
 
     Raises:
@@ -61,7 +61,7 @@ def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noq
     return _sdk_client(native, wait, "OpenAI", "/chat/completions", f"{HOME}/v1")
 
 
-def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+def anthropic_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
     """Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`; errors as `openai_client`."""
     client = _sdk_client(native, wait, "Anthropic", "/v1/messages", HOME)
     # Without this it would also send the value of ANTHROPIC_AUTH_TOKEN.
@@ -69,9 +69,7 @@ def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # 
     return client
 
 
-def _sdk_client(
-    native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
-) -> Any:  # noqa: ANN401 - as above
+def _sdk_client(native: SdkSender, wait: Wait | None, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
     """The client `name` of the SDK of the same name, for requests of one resource."""
     package = name.lower()
     whose = f"llm.{package}()"
@@ -129,7 +127,7 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
         __del__ = close
 
     class Transport(library.AsyncBaseTransport, library.BaseTransport):  # type: ignore[misc]
-        def __init__(self, native: NativeClient, wait: Wait | None) -> None:
+        def __init__(self, native: SdkSender, wait: Wait | None) -> None:
             self._native = native
             self._wait = wait
             self._has_warned = False

@@ -63,7 +63,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeRequest:
+class SdkRequest:
     """A request that has passed the checks; a `sender.Request`.
 
     Attributes:
@@ -174,7 +174,7 @@ def read_request(
     tokens: TokenEstimates | None,
     kept: Callable[[str], int],
     role: str = "",
-) -> NativeRequest:
+) -> SdkRequest:
     """The request to send.
 
     Args:
@@ -220,7 +220,7 @@ def read_request(
     query = parse_qsl(split.query, keep_blank_values=True)
     # The URL of a lane contains its own version.
     own = {_KEY_PARAMETER, "api-version"}
-    return NativeRequest(
+    return SdkRequest(
         model,
         path,
         [(name, value) for name, value in query if name not in own],

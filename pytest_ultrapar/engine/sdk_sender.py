@@ -15,7 +15,7 @@ from pytest_ultrapar.apis.server_sent_events import MaskedEvents, without_usage
 from pytest_ultrapar.engine.answers import Answer, Handed, Pump
 from pytest_ultrapar.engine.sdk_request import (
     POOL_KEY,
-    NativeRequest,
+    SdkRequest,
     check_client,
     read_request,
 )
@@ -36,8 +36,8 @@ _ANY_BYTES = ("utf-8", "surrogateescape")
 _ONLY_OUR_RETRIES = {"x-should-retry": "false"}
 
 
-class NativeClient:
-    """Answers the native requests of one episode; used on the engine's loop only.
+class SdkSender:
+    """Answers the requests that SDKs wrote for one episode; used on the engine's loop only.
 
     Attributes:
         keys: Keys that its clients may use.
@@ -81,9 +81,7 @@ class NativeClient:
                 self._conversation.fail(error)
                 raise error
 
-    def checked(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> NativeRequest:
+    def checked(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
         """A request of an SDK client that the suite made; arguments as for `read`.
 
         Raises:
@@ -101,7 +99,7 @@ class NativeClient:
             self._conversation.fail(error)
             raise
 
-    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
         """A request to the case's model; arguments as for `read_request`.
 
         Raises:
@@ -119,12 +117,12 @@ class NativeClient:
             role=self._sender.role,
         )
 
-    async def answer(self, asked: NativeRequest) -> Handed:
+    async def answer(self, asked: SdkRequest) -> Handed:
         """The provider's answer to a request, as soon as its first part can be passed on.
 
         Raises:
             InfraError: There is no answer. The case is `infra`, even if the SDK hides this.
-            NobodyWaitsError: The client has left; nothing was sent.
+            ClientGoneError: The client has left; nothing was sent.
             RuntimeError: The episode has ended.
         """
         self._conversation.check()
@@ -144,7 +142,7 @@ class NativeClient:
                 raise
         return await task
 
-    async def _answered(self, turn: int, asked: NativeRequest) -> Handed:
+    async def _answered(self, turn: int, asked: SdkRequest) -> Handed:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
         headers, body = self._handed_on(answer.headers), self._masked(answer.body)

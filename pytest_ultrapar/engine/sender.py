@@ -24,7 +24,7 @@ from pytest_ultrapar.apis.provider_state import state_made, state_named
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.interface import BrokerPort, acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.interface import BrokerInterface, acquire_lease, may_send, say_late
 from pytest_ultrapar.broker.protocol import (
     GONE,
     NO_LANE,
@@ -37,7 +37,7 @@ from pytest_ultrapar.broker.protocol import (
 )
 from pytest_ultrapar.engine.answers import (
     Answer,
-    NobodyWaitsError,
+    ClientGoneError,
     Pieces,
     Request,
     TooLateError,
@@ -101,7 +101,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
     """The settings and the engine's parts, shared by the clients of all its episodes."""
 
-    port: BrokerPort
+    port: BrokerInterface
     exchange: HttpClient
     next_request_id: Callable[[], int]
     record: Callable[[JournalRecord], None] = lambda _: None
@@ -366,7 +366,7 @@ class Sender:
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
-                raise NobodyWaitsError
+                raise ClientGoneError
             if lease.lane not in on:
                 try:
                     on[lease.lane] = request.on(self.parts.endpoints[lease.lane])

@@ -25,7 +25,7 @@ _LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
-class WholeRun:
+class ClusterProgress:
     """The state of a shared run, as one of its hosts knows it.
 
     Attributes:
@@ -98,7 +98,7 @@ def share_words(shares: Sequence[ShareStatus], limits: Mapping[str, Limit]) -> s
 
 
 def joined_words(
-    whole: WholeRun,
+    whole: ClusterProgress,
     part: HostPart,
     server: str,
     shares: Sequence[ShareStatus],
@@ -142,7 +142,7 @@ def seconds_left(n_left: int, per_s: float, models: Iterable[tuple[int, float]])
     return max(n_left / per_s, *(n / claimed_per_s for n, claimed_per_s in models), 0.0)
 
 
-def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+def waits_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """The reason that this host sends nothing during the run; empty if it sends, or soon does.
 
     Args:
@@ -167,7 +167,7 @@ def waits_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) ->
     return _waits_for_share(whole, status, lanes)
 
 
-def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+def closed_words(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """The closed limits, if they are the reason that nothing can be sent; else empty.
 
     Args:
@@ -184,11 +184,11 @@ def closed_words(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -
     return f"{barring[0].limit}'s {barring[0].word}{more} closed"
 
 
-def _has_begun_all(whole: WholeRun, status: BrokerStatus) -> bool:
+def _has_begun_all(whole: ClusterProgress, status: BrokerStatus) -> bool:
     return not whole.n_left and not status.waiting and not status.open_episodes
 
 
-def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
+def _waits_for_share(whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]) -> str:
     """The limit that this host has no share of, if this stops all lanes that it needs."""
     if closed := closed_words(whole, status, lanes):
         return f"waits: {closed} until ultrapar cluster reset-day"
@@ -204,7 +204,9 @@ def _waits_for_share(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane
     return f"waits: other hosts have {names[0]}"
 
 
-def _barring(whole: WholeRun, status: BrokerStatus, lanes: Iterable[Lane]) -> list[ShareStatus]:
+def _barring(
+    whole: ClusterProgress, status: BrokerStatus, lanes: Iterable[Lane]
+) -> list[ShareStatus]:
     """The limits without a share here, one for each needed lane; empty if one lane is free.
 
     For a lane with several such limits, take the closed one, or else the smallest: it cannot be

@@ -79,7 +79,7 @@ def stage_of(prefetched: Prefetched) -> int:
     return 0 if prefetched.after is None else 1 + stage_of(prefetched.after)
 
 
-class Awaited:
+class CaseDependencies:
     """The waiting cases of one process, and the ended cases of all. For the main thread.
 
     Args:

@@ -15,7 +15,7 @@ from pytest_ultrapar.system.files import read_file
 _REASON = f"sends requests to models and needs {NEEDED}"
 
 
-class PoollessReporting:
+class NoPoolReporting:
     """The plugin of the process with the terminal: one line for all skipped evaluations."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -29,7 +29,7 @@ class PoollessReporting:
             )
 
 
-class PoollessCollecting:
+class NoPoolCollecting:
     """The plugin of a process that collects: pytest's own, or an xdist worker.
 
     Args:
@@ -49,7 +49,7 @@ class PoollessCollecting:
             raise pytest.UsageError(fault)
 
 
-class PoollessController:
+class NoPoolController:
     """The plugin of xdist's controller: ends the session with the fault of a worker."""
 
     def __init__(self) -> None:

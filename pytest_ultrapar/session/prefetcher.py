@@ -22,7 +22,7 @@ from pytest_ultrapar.pool.served_models import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
 from pytest_ultrapar.session import garbage, internals, prefetch, run_config
 from pytest_ultrapar.session.body_result import BodyResult, run_body
-from pytest_ultrapar.session.case_dependencies import POLL_S, Awaited
+from pytest_ultrapar.session.case_dependencies import POLL_S, CaseDependencies
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.interface import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
@@ -83,7 +83,7 @@ def make_prefetcher(
     directory: Path,
     worker: str,
     base_urls: Mapping[str, str],
-    connect: Callable[[], Awaitable[BrokerPort]],
+    connect: Callable[[], Awaitable[BrokerInterface]],
     alone: bool = False,
 ) -> Prefetcher:
     """Build the parts that run cases in this process; nothing is sent before the first `put`.
@@ -144,7 +144,7 @@ def _unheard_s(options: Options) -> float | None:
     return UNHEARD_S
 
 
-async def _no_broker() -> BrokerPort:
+async def _no_broker() -> BrokerInterface:
     return NoBroker()
 
 
@@ -230,7 +230,7 @@ class Prefetcher:
         # Main thread only.
         self._engine_error: BaseException | None = None
         self._backlog: deque[int] = deque()
-        self._awaited = Awaited(runtime.recovered, collected.peers)
+        self._awaited = CaseDependencies(runtime.recovered, collected.peers)
         self._ready = ReadyQueue()
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.redact import Redactor
 
 
-class Secrecy:
+class SecretMasking:
     """Masks secrets in test names, collection errors, warnings, logs and on the terminal."""
 
     def __init__(self, config: pytest.Config) -> None:

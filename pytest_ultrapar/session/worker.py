@@ -21,7 +21,7 @@ from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_ultrapar.broker.interface import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
 
 _NOT_DRAINED = 2
 
@@ -81,7 +81,7 @@ class WorkerSession:
 
         dispatched: Future[None] = Future()
 
-        async def connect() -> BrokerPort:
+        async def connect() -> BrokerInterface:
             # The broker starts after the controller has the keys; then this worker gets its first
             # item.
             await asyncio.shield(asyncio.wrap_future(dispatched))

@@ -72,8 +72,8 @@ class Host:
         server = ClusterServer(read_address(world.kv.url, {}))
         server.look()
         self.claiming = Claiming(
-            server, "night", name, self.numbered, (), directory=directory, patience_s=patience_s,
-            status=self.status,
+            server, "night", name, self.numbered, (), directory=directory,
+            patience_s=patience_s, status=self.status,
         )  # fmt: skip
 
     def start(self):

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.broker.notices import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
 from pytest_ultrapar.cluster.claim_protocol import ClaimCall, JoinCall, LeaveCall
@@ -159,7 +159,7 @@ def test_status_shows_hosts_cases_limits_and_who_waits(server, capsys):
 
 
 def test_fields_of_the_json_stand_in_the_page_on_clusters(server, capsys):
-    two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
+    two_hosts(server, news=(notice_of(LaneNotice("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
     section = page.split("`ultrapar cluster status --json` has")[1].split("\n## ")[0]
@@ -187,7 +187,7 @@ def test_rows_that_a_new_server_keeps_closed_say_until_when(server, capsys):
 
 def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
     def notice(lane, **facts):
-        news = News(f"lab/{lane}/key0", for_s=60.0, **facts)
+        news = LaneNotice(f"lab/{lane}/key0", for_s=60.0, **facts)
         return notice_of(news, "night", round(time.time() * 1000))
 
     gone = notice("i", removes="key", reason="401: \x1b[31mno such key")

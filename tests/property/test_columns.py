@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.journal_scan import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
 from pytest_ultrapar.analysis.table_layouts import Uses
@@ -134,7 +134,7 @@ def plain(table):
 
 def taken(run):
     measures = Measures()
-    with closing(Intake(run)) as intake:
+    with closing(JournalScan(run)) as intake:
         intake.take_up()
         intake.leave_out_others()
         ended = intake.ended()

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.daily_limits import DailyLimit
-from pytest_ultrapar.broker.event_loop import BrokerHost
+from pytest_ultrapar.broker.event_loop import BrokerLoop
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings, SharesSettings
@@ -33,7 +33,7 @@ def test_broker_wakes_when_a_rate_allows_the_next_request():
                 is_over.set()
 
         loop = asyncio.get_running_loop()
-        host = BrokerHost(
+        host = BrokerLoop(
             BrokerSettings(POOL), MonotonicClock(), loop, carry_out=carry_out, on_broken=print
         )
         host.broker.connect("gw0", host.now_s())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from pytest_ultrapar.session.case_dependencies import Awaited
+from pytest_ultrapar.session.case_dependencies import CaseDependencies
 from pytest_ultrapar.store.journal_history import RecoveredIndex
 
 PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}
@@ -12,7 +12,7 @@ PEERS = {5: {"m": "a", "n": "b"}, 6: {"m": "a", "n": "b"}, 7: {"m": "c"}}
 
 def test_case_is_ready_when_all_cases_that_it_waits_for_have_ended_in_any_process(tmp_path):
     with closing(RecoveredIndex(tmp_path)) as own, closing(RecoveredIndex(tmp_path)) as others:
-        here, elsewhere = Awaited(own, PEERS), Awaited(others, PEERS)
+        here, elsewhere = CaseDependencies(own, PEERS), CaseDependencies(others, PEERS)
         here.wait(5)
         here.note("a", None)
         # A case that runs again ends twice. A case that no other waits for is not noted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.engine.client_timeout import patience_s
+from pytest_ultrapar.engine.client_timeout import client_timeout_s
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from pytest_ultrapar.engine.client_timeout import patience_s
     ],
 )
 def test_wait_comes_from_the_headers_or_the_default_of_the_client(headers, seconds):
-    assert patience_s(headers) == seconds
+    assert client_timeout_s(headers) == seconds

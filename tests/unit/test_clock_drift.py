@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.shares import DRIFT, rows_of
-from pytest_ultrapar.cluster.clock_drift import STEP_S, STRETCH_S, ClockRate
+from pytest_ultrapar.cluster.clock_drift import STEP_S, STRETCH_S, ClockDrift
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.played_cluster import Cluster
@@ -23,7 +23,7 @@ calls = st.lists(
 
 def looks(rate, said, steps_s=()):
     """The drift that a host with a clock of `rate` sees; `steps_s` set the server's clock."""
-    clock, now_s, ahead_s = ClockRate(), 1000.0, 5e8
+    clock, now_s, ahead_s = ClockDrift(), 1000.0, 5e8
     for number, (pause_s, took_s, part) in enumerate(said):
         ahead_s += steps_s[number] if number < len(steps_s) else 0.0
         begun_s = now_s + pause_s
@@ -57,7 +57,7 @@ def test_drifting_clock_is_reported_soon_until_it_runs_right_again(rate, part):
     assert all(wrong[int(STRETCH_S / 0.8) + 2 :])
     assert ("faster" if rate > 1 else "slower") in wrong[-1]
 
-    clock = ClockRate()
+    clock = ClockDrift()
     for number in range(200):
         at_s = number * 0.8
         goes_wrong_s = min(at_s, 60.0)

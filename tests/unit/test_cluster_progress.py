@@ -6,8 +6,8 @@ import pytest
 from pytest_ultrapar.broker.protocol import BrokerStatus, LaneStatus, ShareStatus
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.cluster_progress import (
+    ClusterProgress,
     HostPart,
-    WholeRun,
     closed_words,
     joined_words,
     share_words,
@@ -24,7 +24,7 @@ LIMITS = {
     )
 }
 LANES = [lane("i", f"key{n}", "pool", f"p/key{n}") for n in range(2)]
-WHOLE = WholeRun(3, 600, 120, 4, {"m": 476})
+WHOLE = ClusterProgress(3, 600, 120, 4, {"m": 476})
 
 
 def shares(*, key0=(0, 0), key1=(0, 0)):
@@ -86,8 +86,8 @@ def test_closed_limits_are_named_if_all_lanes_have_one():
         (WHOLE, told([*free, *days[:1]])),
         (WHOLE, told(elsewhere)),
         (WHOLE, told([*free, *days], in_flight=1)),
-        (WholeRun(2, 9, 9, 0, {"m": 0}), both),
-        (WholeRun(2, 9, 3, 6, {"m": 0}), both),
+        (ClusterProgress(2, 9, 9, 0, {"m": 0}), both),
+        (ClusterProgress(2, 9, 3, 6, {"m": 0}), both),
     ):
         assert not closed_words(whole, status, LANES)
 
@@ -105,17 +105,17 @@ def test_removed_lanes_wait_for_nothing():
     [
         (WHOLE, told(shares(), trouble="the server does not answer"), "waits: the server does not"),
         (
-            WholeRun(1, 9, 0, 0, {"m": 9}, hears_first=True),
+            ClusterProgress(1, 9, 0, 0, {"m": 9}, hears_first=True),
             told([]),
             "waits: the server lost the run",
         ),
         (
-            WholeRun(2, 9, 3, 6, {"m": 0}),
+            ClusterProgress(2, 9, 3, 6, {"m": 0}),
             told(shares()),
             "waits: no case left to start, 6 in progress",
         ),
-        (WholeRun(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
-        (WholeRun(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
+        (ClusterProgress(2, 9, 9, 0, {"m": 0}), told(shares()), ""),
+        (ClusterProgress(2, 9, 3, 0, {"m": 6}, drained=True), told(shares()), "drained: it starts"),
     ],
 )
 def test_other_reasons_for_waiting_are_named(whole, status, said):
@@ -130,7 +130,7 @@ def test_joining_host_shows_the_number_of_hosts_and_its_share():
         "host ci-3 of run nightly on redis://db/0, with 2 other hosts: 120 of 600 cases done",
         "limits cover all hosts together; this host's share 3 of 10 workers, 2 of 3.5 qps",
     ]
-    alone = WholeRun(1, 600, 0, 0, {"m": 600})
+    alone = ClusterProgress(1, 600, 0, 0, {"m": 600})
     first, second = joined_words(alone, part, "redis://db/0", [], LIMITS)
     assert first.endswith(", the only host so far: 0 of 600 cases done")
     assert second.endswith("this host gets its share in a few seconds")

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ultrapar.analysis.compaction_child import FOLLOW, Breaks, Reader, work_ahead
 from pytest_ultrapar.analysis.compaction_process import CompactionProcess
-from pytest_ultrapar.analysis.journal_scan import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.errors import ResultsError
 
 
@@ -227,7 +227,7 @@ def test_work_ends_when_the_coordinator_ends():
         breaks.take()
 
 
-class ReadOnce(Intake):
+class ReadOnce(JournalScan):
     """Reports when it has read the journal, and at which priority."""
 
     def __init__(self, run_dir):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.analysis.journal_scan import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.journal import segments
@@ -58,7 +58,7 @@ def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
     write_journal(run, "gw2", episode(99, 1.0, 2.0))
     rng = random.Random(seed)
     expected = from_scratch(run)
-    begun = Intake(run.path)
+    begun = JournalScan(run.path)
     for _ in growing(run, rng):
         # Sometimes stop in the middle, as at the end of a run.
         begun.take_up(lambda: rng.random() < 0.3)
@@ -69,7 +69,7 @@ def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
 
 @pytest.mark.parametrize("what", ["changed", "gone", "shorter", "twice", "resumed"])
 def test_unusual_changes_cause_a_full_read(run, what):
-    begun = Intake(run.path)
+    begun = JournalScan(run.path)
     path = segments(run.journal)[0]
     data = path.read_bytes()
     if what == "changed":
@@ -97,7 +97,7 @@ def test_conversation_that_is_damaged_at_the_second_read_is_left_out(tmp_path, m
     said = [TurnMessage(0, "user", "what?")]
     for n in range(2):
         write_journal(run, f"gw{n}", episode(n, 1.0, 2.0, worker=f"gw{n}", messages=said), grade(n))
-    begun = Intake(run.path)
+    begun = JournalScan(run.path)
     begun.take_up()
     path = segments(run.journal)[0]
     path.write_bytes(path.read_bytes().replace(b"what?", b"that?"))

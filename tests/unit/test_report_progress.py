@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.broker.protocol import BrokerStatus
-from pytest_ultrapar.report.cluster_progress import WholeRun
+from pytest_ultrapar.report.cluster_progress import ClusterProgress
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
@@ -141,7 +141,7 @@ def test_duration_is_short(seconds, text):
     assert duration(seconds) == text
 
 
-WHOLE = WholeRun(3, 560, 120, 9, {"m": 431})
+WHOLE = ClusterProgress(3, 560, 120, 9, {"m": 431})
 
 
 def of_several(waits="", n_before=100):

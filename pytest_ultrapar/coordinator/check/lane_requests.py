@@ -59,7 +59,7 @@ class Seen:
 
 
 @dataclass(eq=False, repr=False)
-class Asking:
+class LaneRequests:
     """Sends requests on its own thread; the end of its `with` block cancels the rest.
 
     Ctrl-C raises on the main thread. In the loop it could interrupt any step, such as the closing

@@ -19,7 +19,7 @@ from pytest_ultrapar.coordinator.check.lane_report import (
     learned_limits,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.lane_requests import Asking
+from pytest_ultrapar.coordinator.check.lane_requests import LaneRequests
 from pytest_ultrapar.coordinator.daily_limits_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.earlier_run import newest_estimates
 from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
@@ -83,7 +83,7 @@ def lane_answers(
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = boot_s()
-    with Asking(pool, asked, days, wait_s) as asking:
+    with LaneRequests(pool, asked, days, wait_s) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:

@@ -86,7 +86,7 @@ def look_up(name: str) -> None:
         raise OSError(kind, "command not found" if kind == errno.ENOENT else os.strerror(kind))
 
 
-class Harness:
+class ChildCommand:
     """A running command.
 
     Args:

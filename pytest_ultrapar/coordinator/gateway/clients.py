@@ -16,7 +16,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import beginning
 from pytest_ultrapar.apis.server_json import UNREADABLE
-from pytest_ultrapar.engine.answers import NobodyWaitsError, Pump
+from pytest_ultrapar.engine.answers import ClientGoneError, Pump
 from pytest_ultrapar.engine.endpoints import Endpoint, resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.sdk_request import not_served, read_request
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.apis.reply import Messages
     from pytest_ultrapar.engine.answers import Handed
     from pytest_ultrapar.engine.llm import Llm
-    from pytest_ultrapar.engine.sdk_request import NativeRequest
+    from pytest_ultrapar.engine.sdk_request import SdkRequest
 
 SUITE = "gateway"
 _NAMED = re.compile(r"/(?:models|deployments)/(?P<model>[^/:]+)")
@@ -46,7 +46,7 @@ class _Model(msgspec.Struct):
 
 
 @dataclass(eq=False, repr=False)
-class Everyone:
+class GatewayClients:
     """All clients with the token of a gateway; a `gateway.Guest`, used on the engine's loop.
 
     Attributes:
@@ -73,7 +73,7 @@ class Everyone:
         self._numbers = itertools.count()
         self._coming: dict[str, asyncio.Future[Handed]] = {}
 
-    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
         """Read a request for the model that it names.
 
         Raises:
@@ -118,12 +118,12 @@ class Everyone:
             raise BadRequestError(f"a request names {found}; the pool has {', '.join(self.models)}")
         return name
 
-    async def answer(self, asked: NativeRequest) -> Handed:
+    async def answer(self, asked: SdkRequest) -> Handed:
         """Send a request and return the provider's answer.
 
         Raises:
             InfraError: There is no answer.
-            NobodyWaitsError: The client had left; nothing was sent.
+            ClientGoneError: The client had left; nothing was sent.
         """
         case = self._case(asked)
         came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
@@ -137,7 +137,7 @@ class Everyone:
         for work, ended in told:
             _fail(self._coming.pop(work.case_id), InfraError(ended.kind or "", ended.detail or ""))
 
-    def _case(self, asked: NativeRequest) -> Case:
+    def _case(self, asked: SdkRequest) -> Case:
         n = next(self._numbers)
         digest = hashlib.sha256(f"{self.run_id} {n}".encode()).hexdigest()
         names = filter(None, (asked.model, asked.asker.get(ASKED_FOR), str(n)))
@@ -157,7 +157,7 @@ def _prompt(messages: Messages) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
+async def _run(asked: SdkRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
     """Run the episode of one request: send it, pass the answer on, wait until it is read."""
     if came.done():
         # The client sent it again after it got an error for the interruption.
@@ -167,7 +167,7 @@ async def _run(asked: NativeRequest, came: asyncio.Future[Handed], llm: Llm) -> 
     came.add_done_callback(lambda done: asking.cancel() if done.cancelled() else None)
     try:
         handed = await asking
-    except NobodyWaitsError as error:
+    except ClientGoneError as error:
         _fail(came, error)
         raise EpisodeSkipped(_LEFT) from None
     except asyncio.CancelledError:

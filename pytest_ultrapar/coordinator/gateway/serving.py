@@ -23,12 +23,12 @@ from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.cluster.ledger import UNHEARD_S
 from pytest_ultrapar.coordinator.daily_limits_left import begun_days, days_left, run_days
 from pytest_ultrapar.coordinator.gateway.child_command import (
-    Harness,
+    ChildCommand,
     environment,
     look_up,
     variables,
 )
-from pytest_ultrapar.coordinator.gateway.clients import Everyone, grade_of
+from pytest_ultrapar.coordinator.gateway.clients import GatewayClients, grade_of
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
 from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
-    from pytest_ultrapar.broker.interface import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing
     from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
@@ -242,7 +242,7 @@ class Serving:
         self.code = self._n_refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
-        self._harness: Harness | None = None
+        self._harness: ChildCommand | None = None
         # Signals that arrive while the command starts.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
@@ -297,7 +297,7 @@ class Serving:
             sync=self._sync,
             lost=self._note_lost,
         )
-        everyone = Everyone(
+        everyone = GatewayClients(
             list(settings.endpoints.values()),
             settings.tokens,
             self._directory.run_id,
@@ -315,7 +315,7 @@ class Serving:
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
         self._variables = variables(paths, self._address, token)
 
-    async def _connect(self) -> BrokerPort:
+    async def _connect(self) -> BrokerInterface:
         settings = self._services.broker_settings(
             self._arguments.timeout, Options.wait_for_servers_s.default
         )
@@ -356,7 +356,7 @@ class Serving:
         everything = environment(os.environ, self._variables, self._arguments.host)
         self._early = []
         try:
-            self._harness = Harness(command, everything, self._over.set)
+            self._harness = ChildCommand(command, everything, self._over.set)
         except OSError as error:
             self.code = _not_run(command, error)
             return
