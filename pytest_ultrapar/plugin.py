@@ -170,9 +170,9 @@ def _coordinate(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Planning(config, n_planned, gate), "ultrapar-planning")
     elif options.only_looks(config):
-        from pytest_ultrapar.coordinator.header import Looking  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.header import CollectOnlyHeader  # noqa: PLC0415
 
-        config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
+        config.pluginmanager.register(CollectOnlyHeader(config), "ultrapar-collect-only")
     else:
         _run(config, n_workers, gate)
 

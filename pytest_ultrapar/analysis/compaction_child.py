@@ -4,8 +4,8 @@
 
 It starts with the run and prepares while the run needs most of the CPU: first it imports modules,
 then it reads the journal as it grows. Until the run waits for it, it leaves the CPU to others
-(`Breaks`, `Reader`). This module imports little, because the other modules take 75 ms of CPU, which
-would delay the first request on a busy machine.
+(`CpuYield`, `Reader`). This module imports little, because the other modules take 75 ms of CPU,
+which would delay the first request on a busy machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
         0, or 4 after a message on standard error.
     """
     run_dir, *afterwards = sys.argv[1:]
-    begun = work_ahead(run_dir, Breaks(line_from_parent), afterwards)
+    begun = work_ahead(run_dir, CpuYield(line_from_parent), afterwards)
     from pathlib import Path  # noqa: PLC0415 - imported with breaks, if there was time
 
     import msgspec  # noqa: PLC0415
@@ -101,7 +101,7 @@ class _Saying:
             sys.stdout.buffer.flush()
 
 
-class Breaks:
+class CpuYield:
     """Leave the CPU to others until the parent waits, and read the parent's lines.
 
     A low priority would also leave the CPU. But only privileged processes may raise it again, and
@@ -188,7 +188,9 @@ def break_s(step_s: float, cpu_s: float) -> float:
     return min(_BREAK * cpu_s, _LONGEST_BREAK_S)
 
 
-def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> JournalScan | None:
+def work_ahead(
+    run_dir: str, breaks: CpuYield, afterwards: Sequence[str] = ()
+) -> JournalScan | None:
     """Load modules for the end and read the journal as it grows, until the parent waits.
 
     Args:
@@ -233,7 +235,7 @@ def work_ahead(run_dir: str, breaks: Breaks, afterwards: Sequence[str] = ()) -> 
     return None
 
 
-def _follow(run_dir: str, breaks: Breaks) -> JournalScan:
+def _follow(run_dir: str, breaks: CpuYield) -> JournalScan:
     from pathlib import Path  # noqa: PLC0415 - as all imports here
 
     from pytest_ultrapar.analysis.journal_scan import JournalScan  # noqa: PLC0415

@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
-from pytest_ultrapar.analysis.slowdown import Stretch, stretch
+from pytest_ultrapar.analysis.slowdown import Slowdown, stretch
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
 from pytest_ultrapar.records import EngineSpent, by_key
 
@@ -62,7 +62,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     client_bound: str = ""
     audit: tuple[LimitAudit, ...] = ()
     first_token: Latency | None = None
-    stretch: Stretch | None = None
+    stretch: Slowdown | None = None
     start_s: float | None = None
     behind_s: float | None = None
     tables_s: float | None = None
@@ -70,7 +70,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> float | None:
-        """As in `Stretch`."""
+        """As in `Slowdown`."""
         # If the client did not keep up, its delays are in the times of the cases, too.
         return None if self.stretch is None or self.client_bound else self.stretch.alone
 

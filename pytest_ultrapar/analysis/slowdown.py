@@ -44,7 +44,7 @@ _MOST_UNSURE = 1.6
 With 3 instead, 68 of those runs would have a figure."""
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class Slowdown(msgspec.Struct, frozen=True):
     """The ratio of answer times with many requests in flight to times with few.
 
     Attributes:
@@ -70,7 +70,7 @@ class Stretch(msgspec.Struct, frozen=True):
         return self.low > 1 and self.factor >= NOTICED
 
 
-def stretch(log: RequestLog) -> Stretch | None:
+def stretch(log: RequestLog) -> Slowdown | None:
     """The stretch of a run's answers; None if the load was constant or there were few answers.
 
     It fits a straight line through the logarithms of times against requests in flight, for all
@@ -127,7 +127,7 @@ def stretch(log: RequestLog) -> Stretch | None:
     alone = math.exp((slope + reach) * many)
     most = np.interp(many - few, (few / 2, few), (NOTICED, _MOST_UNSURE))
     known = alone if 1 <= alone <= (most if slope <= reach else NOTICED) else None
-    return Stretch(math.exp(few), math.exp(many), factor, low, high, known)
+    return Slowdown(math.exp(few), math.exp(many), factor, low, high, known)
 
 
 def _in_flight_s(columns: RequestColumns, moments_s: Floats) -> Floats:

@@ -37,7 +37,7 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.timers import WakeQueue
+from pytest_ultrapar.broker.timers import TimerQueue
 from pytest_ultrapar.broker.waiting import Waiting, WorkerState
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
-    from pytest_ultrapar.broker.demand import Wants
+    from pytest_ultrapar.broker.demand import HostDemand
     from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         ShareStatus,
     )
     from pytest_ultrapar.broker.retry_budget import RetryBudget
-    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.shares import HeldUnits, Row
     from pytest_ultrapar.broker.waiting import HeldLease
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -117,7 +117,7 @@ class LaneBroker:
             ValueError: A shared row has no counter.
         """
         self._known = tuple(known)
-        self._wakes = WakeQueue()
+        self._wakes = TimerQueue()
         self._table = LaneTable(
             pool,
             self._wakes,
@@ -435,7 +435,7 @@ class LaneBroker:
         by `until_s` ends (`Lease.ends_s`). Shares are in whole units (`shares.declared_row`). For
         counted rows (`rpd`, `tpd`, `budget`) they are the units that may still be spent from this
         call on. The ledger divides by the spending at the time of its snapshot: before this call,
-        subtract the growth of `Holding.spent` since then.
+        subtract the growth of `HeldUnits.spent` since then.
 
         Args:
             shares: Units by limit and word.
@@ -487,7 +487,7 @@ class LaneBroker:
         why = "another host has taken over this case, because this host did not report in time"
         self._refuse(worker, request, why, TAKEN)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
         """The units that this host still holds of each shared row.
 
         The sum of all hosts' holdings and of new grants must never exceed the row.
@@ -500,7 +500,7 @@ class LaneBroker:
         unclaimed: Mapping[str, int],
         bears: Mapping[LaneId, float] | None = None,
         in_groups: Mapping[str, int] | None = None,
-    ) -> Wants:
+    ) -> HostDemand:
         """The units and cases that this host could use now.
 
         Args:
@@ -648,7 +648,7 @@ class LaneBroker:
         if (is_congested or outcome in ANSWERED) and lane.instance.learn(
             controller.n_cuts, now_s, is_refused=is_congested
         ):
-            self._table.estimate_anew(limit, now_s)
+            self._table.discard_estimate(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
         timeout_s = lane.lane.request_s

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
-    from pytest_ultrapar.broker.shares import Tranche
+    from pytest_ultrapar.broker.shares import GrantedUnits
     from pytest_ultrapar.broker.spending_file import SpendingFile
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.money import ModelPrice
 
 
-class Purse:
+class BudgetBalance:
     """The money that one limit may spend, in units (`pool.money`).
 
     Attributes:
@@ -50,7 +50,7 @@ class Purse:
         self.spent = spent
         self.reserved = 0
         self.is_shut = False
-        self.tranche: Tranche | None = None
+        self.tranche: GrantedUnits | None = None
 
     @property
     def left(self) -> int:
@@ -154,7 +154,7 @@ class Cases:
     the first one has ended.
     """
 
-    def __init__(self, pool: Pool, purses: Mapping[str, Purse]) -> None:
+    def __init__(self, pool: Pool, purses: Mapping[str, BudgetBalance]) -> None:
         """Begin without knowledge of any case.
 
         Args:
@@ -300,7 +300,7 @@ class Budgets:
         self.trouble = ""
         spent = spent_by_limit(pool, file.spent if file is not None else {})
         self.purses = {
-            name: Purse(budget_units(limit.budget), spent.get(name, 0))
+            name: BudgetBalance(budget_units(limit.budget), spent.get(name, 0))
             for name, limit in pool.limits.items()
             if limit.budget is not None
         }

@@ -158,11 +158,11 @@ def may_send(port: BrokerInterface, lease: Lease, now_s: float) -> bool:
     if now_s > lease.send_by_s:
         port.release(lease, "unsent", Feedback(late_s=now_s - lease.granted_s))
         return False
-    say_late(port, lease, now_s)
+    report_late_send(port, lease, now_s)
     return True
 
 
-def say_late(port: BrokerInterface, lease: Lease, now_s: float) -> None:
+def report_late_send(port: BrokerInterface, lease: Lease, now_s: float) -> None:
     """Report a send that happens now to the broker, if it is later than promised."""
     if now_s > lease.late_after_s:
         port.tell(wire.SentLate(lease.lease_id, now_s - lease.granted_s))

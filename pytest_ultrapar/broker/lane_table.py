@@ -14,8 +14,8 @@ from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal,
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
 from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
-from pytest_ultrapar.broker.shares import Row, Tranche
-from pytest_ultrapar.broker.timers import Wake, WakeQueue
+from pytest_ultrapar.broker.shares import GrantedUnits, Row
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
 from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.shares import HeldUnits
     from pytest_ultrapar.broker.waiting import HeldLease, WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -145,7 +145,7 @@ class LaneTable:
     def __init__(
         self,
         pool: Pool,
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         rng: random.Random,
         *,
         episode_timeout_s: float,
@@ -182,7 +182,7 @@ class LaneTable:
             for name, limit in pool.limits.items()
         }
         self._sharing = [self._limits[name] for name in words]
-        self._shares_end = Wake()
+        self._shares_end = Timer()
         self._shares_end.due = self.close_shares
         # By lane, since when nothing could be sent on it for lack of a share.
         self._closed_s: dict[LaneState, float] = {}
@@ -305,7 +305,7 @@ class LaneTable:
             held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
-        self.money_is_shut()
+        self.refuse_unaffordable()
         return False
 
     def settle_money(
@@ -331,10 +331,10 @@ class LaneTable:
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
-            self.money_is_shut()
+            self.refuse_unaffordable()
         self._look_at_short()
 
-    def money_is_shut(self) -> None:
+    def refuse_unaffordable(self) -> None:
         """Have the scheduler refuse the requests that wait for money that does not come."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
@@ -401,7 +401,7 @@ class LaneTable:
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
-            self.money_is_shut()
+            self.refuse_unaffordable()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
         """The lanes on which a case may begin, as far as money goes.
@@ -485,7 +485,7 @@ class LaneTable:
             self._free_seat(lane)
             return
         lane.orphans += 1
-        grace = Wake()
+        grace = Timer()
         grace.due = lambda _: self._orphan_over(lane)
         self._wakes.ensure(grace, now_s + grace_s)
 
@@ -571,7 +571,7 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
-    def estimate_anew(self, limit: LimitState, now_s: float) -> None:
+    def discard_estimate(self, limit: LimitState, now_s: float) -> None:
         """Discard an estimate: its refusals had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
@@ -664,7 +664,7 @@ class LaneTable:
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
             tranche = limit.shares.rows[word]
-            assert isinstance(tranche, Tranche)
+            assert isinstance(tranche, GrantedUnits)
             is_less, tranche.most = left < tranche.most, left
             if is_less and not limit.seats.in_flight:
                 self.idle.append(limit)
@@ -699,7 +699,7 @@ class LaneTable:
             elif lane in self._closed_s:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
         """The units still held of each shared row."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}

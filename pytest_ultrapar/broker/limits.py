@@ -11,24 +11,24 @@ from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.shares import (
     BUDGET_ROW,
     SEATS_ROW,
+    GrantedUnits,
     LimitShares,
     SharedDays,
     SharedPacer,
     SharedSeats,
     SharedTokens,
-    Tranche,
     WholeRow,
     whole_row,
 )
 from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
-from pytest_ultrapar.broker.timers import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
-    from pytest_ultrapar.broker.budget import Purse
+    from pytest_ultrapar.broker.budget import BudgetBalance
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.headroom import Promise
@@ -96,7 +96,7 @@ def settle(
     return lanes
 
 
-class LimitState(Wake):
+class LimitState(Timer):
     """One limit of the pool, or one lane's own: requests in flight, and the time of the next send.
 
     Attributes:
@@ -129,7 +129,7 @@ class LimitState(Wake):
         declared: Limit,
         days: Days = (),
         late_s: Promise = never_late_s,
-        purse: Purse | None = None,
+        purse: BudgetBalance | None = None,
         shared: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -198,13 +198,13 @@ class LimitState(Wake):
             rows[SEATS_ROW] = SharedSeats(WholeRow(int(self.most_seats), 0.0), self.seats)
             self.seats.cap = 0
         if BUDGET_ROW in shared and self.purse is not None:
-            self.purse.tranche = rows[BUDGET_ROW] = Tranche()
+            self.purse.tranche = rows[BUDGET_ROW] = GrantedUnits()
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
             # A key with several names has a count for each, and one tranche for all.
             if kind.word in shared and kind.word not in rows:
-                tranche = rows[kind.word] = Tranche()
+                tranche = rows[kind.word] = GrantedUnits()
                 spendable = SharedDays(ledger, tranche)
             found.append(spendable)
         return found

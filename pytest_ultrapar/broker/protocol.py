@@ -136,7 +136,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: The latest time to send. After it, return the lease as `unsent` and request
             another: a late send would compress the spacing that the rate limits guarantee.
-        late_after_s: A send after this time must be reported (`interface.say_late`).
+        late_after_s: A send after this time must be reported (`interface.report_late_send`).
         seat_wait_s: Seconds that this request waited while a limit on requests in flight was full.
         rate_wait_s: Seconds it waited for a rate limit or a pause of the lane while seats were
             free.

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
-from pytest_ultrapar.broker.timers import Wake, WakeQueue
-from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits, passes_by
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
+from pytest_ultrapar.broker.waiting import (
+    HeldLease,
+    Line,
+    decide_again,
+    keeps_limits,
+    release_unaffordable_lanes,
+)
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -69,7 +75,7 @@ class Scheduler:
             self._grant(waiting, lane, now_s)
             return True
         if waiting.lane_set.is_priced:
-            passes_by(waiting, free, self._table.changed)
+            release_unaffordable_lanes(waiting, free, self._table.changed)
         return False
 
     def enqueue(self, waiting: Waiting) -> None:
@@ -128,7 +134,7 @@ class Scheduler:
             assert waiting.line is not None
             served_by = best_lane(waiting, by_model[waiting.model])
             if served_by is None:
-                passes_by(waiting, by_model[waiting.model], self._table.changed)
+                release_unaffordable_lanes(waiting, by_model[waiting.model], self._table.changed)
                 passed.add(waiting.line)
                 continue
             if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
@@ -468,7 +474,7 @@ start within a second or two of each other, and the assignment in the header sho
 first request on."""
 
 
-class Homes(Wake):
+class Homes(Timer):
     """The homes of an assignment. Wakes when lanes stop being held for absent workers.
 
     Lanes from which other workers may then steal are checked again.
@@ -477,7 +483,7 @@ class Homes(Wake):
     def __init__(
         self,
         lanes: Mapping[LaneId, LaneState],
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         look_at: Callable[[Iterable[LaneState]], None],
     ) -> None:
         super().__init__()

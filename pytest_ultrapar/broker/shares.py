@@ -3,8 +3,8 @@
 A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
 module enforces a share as `throttles` enforces a limit, and counts the units of earlier shares that
 are still in use. The ledger that divides a row follows one rule: the sum of the hosts' holdings
-(`Holding.units`) and of new grants never exceeds the row. Then no row is ever exceeded, regardless
-of when shares move.
+(`HeldUnits.units`) and of new grants never exceeds the row. Then no row is ever exceeded,
+regardless of when shares move.
 
 A shared row begins closed: nothing is granted on it before the first share.
 """
@@ -53,7 +53,7 @@ class WholeRow(NamedTuple):
     window_s: float
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True):
+class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
     """The units that a host still holds of a row.
 
     Attributes:
@@ -172,9 +172,9 @@ class SharedSeats(_Divided):
         super().__init__(row)
         self._seats = seats
 
-    def held(self, _: float) -> Holding:
+    def held(self, _: float) -> HeldUnits:
         """The share, or the seats in flight if there are more."""
-        return Holding(max(self.share, self._seats.in_flight))
+        return HeldUnits(max(self.share, self._seats.in_flight))
 
 
 class SharedPacer(_Divided, Pacer):
@@ -246,12 +246,12 @@ class SharedPacer(_Divided, Pacer):
             self.ready_s = max(spaced_s, self._window_free_s())
         return True
 
-    def held(self, now_s: float) -> Holding:
+    def held(self, now_s: float) -> HeldUnits:
         """The share, or the sends under a larger one that still count if there are more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
-        return Holding(max(self.share, min(largest, len(self._sent))))
+        return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
         """The time from which the window before a send holds fewer sends than the share."""
@@ -327,10 +327,10 @@ class SharedTokens(_Divided, TokenPacer):
         self._credit_s *= slower
         return is_other
 
-    def held(self, now_s: float) -> Holding:
+    def held(self, now_s: float) -> HeldUnits:
         """The share, or the tokens that still count if there are more."""
         self._forget(now_s)
-        return Holding(max(self.share, self._counted))
+        return HeldUnits(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
@@ -347,7 +347,7 @@ def counts_s(row: WholeRow, spare_s: float) -> float:
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
 
 
-class Tranche:
+class GrantedUnits:
     """Units of a counted row: those that may still be spent, and those that were.
 
     Attributes:
@@ -393,9 +393,9 @@ class Tranche:
         """Allow nothing from now on; the units left are still held."""
         self.is_open, self.most = False, math.inf
 
-    def held(self, _: float) -> Holding:
+    def held(self, _: float) -> HeldUnits:
         """The units left, and the units spent."""
-        return Holding(max(0, self.left), self.spent, self.reserved)
+        return HeldUnits(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
         """Reserve units."""
@@ -411,7 +411,7 @@ class Tranche:
         self.reserved -= reserved
 
 
-SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
+SharedRow = SharedSeats | SharedPacer | SharedTokens | GrantedUnits
 
 
 class SharedDays:
@@ -421,7 +421,7 @@ class SharedDays:
     knows whether the day itself is used up.
     """
 
-    def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
+    def __init__(self, ledger: DayLedger, tranche: GrantedUnits) -> None:
         self.ledger = ledger
         self.tranche = tranche
 
@@ -479,7 +479,7 @@ class LimitShares:
     @property
     def is_spent(self) -> bool:
         """Whether a day or a budget is used up over all hosts."""
-        return any(isinstance(one, Tranche) and one.is_used_up for one in self.rows.values())
+        return any(isinstance(one, GrantedUnits) and one.is_used_up for one in self.rows.values())
 
     @property
     def is_closed(self) -> bool:
@@ -489,4 +489,4 @@ class LimitShares:
     def is_used_up(self, word: str, units: int) -> bool:
         """Whether no host has this many units of a counted row left."""
         row = self.rows.get(word)
-        return isinstance(row, Tranche) and units > row.most
+        return isinstance(row, GrantedUnits) and units > row.most

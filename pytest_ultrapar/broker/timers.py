@@ -13,7 +13,7 @@ def _nothing(_: float) -> None:
 
 
 @dataclass(eq=False, slots=True)
-class Wake:
+class Timer:
     """Something to check once, at a certain time: a limit whose rate is ready, a pause's end.
 
     Attributes:
@@ -25,37 +25,37 @@ class Wake:
     due: Callable[[float], object] = field(default=_nothing, init=False)
 
 
-class WakeQueue:
-    """Wakes in order of time; each comes up once, at the earliest requested time."""
+class TimerQueue:
+    """Timers in order of time; each comes up once, at the earliest requested time."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Wake]] = []
+        self._heap: list[tuple[float, int, Timer]] = []
         self._order = 0
 
-    def ensure(self, wake: Wake, at_s: float) -> None:
-        """Let `wake` come up at `at_s` or earlier."""
-        if at_s < wake.wake_s:
-            self.move(wake, at_s)
+    def ensure(self, timer: Timer, at_s: float) -> None:
+        """Let `timer` come up at `at_s` or earlier."""
+        if at_s < timer.wake_s:
+            self.move(timer, at_s)
 
-    def move(self, wake: Wake, at_s: float) -> None:
-        """Let `wake` come up at `at_s` and at no other time."""
-        wake.wake_s = at_s
+    def move(self, timer: Timer, at_s: float) -> None:
+        """Let `timer` come up at `at_s` and at no other time."""
+        timer.wake_s = at_s
         self._order += 1
-        # Wakes with equal times come in the order of their requests. An entry is void if its wake
+        # Timers with equal times come in the order of their requests. An entry is void if its timer
         # has another time by now.
-        heapq.heappush(self._heap, (at_s, self._order, wake))
+        heapq.heappush(self._heap, (at_s, self._order, timer))
 
-    def pop_due(self, now_s: float) -> Wake | None:
-        """The earliest wake that is due at `now_s`, or None."""
+    def pop_due(self, now_s: float) -> Timer | None:
+        """The earliest timer that is due at `now_s`, or None."""
         next_s = self.next_s()
         if next_s is None or next_s > now_s:
             return None
-        wake = heapq.heappop(self._heap)[2]
-        wake.wake_s = math.inf
-        return wake
+        timer = heapq.heappop(self._heap)[2]
+        timer.wake_s = math.inf
+        return timer
 
     def next_s(self) -> float | None:
-        """The time of the earliest wake, or None."""
+        """The time of the earliest timer, or None."""
         heap = self._heap
         while heap and heap[0][0] != heap[0][2].wake_s:
             heapq.heappop(heap)

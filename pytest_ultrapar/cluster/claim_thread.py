@@ -78,7 +78,7 @@ class _TakenError(UltraparError):
     """The run continues without this host."""
 
 
-def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
+def lanes_in_common(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
     """A number for each line; lines with the same number are kin.
 
     Free cases of models with the same limits compete for the same seats and turns, so a case of any
@@ -98,14 +98,14 @@ def kin_of(lines: Sequence[CaseLine], lanes: Iterable[Lane]) -> list[int]:
     return found
 
 
-class Appetite:
+class ClaimSize:
     """The number of cases of each line to claim: pure; each call of `wants` is a look.
 
     Without kin lines, five models that share their keys would have ten cases waiting on each host
     at the end of a run. For phase 5.3 on three hosts that took 1.05 of one host's time.
 
     Args:
-        kin: See `kin_of`.
+        kin: See `lanes_in_common`.
     """
 
     def __init__(self, kin: Sequence[int]) -> None:
@@ -197,7 +197,7 @@ class Claiming:
         self._host = self._seq = 0
         self.said: Claimed | None = None
         self._lost_cases: set[int] = set()
-        self._appetite = Appetite(kin_of(self.cases.lines, self.lanes))
+        self._claim_size = ClaimSize(lanes_in_common(self.cases.lines, self.lanes))
         self._counts = HostCounts(self.cases)
         self._holding: set[int] = set()
         self.n_claimed = 0
@@ -437,7 +437,7 @@ class Claiming:
                     self._troubled(sentence)
         counts, n_open = self._counts, self._n_open()
         is_behind = len(self._holding) - n_open > MOST_UNGRADED
-        wants = self._appetite.wants(
+        wants = self._claim_size.wants(
             counts.claimed, counts.begun(n_open), self.said.unclaimed, counts.room
         )
         return ClaimCall(
@@ -468,7 +468,7 @@ class Claiming:
 
     def _take(self, said: Claimed, call: ClaimCall, begun_s: float) -> None:
         if self.said is not None and said.n_dead > self.said.n_dead:
-            self._troubled(told_of_dead(said.last_dead, said.n_dead - self.said.n_dead))
+            self._troubled(dead_host_message(said.last_dead, said.n_dead - self.said.n_dead))
         given, done, failed = [], [], []
         for number in said.given:
             # Finished here: the server forgot it, or it was reopened.
@@ -581,7 +581,7 @@ class Claiming:
             file.write(f"{GIVEN_UP}{case.case_id}\n")
 
 
-def told_of_dead(name: str, n: int) -> str:
+def dead_host_message(name: str, n: int) -> str:
     """A sentence about hosts treated as dead, with the name of one, which may be any text."""
     name = shorten(one_line(name), _MOST_OF_A_NAME)
     silent = f"silent for {SILENT_MS // 1000} s"

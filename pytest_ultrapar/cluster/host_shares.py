@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.demand import RowWant
+from pytest_ultrapar.broker.demand import RowDemand
 from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
 from pytest_ultrapar.cluster.clock_drift import ClockDrift
 from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, EarlierDailyUse
-from pytest_ultrapar.cluster.gateway_shares import Lately
+from pytest_ultrapar.cluster.gateway_shares import RecentUse
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -144,7 +144,7 @@ class HostShares:
         self._claimable: Sequence[int] = settings.n_cases
         self._days_before = EarlierDailyUse(settings.days)
         self._asked = AskedRows(settings.rows, self._days_before.spent)
-        self._lately = None if settings.claims else Lately(settings.model_of)
+        self._lately = None if settings.claims else RecentUse(settings.model_of)
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._named_in, self._named_s = 0, 0.0
@@ -337,10 +337,10 @@ class HostShares:
                 )
 
 
-def _unpaced(row: Row, want: RowWant) -> RowWant:
+def _unpaced(row: Row, want: RowDemand) -> RowDemand:
     """The demand of a host whose clock is too inaccurate for a rate."""
     kind = LIMIT_KINDS.get(row.word)
-    return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
+    return RowDemand(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:

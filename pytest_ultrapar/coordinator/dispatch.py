@@ -92,7 +92,7 @@ class Dispatch:
         self._ended: dict[str, Mapping[str, int]] = {}
         # xdist reads this after each of six messages per case (`DSession.loop_once`).
         self.n_unsent = 0
-        self.line_up(items)
+        self.append_items(items)
 
     @property
     def workers(self) -> list[str]:
@@ -144,7 +144,7 @@ class Dispatch:
         self._pending[worker].remove(index)
         self._held[worker][self._counted_as(index)] -= 1
 
-    def line_up(self, items: Iterable[DispatchItem]) -> None:
+    def append_items(self, items: Iterable[DispatchItem]) -> None:
         """Add items behind all others."""
         for item in items:
             self._items[item.index] = item

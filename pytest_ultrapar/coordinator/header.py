@@ -303,7 +303,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
         yield f"{one.suite}: {counted(n, 'case')} not sent, {how}"
 
 
-class Looking(collection.CollectOnly):
+class CollectOnlyHeader(collection.CollectOnly):
     """Collects as a run does."""
 
     def pytest_report_header(self) -> list[str]:

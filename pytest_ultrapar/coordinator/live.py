@@ -59,7 +59,7 @@ class LiveProgress:
             live: The value of the option.
         """
         self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
-        self._tally = Tally()
+        self._tally = CaseCounter()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = _can_draw(reporter)
@@ -205,7 +205,7 @@ def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
     return reporter.config.get_verbosity() >= 0 and find_spec("rich") is not None
 
 
-class Tally:
+class CaseCounter:
     """Counts finished cases. The main thread writes it, the other thread reads it.
 
     Attributes:
@@ -262,7 +262,7 @@ class _Asking:
     to_ask: ToAsk
     planned: Mapping[str, int]
     status: Callable[[], BrokerStatus | None]
-    tally: Tally
+    tally: CaseCounter
     is_simulated: bool
     whole: Callable[[], ClusterProgress | None] = lambda: None
 

@@ -63,7 +63,7 @@ class WorkerWatch:
         self._stopped.set()
 
     def _watch(self) -> None:
-        silence = Silence(self._most_s, LOOK_S)
+        silence = WorkerSilence(self._most_s, LOOK_S)
         client: BlockingBrokerClient | None = None
         try:
             while not self._stopped.wait(LOOK_S):
@@ -89,7 +89,7 @@ class WorkerWatch:
             client.close()
 
 
-class Silence:
+class WorkerSilence:
     """Measures how long each worker has been silent, in checks at intervals.
 
     A check counts at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a

@@ -506,7 +506,7 @@ class ControllerSession:
         found = [self._unclaimed.pop(index, None) for index in indices]
         # Forget reports from before it was given up.
         self._reported.difference_update(indices)
-        self._dispatch.line_up(item for item in found if item is not None)
+        self._dispatch.append_items(item for item in found if item is not None)
         self._send_to_all(self._dispatch)
 
     def _claims_over(self) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class HasLine(Protocol):
+class Queued(Protocol):
     """A waiting case; model and group decide its line."""
 
     @property
@@ -18,7 +18,7 @@ class HasLine(Protocol):
         """The case's group in the assignment; empty without a group."""
 
 
-T = TypeVar("T", bound=HasLine)
+T = TypeVar("T", bound=Queued)
 MOST_ASKING = 64
 """Cases per line that ask at the same time: enough to fill 300 seats in five passes of the loop."""
 Line = tuple[str, str]

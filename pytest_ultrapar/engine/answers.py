@@ -142,7 +142,7 @@ class Request(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class ClientAnswer:
     """An answer as the client gets it.
 
     Attributes:
@@ -153,12 +153,12 @@ class Handed:
 
     status: int
     headers: dict[str, str]
-    body: bytes | Pump
+    body: bytes | StreamRelay
     fault: PromptRefused | BadRequestError | None = None
 
 
 @dataclass(eq=False, repr=False)
-class Pump:
+class StreamRelay:
     """A stream that the engine reads, and from which the client takes the events that arrived.
 
     `_wanted` removes the events that the client did not ask for.

@@ -25,7 +25,7 @@ import aiohttp
 
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
 from pytest_ultrapar.engine import sdk_request
-from pytest_ultrapar.engine.answers import ClientGoneError, Handed, Pump
+from pytest_ultrapar.engine.answers import ClientAnswer, ClientGoneError, StreamRelay
 from pytest_ultrapar.engine.client_timeout import client_timeout_s
 from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.sdk_request import SdkRequest, keys_of, too_large
@@ -66,7 +66,7 @@ _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
-class Guest(Protocol):
+class GatewaySender(Protocol):
     """A sender of requests: an episode by its `SdkSender`, or all users of `ultrapar gateway`.
 
     Attributes:
@@ -83,7 +83,7 @@ class Guest(Protocol):
             BadRequestError: The request may not be sent.
         """
 
-    async def answer(self, asked: SdkRequest) -> Handed:
+    async def answer(self, asked: SdkRequest) -> ClientAnswer:
         """The answer; like `SdkSender.answer`."""
 
 
@@ -95,7 +95,7 @@ class _Place:
         key: Identifies equal requests.
     """
 
-    def __init__(self, asked: SdkRequest, task: asyncio.Task[Handed], key: bytes) -> None:
+    def __init__(self, asked: SdkRequest, task: asyncio.Task[ClientAnswer], key: bytes) -> None:
         self.asked = asked
         self.task = task
         self.key = key
@@ -111,7 +111,7 @@ class Door:
         fault: The fault of the last answered request, if it had one.
     """
 
-    def __init__(self, guest: Guest, name: str, token: str = "") -> None:
+    def __init__(self, guest: GatewaySender, name: str, token: str = "") -> None:
         self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
         self.name = name
         self.guest = guest
@@ -162,7 +162,7 @@ class Door:
         self._take_back(place)
         give_up(place)
 
-    def _over(self, task: asyncio.Task[Handed]) -> None:
+    def _over(self, task: asyncio.Task[ClientAnswer]) -> None:
         self.tasks.pop(task, None)
         if not task.cancelled():
             # Its client may be gone for good.
@@ -188,7 +188,7 @@ def give_up(place: _Place) -> None:
         place.task.cancel()
     elif not place.task.cancelled() and place.task.exception() is None:
         handed = place.task.result()
-        if isinstance(handed.body, Pump):
+        if isinstance(handed.body, StreamRelay):
             handed.body.close()
 
 
@@ -290,7 +290,7 @@ class Gateway:
         )
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: Guest, name: str, token: str = "") -> Door:
+    def admit(self, guest: GatewaySender, name: str, token: str = "") -> Door:
         """Admit the clients that have a token.
 
         Args:
@@ -509,7 +509,7 @@ async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.
 
 
 async def _handed_over(
-    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
+    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: ClientAnswer
 ) -> web.StreamResponse:
     body = handed.body
     if isinstance(body, bytes):

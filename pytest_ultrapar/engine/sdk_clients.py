@@ -13,7 +13,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.engine.answers import Pump
+from pytest_ultrapar.engine.answers import StreamRelay
 from pytest_ultrapar.engine.sdk_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import refuse
 
@@ -102,7 +102,7 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 @functools.cache
 def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
     class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, pump: Pump, wait: Wait | None) -> None:
+        def __init__(self, pump: StreamRelay, wait: Wait | None) -> None:
             self._pump = pump
             self._wait = wait
             self._loop = asyncio.get_running_loop()
@@ -155,13 +155,13 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             handed = await self._native.answer(asked)
             body = handed.body
             # A stream may report a fault only later.
-            extensions = {FAULT: body if isinstance(body, Pump) else handed}
+            extensions = {FAULT: body if isinstance(body, StreamRelay) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
                 handed.status,
                 headers=handed.headers,
                 stream=Stream(body, self._wait)
-                if isinstance(body, Pump)
+                if isinstance(body, StreamRelay)
                 else library.ByteStream(body),
                 extensions=extensions,
                 request=request,

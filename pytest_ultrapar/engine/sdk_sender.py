@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.server_sent_events import MaskedEvents, without_usage
-from pytest_ultrapar.engine.answers import Answer, Handed, Pump
+from pytest_ultrapar.engine.answers import Answer, ClientAnswer, StreamRelay
 from pytest_ultrapar.engine.sdk_request import (
     POOL_KEY,
     SdkRequest,
@@ -117,7 +117,7 @@ class SdkSender:
             role=self._sender.role,
         )
 
-    async def answer(self, asked: SdkRequest) -> Handed:
+    async def answer(self, asked: SdkRequest) -> ClientAnswer:
         """The provider's answer to a request, as soon as its first part can be passed on.
 
         Raises:
@@ -132,17 +132,17 @@ class SdkSender:
         if asked.pieces is not None:
             shown = self._sender.parts.shown
             wanted = without_usage if asked.asks_usage else bytes
-            pump = Pump(asked.pieces, task, MaskedEvents(self._masked), shown, wanted)
+            pump = StreamRelay(asked.pieces, task, MaskedEvents(self._masked), shown, wanted)
             try:
                 if await pump.begin():
                     headers = self._handed_on(asked.pieces.headers or {})
-                    return Handed(asked.pieces.status, headers, pump)
+                    return ClientAnswer(asked.pieces.status, headers, pump)
             except asyncio.CancelledError:
                 pump.close()
                 raise
         return await task
 
-    async def _answered(self, turn: int, asked: SdkRequest) -> Handed:
+    async def _answered(self, turn: int, asked: SdkRequest) -> ClientAnswer:
         result, answer = await self._sender.answer(turn, asked)
         assert isinstance(answer, Answer)
         headers, body = self._handed_on(answer.headers), self._masked(answer.body)
@@ -160,8 +160,8 @@ class SdkSender:
                 names = {result.id, asked.asked.goes_on} - {None}
                 self._kept |= dict.fromkeys(names, result.tokens_in + result.tokens_out)
             self._conversation.heard(turn, result)
-            return Handed(answer.status, headers, body)
-        return Handed(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
+            return ClientAnswer(answer.status, headers, body)
+        return ClientAnswer(answer.status, {**headers, **_ONLY_OUR_RETRIES}, body, result)
 
     def _kept_by_provider(self, name: str) -> int:
         """Tokens of a state at the provider: as its answer reported, or the most so far.

@@ -24,7 +24,12 @@ from pytest_ultrapar.apis.provider_state import state_made, state_named
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.interface import BrokerInterface, acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.interface import (
+    BrokerInterface,
+    acquire_lease,
+    may_send,
+    report_late_send,
+)
 from pytest_ultrapar.broker.protocol import (
     GONE,
     NO_LANE,
@@ -596,7 +601,7 @@ class Sender:
             late_s = now_s - lease.granted_s
             if now_s > (lease.ends_s if is_patient else lease.send_by_s):
                 return False
-            say_late(parts.port, lease, now_s)
+            report_late_send(parts.port, lease, now_s)
             return True
 
         try:

@@ -30,7 +30,7 @@ from pytest_ultrapar.merge import part_checks
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
 from pytest_ultrapar.merge.part_files import Source, anchors, find_sources, standings
 from pytest_ultrapar.merge.suite_figures import add_suite_figures
-from pytest_ultrapar.records import Attempt, EpisodeEnded, Grade, WentOnHead
+from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeProgressHead, Grade
 from pytest_ultrapar.report.sections import markdown_lines
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.store import cases_file, journal_history
@@ -325,7 +325,7 @@ class _PartWriter:
     stage: Path
     number: int
     clocks: _Clocks
-    best: Mapping[str, part_checks.Standing]
+    best: Mapping[str, part_checks.ResultRank]
 
     def __post_init__(self) -> None:
         self.log = RequestLog(self.source.part.manifest.pool_lanes)
@@ -410,7 +410,7 @@ class _PartWriter:
             if record.case_id not in self.best:
                 self._alone.add(record.case_id)
             return _on_host(record, host)
-        if isinstance(record, WentOnHead):
+        if isinstance(record, EpisodeProgressHead):
             return None
         if not isinstance(record, EpisodeEnded):
             return record

@@ -264,7 +264,7 @@ def _named(names: Collection[str]) -> str:
 MEASURED, FINAL, INFRA = 0, 1, 2
 
 
-class Standing(NamedTuple):
+class ResultRank(NamedTuple):
     """The rank of a case's result in one part; the least one counts in the merged run.
 
     Attributes:
@@ -278,10 +278,10 @@ class Standing(NamedTuple):
     part: int
 
 
-def standing(grade: Grade, part: int) -> Standing:
+def standing(grade: Grade, part: int) -> ResultRank:
     """The standing of a graded case: a measurement comes first, `infra` last, then by time."""
     rank = MEASURED if grade.outcome in GRADED else INFRA if grade.outcome == "infra" else FINAL
-    return Standing(rank, grade.at_us, part)
+    return ResultRank(rank, grade.at_us, part)
 
 
 # -- the whole -------------------------------------------------------------------------------------

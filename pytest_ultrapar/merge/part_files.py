@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.merge.part_checks import Standing
+    from pytest_ultrapar.merge.part_checks import ResultRank
 
 _SAMPLE = 200
 """Episodes of a segment that give its clock: their anchors differ by less than a millisecond."""
@@ -85,7 +85,7 @@ def _episodes(path: Path) -> Iterator[EpisodeEnded]:
 
 def standings(
     sources: Sequence[Source], shared: Collection[str]
-) -> tuple[dict[str, Standing], int]:
+) -> tuple[dict[str, ResultRank], int]:
     """The standing that counts, for each case that several parts planned.
 
     Args:
@@ -95,7 +95,7 @@ def standings(
     Returns:
         The standings of graded cases by case id; and how many cases several parts graded.
     """
-    best: dict[str, Standing] = {}
+    best: dict[str, ResultRank] = {}
     repeated: set[str] = set()
     for number, source in enumerate(sources if shared else ()):
         for case_id, own in _own_standings(source, shared, number).items():
@@ -106,9 +106,9 @@ def standings(
     return best, len(repeated)
 
 
-def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, Standing]:
+def _own_standings(source: Source, shared: Collection[str], number: int) -> dict[str, ResultRank]:
     """The standings in one run: the last grade counts, but `infra` replaces no other grade."""
-    found: dict[str, Standing] = {}
+    found: dict[str, ResultRank] = {}
     for path in segments(source.directory / JOURNAL_NAME):
         for _, head in scan_segment(path, decode_head):
             if not isinstance(head, Grade) or head.case_id not in shared:
@@ -119,5 +119,5 @@ def _own_standings(source: Source, shared: Collection[str], number: int) -> dict
     return found
 
 
-def _last(one: Standing) -> tuple[bool, int]:
+def _last(one: ResultRank) -> tuple[bool, int]:
     return (one.rank != INFRA, one.at_us)

@@ -23,10 +23,10 @@ from pytest_ultrapar.records import (
     GRADED,
     EngineSpent,
     EpisodeEnded,
+    EpisodeProgress,
+    EpisodeProgressHead,
     EpisodeStarted,
-    EpisodeWentOn,
     Grade,
-    WentOnHead,
 )
 from pytest_ultrapar.store.journal import (
     SEGMENT_PATTERN,
@@ -63,7 +63,7 @@ class EpisodeHead(msgspec.Struct, frozen=True, tag="ended"):
     kind: str | None = None
 
 
-Head = EpisodeStarted | WentOnHead | EpisodeHead | Grade | EngineSpent
+Head = EpisodeStarted | EpisodeProgressHead | EpisodeHead | Grade | EngineSpent
 decode_head = msgspec.json.Decoder(Head).decode
 """The record in one line's JSON, for an ended episode its head; else like `decode_record`."""
 
@@ -173,7 +173,7 @@ class JournalHistory:
         cases: The history of each case id: some 500 bytes, episodes in the order of their ends.
         damage: The unreadable parts of the journal.
         engines: How busy each engine was that ended regularly.
-        went_on: The positions of the `EpisodeWentOn` records of an episode, by case, worker and
+        went_on: The positions of the `EpisodeProgress` records of an episode, by case, worker and
             begin; most ended episodes are left out.
     """
 
@@ -194,7 +194,7 @@ class JournalHistory:
         elif isinstance(record, EngineSpent):
             if record not in self.engines:
                 self.engines.append(record)
-        elif isinstance(record, WentOnHead):
+        elif isinstance(record, EpisodeProgressHead):
             self.went_on.setdefault(_episode_of(record), []).append(position)
         else:
             self.went_on.pop(_episode_of(record), None)
@@ -214,7 +214,7 @@ class JournalHistory:
         return case
 
 
-def _episode_of(record: WentOnHead | EpisodeHead | EpisodeEnded) -> tuple[str, str, int]:
+def _episode_of(record: EpisodeProgressHead | EpisodeHead | EpisodeEnded) -> tuple[str, str, int]:
     return record.case_id, record.worker, record.started_at_us
 
 
@@ -353,10 +353,10 @@ def cut_off_episodes(
     return dict(sorted(found.items(), key=lambda one: one[1].ended_at_us))
 
 
-_decode_went_on = msgspec.json.Decoder(EpisodeWentOn).decode
+_decode_went_on = msgspec.json.Decoder(EpisodeProgress).decode
 
 
-def _with_more(whole: EpisodeEnded, more: EpisodeWentOn) -> EpisodeEnded:
+def _with_more(whole: EpisodeEnded, more: EpisodeProgress) -> EpisodeEnded:
     # Bodies refer to earlier bodies: after an unreadable one, the rest cannot be read.
     follows = more.n_before == len(whole.exchanges)
     return msgspec.structs.replace(

@@ -21,7 +21,7 @@ from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
 from pytest_ultrapar.broker.spending_file import (
     ALL_LANES,
     SpendingFile,
-    look_at_spending,
+    find_spending,
     read_spending,
 )
 from pytest_ultrapar.broker.wire import Paid, Pay
@@ -474,7 +474,7 @@ def test_file_changed_anywhere_says_no_less_than_was_spent_or_is_refused(tmp_pat
         again.reserved(2, "p/a/k", 5)
         again.settled(2, 1)
         again.close()
-        found = look_at_spending(path)
+        found = find_spending(path)
         assert found.spent == {**spent, "p/a/k": spent.get("p/a/k", 0) + 1}
         assert not found.trouble
     # Those whose first line is not what it was.
@@ -492,7 +492,7 @@ def test_killed_between_a_line_and_the_sum_the_file_is_whole(tmp_path, monkeypat
         file.settled(3, 1500)
     else:
         file.reserved(3, "p/a/k", 2000)
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert (found.spent, found.trouble) == ({"p/a/k": 2037, "q/b/k": 456}, "")
 
 
@@ -501,7 +501,7 @@ def test_file_of_an_earlier_version_goes_on_with_checksums(tmp_path):
     old = "\nbegin;\nreserve 1 100 p/a/k;\nsettle 1 30;\nreserve 2 5 q/b/k;\nsettle 2"
     path.write_text(old)
     SpendingFile(path, run_id="r1").close()
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "")
     assert path.read_text().startswith("spending r1 ")
 

@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.headroom import first_late_s, never_late_s
 from pytest_ultrapar.broker.protocol import NO_PART, GroupProgress
-from pytest_ultrapar.broker.shares import Holding, declared_row, rows_of, whole_row
+from pytest_ultrapar.broker.shares import HeldUnits, declared_row, rows_of, whole_row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
@@ -449,13 +449,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     assert play.leases == {}
     play.book(play.broker.share({row: 2}, 1e6, 0.0))
     assert len(play.leases) == 2
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 2)
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 2)
     # With nothing in flight nobody is refused for it: the day itself is not used up.
     play.back(asked[0])
     play.back(asked[1], "unsent")
     assert len(play.leases) == 1
     assert play.refused == {}
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 1)
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 1)
     play.back(asked[2])
     play.book(play.broker.share({}, 1e6, 0.0))
     play.book(play.broker.share({row: 1}, 5.0, 0.0))
@@ -464,13 +464,13 @@ def test_tranche_of_a_day_is_spent_and_no_more():
     play.wait(5.0)
     play.book(play.broker.share({row: 10}, 1e6, 5.0))
     assert len(play.leases) == 1
-    assert play.broker.holdings(5.0)[row] == Holding(9, 4, 1)
+    assert play.broker.holdings(5.0)[row] == HeldUnits(9, 4, 1)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
     play.book(play.broker.share({row: 3}, 6.0, 5.0))
     play.wait(1.0)
     closed = play.ask()
     assert play.lane(closed) is None
-    assert play.broker.holdings(6.0)[row] == Holding(3, 4, 1)
+    assert play.broker.holdings(6.0)[row] == HeldUnits(3, 4, 1)
 
 
 def test_day_that_is_used_up_is_refused_though_shared():

@@ -7,7 +7,13 @@ import pytest
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.broker.protocol import NO_PART, BrokerStatus, GroupProgress, ModelProgress
 from pytest_ultrapar.cluster.claim_protocol import GroupRule
-from pytest_ultrapar.cluster.claim_thread import FIRST, LEAST, Appetite, kin_of, told_of_dead
+from pytest_ultrapar.cluster.claim_thread import (
+    FIRST,
+    LEAST,
+    ClaimSize,
+    dead_host_message,
+    lanes_in_common,
+)
 from pytest_ultrapar.cluster.host_counts import HostCounts
 from pytest_ultrapar.cluster.run_identity import CaseLine, NumberedCases, RunIdentity, refuse_other
 from pytest_ultrapar.pool.model import Lane
@@ -24,45 +30,45 @@ from pytest_ultrapar.records import Case
     ],
 )
 def test_message_names_a_host_that_died(name, n, words):
-    assert words in told_of_dead(name, n)
+    assert words in dead_host_message(name, n)
 
 
 def test_free_seats_are_filled_in_a_few_rounds():
-    appetite, claimed, n_looks = Appetite([0]), 0, 0
+    claim_size, claimed, n_looks = ClaimSize([0]), 0, 0
     while claimed < 500:
         claimed += sum(
-            n for _, n in appetite.wants([claimed], [claimed], [10_000 - claimed], [10_000])
+            n for _, n in claim_size.wants([claimed], [claimed], [10_000 - claimed], [10_000])
         )
         n_looks += 1
     assert n_looks <= 7
 
 
 def test_host_claims_as_many_cases_ahead_as_begin_in_two_rounds():
-    appetite = Appetite([0])
-    assert appetite.wants([0], [0], [100], [50]) == [(0, FIRST)]
-    assert appetite.wants([FIRST], [0], [92], [50]) == []
+    claim_size = ClaimSize([0])
+    assert claim_size.wants([0], [0], [100], [50]) == [(0, FIRST)]
+    assert claim_size.wants([FIRST], [0], [92], [50]) == []
     # Seats are free: claim twice as many as in the last round.
-    assert appetite.wants([FIRST], [FIRST], [92], [50]) == [(0, 2 * FIRST)]
-    assert appetite.wants([3 * FIRST], [FIRST], [76], [50]) == []
+    assert claim_size.wants([FIRST], [FIRST], [92], [50]) == [(0, 2 * FIRST)]
+    assert claim_size.wants([3 * FIRST], [FIRST], [76], [50]) == []
     # No seat is free: claim as many as begin in two rounds.
-    assert appetite.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
-    assert appetite.wants([33], [23], [67], [0]) == []
+    assert claim_size.wants([24], [23], [76], [0]) == [(0, 10 - 1)]
+    assert claim_size.wants([33], [23], [67], [0]) == []
 
 
 def test_lines_with_the_same_limits_are_claimed_ahead_as_one():
     """Waiting cases of one line suffice for all, and the longest line gives the most cases."""
-    appetite = Appetite([0, 0, 0, 3])
-    assert appetite.wants([0] * 4, [0] * 4, [3, 9, 0, 5], [9] * 4) == [(1, 7), (0, 1), (3, 5)]
-    appetite = Appetite([0, 0])
-    assert appetite.wants([4, 4], [4, 4], [50, 50], [9, 99]) == [(0, 8), (1, 8)]
-    assert appetite.wants([12, 12], [5, 4], [42, 42], [9, 99]) == []
-    assert appetite.wants([12, 12], [12, 11], [42, 42], [9, 99]) == [(0, 14), (1, 13)]
+    claim_size = ClaimSize([0, 0, 0, 3])
+    assert claim_size.wants([0] * 4, [0] * 4, [3, 9, 0, 5], [9] * 4) == [(1, 7), (0, 1), (3, 5)]
+    claim_size = ClaimSize([0, 0])
+    assert claim_size.wants([4, 4], [4, 4], [50, 50], [9, 99]) == [(0, 8), (1, 8)]
+    assert claim_size.wants([12, 12], [5, 4], [42, 42], [9, 99]) == []
+    assert claim_size.wants([12, 12], [12, 11], [42, 42], [9, 99]) == [(0, 14), (1, 13)]
 
 
 def test_host_claims_no_more_than_it_can_send_and_nothing_without_a_share():
-    assert Appetite([0]).wants([0], [0], [100], [3]) == [(0, 3)]
-    assert Appetite([0]).wants([0], [0], [100], [0]) == [(0, LEAST)]
-    assert Appetite([0]).wants([0], [0], [100], [NO_PART]) == []
+    assert ClaimSize([0]).wants([0], [0], [100], [3]) == [(0, 3)]
+    assert ClaimSize([0]).wants([0], [0], [100], [0]) == [(0, LEAST)]
+    assert ClaimSize([0]).wants([0], [0], [100], [NO_PART]) == []
 
 
 def case(index, model):
@@ -139,7 +145,7 @@ def test_ungrouped_cases_of_models_with_the_same_limits_are_claimed_as_one():
     ]
     models = ("a", "b", "c", "d", "free", "unlimited")
     lines = [CaseLine("a", 0, "x"), CaseLine("b", 0, "y"), *map(CaseLine, models), CaseLine("gone")]
-    assert kin_of(lines, pool) == [0, 1, 2, 2, 4, 2, 6, 7, 8]
+    assert lanes_in_common(lines, pool) == [0, 1, 2, 2, 4, 2, 6, 7, 8]
 
 
 def test_cases_are_numbered_by_group_and_model_with_ungrouped_cases_last():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog, said
-from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeStarted, EpisodeWentOn, Grade
+from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeProgress, EpisodeStarted, Grade
 from pytest_ultrapar.store import journal as journal_module
 from pytest_ultrapar.store import journal_history
 from pytest_ultrapar.store.journal import JournalWriter, Position, segments
@@ -139,7 +139,7 @@ def went_on(worker="gw0", bodies=BODIES, began_us=10):
     for n, body in enumerate(bodies):
         log.add(n, api="openai", path="", status=200, sent=body, came=b"{}")
         found.append(
-            EpisodeWentOn("a", worker, began_us, began_us + n, n, [attempt(n)], log.noted[n:])
+            EpisodeProgress("a", worker, began_us, began_us + n, n, [attempt(n)], log.noted[n:])
         )
     return found
 

@@ -19,8 +19,8 @@ from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys, LockedKey, k
 from pytest_ultrapar.coordinator.keys.key_lock_file import (
     Holder,
     KeyGroup,
+    KeyInUse,
     KeyLocks,
-    Taken,
     take_all,
 )
 from pytest_ultrapar.errors import ConfigError
@@ -52,15 +52,15 @@ def crash(fds: tuple[int, ...]) -> None:
 def test_members_share_a_key_and_other_runs_wait_for_all_members(tmp_path):
     one, two = joined(tmp_path, group("a", 1)), joined(tmp_path, group("a", 2))
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     one.give_back({"k": 0.0})
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     joined(tmp_path, group("a", 1)).give_back({"k": 0.0})
     two.give_back({"k": 0.0})
     alone = joined(tmp_path, None)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
     alone.give_back({})
 
 
@@ -100,8 +100,8 @@ def test_broker_keeps_the_place_of_its_member_after_the_coordinator_died(tmp_pat
     )
     child.stdout.readline()
     crash(locks.fds)
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
-    assert isinstance(take_all(tmp_path, ["k"], ME), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
+    assert isinstance(take_all(tmp_path, ["k"], ME), KeyInUse)
     joined(tmp_path, group("a", 2)).give_back({})
     child.communicate(b"")
     joined(tmp_path, group("a", 1)).give_back({})

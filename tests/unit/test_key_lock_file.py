@@ -13,8 +13,8 @@ import pytest
 
 from pytest_ultrapar.coordinator.keys.key_lock_file import (
     Holder,
+    KeyInUse,
     KeyLocks,
-    Taken,
     lock_directory,
     take_all,
 )
@@ -48,7 +48,7 @@ def test_lock_files_contain_nothing_of_a_secret(directory):
 
 def test_second_run_gets_no_key_if_one_of_its_keys_is_taken(directory):
     first = taken(directory, ["b"])
-    assert take_all(directory, ["a", "b", "c"], OTHER) == Taken("b", ME)
+    assert take_all(directory, ["a", "b", "c"], OTHER) == KeyInUse("b", ME)
     alone = taken(directory, ["a", "c"])
     first.give_back({})
     alone.give_back({})
@@ -72,7 +72,7 @@ def test_second_release_does_not_release_the_lock_of_another_run(directory):
     first.give_back({})
     second = taken(directory, ["a"], OTHER)
     first.give_back({"a": 1.0})
-    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
+    assert take_all(directory, ["a"], ME) == KeyInUse("a", OTHER)
     second.give_back({})
 
 
@@ -80,7 +80,7 @@ def test_deleted_lock_file_does_not_stop_the_next_run(directory):
     first = taken(directory, ["a"])
     (directory / "a").unlink()
     second = taken(directory, ["a"], OTHER)
-    assert take_all(directory, ["a"], ME) == Taken("a", OTHER)
+    assert take_all(directory, ["a"], ME) == KeyInUse("a", OTHER)
     second.give_back({})
     first.give_back({})
 
@@ -169,7 +169,7 @@ def test_lock_outlives_a_killed_process_in_the_child_that_inherits_it(directory)
     script = CHILD.format(forked=False, inherited="locks.fds", ready=READY)
     process = holding(directory, script)
     kill(process)
-    assert isinstance(take_all(directory, ["a"], ME), Taken)
+    assert isinstance(take_all(directory, ["a"], ME), KeyInUse)
     end(process)
     taken(directory, ["a"]).give_back({})
 
@@ -177,11 +177,11 @@ def test_lock_outlives_a_killed_process_in_the_child_that_inherits_it(directory)
 @pytest.mark.parametrize("forked", [True, False])
 def test_lock_does_not_stay_with_other_children(directory, forked):
     process = holding(directory, CHILD.format(forked=forked, inherited="()", ready=READY))
-    assert isinstance(take_all(directory, ["a"], ME), Taken)
+    assert isinstance(take_all(directory, ["a"], ME), KeyInUse)
     kill(process)
     # A child that was just forked releases the lock as soon as it runs.
     until_s = time.monotonic() + 60.0
-    while isinstance(found := take_all(directory, ["a"], ME), Taken):
+    while isinstance(found := take_all(directory, ["a"], ME), KeyInUse):
         assert time.monotonic() < until_s
         time.sleep(0.01)
     found.give_back({})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ultrapar.coordinator.worker_watch import Silence
+from pytest_ultrapar.coordinator.worker_watch import WorkerSilence
 
 LOOK_S = 1.0
 PATIENCE_S = 10.0
@@ -12,7 +12,7 @@ class Watched:
     """Workers whose signs the test controls, and a watcher that checks them."""
 
     def __init__(self, *workers: str) -> None:
-        self.silence = Silence(PATIENCE_S, LOOK_S)
+        self.silence = WorkerSilence(PATIENCE_S, LOOK_S)
         self.now_s = 0.0
         self.signs: dict[str, float | None] = dict.fromkeys(workers, 0.0)
 

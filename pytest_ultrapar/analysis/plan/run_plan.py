@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.plan.expectations import (
     too_large,
     without_roles,
 )
-from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forecast
+from pytest_ultrapar.analysis.plan.forecast import Forecast, ForecastEpisode, Step, forecast
 from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, limit_loads, longest
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
@@ -457,7 +457,7 @@ def _predict(
                 for service in one.services_s
             )
     courses = [
-        Course(
+        ForecastEpisode(
             one.case_id,
             one.model,
             group_of.get(one.case_id, ""),

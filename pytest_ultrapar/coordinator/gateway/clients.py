@@ -16,7 +16,7 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import beginning
 from pytest_ultrapar.apis.server_json import UNREADABLE
-from pytest_ultrapar.engine.answers import ClientGoneError, Pump
+from pytest_ultrapar.engine.answers import ClientGoneError, StreamRelay
 from pytest_ultrapar.engine.endpoints import Endpoint, resource_asked
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.sdk_request import not_served, read_request
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_ultrapar.apis.reply import Messages
-    from pytest_ultrapar.engine.answers import Handed
+    from pytest_ultrapar.engine.answers import ClientAnswer
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.engine.sdk_request import SdkRequest
 
@@ -71,7 +71,7 @@ class GatewayClients:
         self._lanes = by_key((lane.model, lane) for lane in self.endpoints)
         self.models = tuple(self._lanes)
         self._numbers = itertools.count()
-        self._coming: dict[str, asyncio.Future[Handed]] = {}
+        self._coming: dict[str, asyncio.Future[ClientAnswer]] = {}
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
         """Read a request for the model that it names.
@@ -118,7 +118,7 @@ class GatewayClients:
             raise BadRequestError(f"a request names {found}; the pool has {', '.join(self.models)}")
         return name
 
-    async def answer(self, asked: SdkRequest) -> Handed:
+    async def answer(self, asked: SdkRequest) -> ClientAnswer:
         """Send a request and return the provider's answer.
 
         Raises:
@@ -126,7 +126,7 @@ class GatewayClients:
             ClientGoneError: The client had left; nothing was sent.
         """
         case = self._case(asked)
-        came: asyncio.Future[Handed] = asyncio.get_running_loop().create_future()
+        came: asyncio.Future[ClientAnswer] = asyncio.get_running_loop().create_future()
         self._coming[case.case_id] = came
         start = partial(_run, asked, came)
         self.submit([Work(case.index, case.case_id, case.model, "", case.seed, start)])
@@ -157,7 +157,7 @@ def _prompt(messages: Messages) -> str:
     return " ".join(text for text in texts if isinstance(text, str))
 
 
-async def _run(asked: SdkRequest, came: asyncio.Future[Handed], llm: Llm) -> dict[str, int]:
+async def _run(asked: SdkRequest, came: asyncio.Future[ClientAnswer], llm: Llm) -> dict[str, int]:
     """Run the episode of one request: send it, pass the answer on, wait until it is read."""
     if came.done():
         # The client sent it again after it got an error for the interruption.
@@ -181,18 +181,18 @@ async def _run(asked: SdkRequest, came: asyncio.Future[Handed], llm: Llm) -> dic
         _fail(came, error)
         raise
     if came.done():
-        if isinstance(handed.body, Pump):
+        if isinstance(handed.body, StreamRelay):
             handed.body.close()
         raise EpisodeSkipped(_LEFT)
     came.set_result(handed)
-    if isinstance(handed.body, Pump) and not await handed.body.ended():
+    if isinstance(handed.body, StreamRelay) and not await handed.body.ended():
         raise EpisodeSkipped(_LEFT)
     if handed.fault is not None:
         llm.conversation.fail(handed.fault)
     return {"status": handed.status}
 
 
-def _fail(came: asyncio.Future[Handed], error: Exception) -> None:
+def _fail(came: asyncio.Future[ClientAnswer], error: Exception) -> None:
     if not came.done():
         came.set_exception(error)
         # The client may have left.

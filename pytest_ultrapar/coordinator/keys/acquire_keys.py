@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup, Taken
+    from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup, KeyInUse
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.settings import KeyLock
     from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -265,7 +265,7 @@ def _windows_s(key: LockedKey) -> float:
     )
 
 
-def _who(taken: Taken) -> str:
+def _who(taken: KeyInUse) -> str:
     if taken.holder is None:
         return "another process"
     holder = taken.holder

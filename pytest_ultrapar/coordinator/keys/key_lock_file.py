@@ -80,7 +80,7 @@ class KeyGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class KeyInUse:
     """A key that another run holds; `holder` is None if its file does not name the run.
 
     For a group it is the member that took the key first, which may have ended.
@@ -134,7 +134,7 @@ class KeyLocks:
         """Descriptors of the files."""
         return (*self._fd_of.values(), *self._shared)
 
-    def take(self, name: str, directory: Path) -> Taken | None:
+    def take(self, name: str, directory: Path) -> KeyInUse | None:
         """Take another key; return its holder if another run has it."""
         if self.group is not None:
             return self._join(name, directory, self.group)
@@ -144,7 +144,7 @@ class KeyLocks:
             is_ours = _lock(fd, path)
             found = _read(fd)
             if not is_ours:
-                return Taken(name, found)
+                return KeyInUse(name, found)
             members = _members(name, directory)
             found = _latest([found, *map(_read_file, members)])
             if found is not None:
@@ -158,14 +158,14 @@ class KeyLocks:
                 os.close(fd)
         return None
 
-    def _join(self, name: str, directory: Path, group: KeyGroup) -> Taken | None:
+    def _join(self, name: str, directory: Path, group: KeyGroup) -> KeyInUse | None:
         """Take a key as a member of a group; return its holder if another run has it."""
         path, own_path = directory / name, directory / group.file_of(name)
         own_fd = _open(own_path)
         fd = -1
         try:
             if not _lock(own_fd, own_path):
-                return Taken(name, _read(own_fd))
+                return KeyInUse(name, _read(own_fd))
             fd = _open(path)
             if _lock(fd, path):
                 self._begin(fd, name, directory, group)
@@ -174,11 +174,11 @@ class KeyLocks:
             is_shared = _lock(fd, path, fcntl.LOCK_SH)
             said = _read(fd)
             if not is_shared:
-                return Taken(name, said)
+                return KeyInUse(name, said)
             # A run that was alone for a moment may have removed the member's file.
             is_named = _is_at(own_fd, own_path)
             if said is None or said.group != group.group_id or not is_named:
-                return Taken(name, said)
+                return KeyInUse(name, said)
             own = _read(own_fd)
             if own is not None:
                 self.earlier[name] = own
@@ -232,7 +232,7 @@ class KeyLocks:
 
 def take_all(
     directory: Path, names: Collection[str], holder: Holder, group: KeyGroup | None = None
-) -> KeyLocks | Taken:
+) -> KeyLocks | KeyInUse:
     """Take all keys or none; never wait.
 
     All runs try keys in the same order. If two runs want some of the same keys, one of them gets
