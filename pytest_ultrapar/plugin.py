@@ -41,7 +41,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package without pytest's rewriting, after the command line is read."""
-    loading.load_plainly(early_config)
+    loading.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock: these modules take the type of the real clock before
@@ -63,7 +63,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         )
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
-    garbage.thaw_last(config)
+    garbage.unfreeze_at_end(config)
 
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
-        garbage.collect_seldom(config)
+        garbage.collect_rarely(config)
         config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
@@ -129,7 +129,7 @@ def _coordinate(config: pytest.Config) -> None:
     from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
 
     # Before the imports below, which allocate enough containers for many collections.
-    garbage.collect_seldom(config)
+    garbage.collect_rarely(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
     required_internals.look_up(workers=_has_workers(config))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.store.journal_history import CaseHistory
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.table_rows import Table
-    from pytest_ultrapar.store.table_set import KeptEpisode
+    from pytest_ultrapar.store.table_set import StoredEpisode
 
 
 class JournalScan:
@@ -85,7 +85,7 @@ class JournalScan:
         self.tables = TableSet(self._manifest, params, partial(conversation, run_dir))
         self._log = self.new_log()
         # By the identity of the entry, which the history keeps alive.
-        self._episodes: dict[int, KeptEpisode] = {}
+        self._episodes: dict[int, StoredEpisode] = {}
         if slices is not None:
             self.history.damage.extend(slices.damage)
             self.history.engines.extend(slices.engines)

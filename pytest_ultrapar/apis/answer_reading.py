@@ -17,10 +17,10 @@ from pytest_ultrapar.apis.classify import classify_status
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.server_json import (
     MOST_OBJECTS,
+    decode_tolerantly,
     has_too_many_objects,
     part_of,
-    sanitised,
-    understood,
+    repaired,
 )
 from pytest_ultrapar.apis.server_sent_events import EventReader
 from pytest_ultrapar.apis.vocabulary import status_of
@@ -67,8 +67,8 @@ against a hostile stream of empty pieces."""
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
     """An answer or an event of a stream, or the reason that it cannot be decoded.
 
-    Text that cannot be stored is escaped (`server_json.sanitised`); side fields of unexpected types
-    are ignored (`server_json.understood`).
+    Text that cannot be stored is escaped (`server_json.repaired`); side fields of unexpected types
+    are ignored (`server_json.decode_tolerantly`).
 
     Args:
         content: Any bytes.
@@ -82,10 +82,14 @@ def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | 
     except RecursionError:
         return malformed(f"the answer is not a valid {noun}: it is nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        whole = sanitised(content)
+        whole = repaired(content)
         if whole is not None:
             return decoded(whole, decoder, noun)
-        found = understood(content, decoder) if isinstance(error, msgspec.ValidationError) else None
+        found = (
+            decode_tolerantly(content, decoder)
+            if isinstance(error, msgspec.ValidationError)
+            else None
+        )
         return malformed(f"the answer is not a valid {noun}: {error}") if found is None else found
 
 

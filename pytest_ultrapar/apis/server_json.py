@@ -56,7 +56,7 @@ _NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
-def sanitised(content: bytes) -> bytes | None:
+def repaired(content: bytes) -> bytes | None:
     r"""The repaired JSON text, or None if nothing was repaired.
 
     Escapes of unpaired surrogates and invalid UTF-8 become visible text: `\ud800`, `\xff`. `NaN`
@@ -88,7 +88,7 @@ _NUMBER = b"-0123456789"
 _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
-def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
+def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
     """A decoded JSON text without side fields of unexpected types.
 
     A text in place of a number becomes the number, and a number in place of a text its digits. An
@@ -111,12 +111,12 @@ def understood(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
     return None
 
 
-def fitted(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """`understood` for plain data that came as JSON."""
+def convert_tolerantly(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """`decode_tolerantly` for plain data that came as JSON."""
     try:
         found: T = msgspec.convert(plain, decoder.type)
     except msgspec.ValidationError:
-        return understood(msgspec.json.encode(plain), decoder)
+        return decode_tolerantly(msgspec.json.encode(plain), decoder)
     return found
 
 

@@ -694,7 +694,9 @@ class LaneBroker:
                 model = self._table.models[retry.request.model]
                 group = self._groups.get(retry.request.group)
                 lane_set = self._lane_set(model, group, retry.request, now_s)
-                if why := self._scheduler.futile(model.name, lane_set, retry.request, now_s):
+                if why := self._scheduler.reason_unservable(
+                    model.name, lane_set, retry.request, now_s
+                ):
                     self._unpark(retry.worker, retry.request.request_id)
                     self._refuse(retry.worker, retry.request, *why)
 
@@ -728,7 +730,7 @@ class LaneBroker:
         lanes, futile = self._left(lane_set, request)
         if futile is None:
             lane_set = self._table.lane_set(model, lanes, now_s) if lanes else lane_set
-            futile = self._scheduler.futile(model.name, lane_set, request, now_s)
+            futile = self._scheduler.reason_unservable(model.name, lane_set, request, now_s)
         if futile is not None:
             self._refuse(worker, request, *futile)
             return None

@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
+from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.spending_file import ALL_LANES
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -172,7 +172,7 @@ class Cases:
             self._choices.setdefault(lane.model, {})[self._ways[lane.lane_id]] = None
         self._open: dict[str, OpenCase] = {}
         # By the case's model and the requested model: the units used, and the peak.
-        self._seen: dict[str, dict[str, tuple[High, High]]] = {}
+        self._seen: dict[str, dict[str, tuple[HighQuantile, HighQuantile]]] = {}
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
@@ -196,7 +196,7 @@ class Cases:
         seen = self._seen.setdefault(case.model, {})
         for model in case.parts:
             if model not in seen:
-                seen[model] = High(0, CASE_QUANTILE), High(0, CASE_QUANTILE)
+                seen[model] = HighQuantile(0, CASE_QUANTILE), HighQuantile(0, CASE_QUANTILE)
         for model, (used, peak) in seen.items():
             part = case.parts.get(model)
             used.add(0 if part is None else part.used)
@@ -306,12 +306,12 @@ class Budgets:
         }
         self.cases = Cases(pool, self.purses)
         self._prices = {(one.provider, one.model): one for one in pool.prices}
-        self._answers: dict[str, High] = {}
+        self._answers: dict[str, HighQuantile] = {}
         self._file = file
 
     def tariff(self, lane: Lane) -> Tariff:
         """The prices and estimates for requests on a lane."""
-        answer = self._answers.setdefault(lane.model, High(ANSWER_TOKENS))
+        answer = self._answers.setdefault(lane.model, HighQuantile(ANSWER_TOKENS))
         return Tariff(self._prices[lane.provider, lane.model], answer)
 
     def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
@@ -388,7 +388,7 @@ inside an answer may have such an outcome, too, and then sets `maybe_billed`."""
 class Tariff:
     """The cost of requests on one lane."""
 
-    def __init__(self, price: ModelPrice, answer: High) -> None:
+    def __init__(self, price: ModelPrice, answer: HighQuantile) -> None:
         """Start with the price of tokens.
 
         Args:

@@ -437,7 +437,9 @@ class LaneTable:
         units = lane.units(request)
         return {one.name: units for one in lane.metered if one.purse is not None}
 
-    def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
+    def limit_without_money(
+        self, lane: LaneState, request: LeaseRequest
+    ) -> tuple[LimitState, int] | None:
         """A limit that lacks the money and does not get any back, and the units needed of it."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]

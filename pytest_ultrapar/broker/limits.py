@@ -43,7 +43,7 @@ def units_of(counts: str, tokens: int) -> int:
     return tokens if counts == "tokens" else 1
 
 
-class Meter(NamedTuple):
+class CountedLimit(NamedTuple):
     """A counter of units that a lease reserves: tokens of a window, or a day's units."""
 
     counts: str
@@ -54,7 +54,7 @@ class Reserved(NamedTuple):
     """Units that one lease has reserved on one limit: a `Reservation`, or a day's."""
 
     limit: LimitState
-    meter: Meter
+    meter: CountedLimit
     reservation: Any
 
 
@@ -168,8 +168,8 @@ class LimitState(Timer):
         self.tokens = tuple(one for one, _ in paced if isinstance(one, TokenPacer))
         spendable = zip(days, self._spendable_days, strict=True)
         self.meters = (
-            *(Meter("tokens", one) for one in self.tokens),
-            *(Meter(kind.counts, day) for (kind, _), day in spendable),
+            *(CountedLimit("tokens", one) for one in self.tokens),
+            *(CountedLimit(kind.counts, day) for (kind, _), day in spendable),
         )
         self.headrooms = tuple(headrooms.values())
         self.reckon()

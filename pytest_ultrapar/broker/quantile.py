@@ -15,7 +15,7 @@ ANSWER_TOKENS = 1000
 """The initial estimate for an answer whose request sets no bound."""
 
 
-class High:
+class HighQuantile:
     """A high quantile of the last values; pure.
 
     It is the `quantile` of the last `REMEMBERED` values: by default the largest of up to 20 values.

@@ -159,7 +159,7 @@ class Scheduler:
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
-    def futile(
+    def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
         """The reason why no lane of a set can serve a request in an episode's time, and its kind.
@@ -176,7 +176,11 @@ class Scheduler:
         for lane in lane_set.lanes:
             if not lane.is_removed:
                 limit = lane.spent_on(request, now_s + timeout_s, now_s)
-                poor = self._table.poor(lane, request) if limit is None else (limit, None)
+                poor = (
+                    self._table.limit_without_money(lane, request)
+                    if limit is None
+                    else (limit, None)
+                )
                 if poor is None:
                     return None
                 found[poor[0]] = poor[1]
@@ -211,7 +215,9 @@ class Scheduler:
                     continue
                 # Try the first request: the requests of a line are usually similar.
                 while len(line) and (
-                    why := self.futile(line.model.name, lane_set, line.first.request, now_s)
+                    why := self.reason_unservable(
+                        line.model.name, lane_set, line.first.request, now_s
+                    )
                 ):
                     self._refuse(line.first, *why)
                 if self._table.budgets is not None and line.prefers is not None:

@@ -550,7 +550,7 @@ class Claiming:
         )
         if not is_ours:
             what = "cases that the run does not have"
-            raise self.server.strange(what)
+            raise self.server.unexpected_answer(what)
         return said
 
     def _joined(self, said: Claimed) -> Claimed:

@@ -385,9 +385,9 @@ class ClusterServer:
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
+            raise self.unexpected_answer(error) from None
 
-    def strange(self, error: object) -> ConfigError:
+    def unexpected_answer(self, error: object) -> ConfigError:
         """The error for data of another program; `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "

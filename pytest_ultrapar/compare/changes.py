@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
-    Look,
+    ComparedFigure,
     graded_pairs,
     looks_at,
     rate_look,
@@ -68,7 +68,7 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
     name: str
     values: list[str]
-    looks: list[list[Look | None]]
+    looks: list[list[ComparedFigure | None]]
 
 
 def grid_of(pairing: Pairing) -> Grid:
@@ -107,7 +107,7 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     return found
 
 
-def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
+def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, ComparedFigure]]:
     """The changes of solved rates by test, for all models together, the most certain first.
 
     Args:

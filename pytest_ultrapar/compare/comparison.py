@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
+    ComparedFigure,
     Equivalence,
-    Look,
     cell_look,
     equivalence,
     graded_pairs,
@@ -63,7 +63,7 @@ class Cell:
     """
 
     names: tuple[str, ...]
-    look: Look
+    look: ComparedFigure
     chance: float
 
     @property
@@ -87,11 +87,11 @@ class Comparison:
 
     pairing: Pairing
     figures: dict[str, Figure]
-    looks: tuple[Look, ...]
+    looks: tuple[ComparedFigure, ...]
     answers: Equivalence
     cells: tuple[Cell, ...]
     n_cells: int
-    tests: dict[str, list[Look]]
+    tests: dict[str, list[ComparedFigure]]
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
@@ -140,7 +140,7 @@ def _compare(pairing: Pairing) -> Comparison:
     )
 
 
-def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
+def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[ComparedFigure]:
     groups = by_key((both[0].model, both) for both in everything)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:
@@ -157,14 +157,16 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
     return looks
 
 
-def _figure_looks(pairing: Pairing) -> Iterator[Look]:
+def _figure_looks(pairing: Pairing) -> Iterator[ComparedFigure]:
     """The figures of the whole run that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):
             found = change(Rule(metric, metric, form="difference"), pairing)
             low, high = found.interval.known if found.interval is not None else (None, None)
-            yield Look(ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0)
+            yield ComparedFigure(
+                ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0
+            )
 
 
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:

@@ -229,7 +229,7 @@ class Coordinator:
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Protect the end of the run from a further Ctrl-C."""
         self._ctrl_c.note_ending()
-        internals.leave_out_unplaced(excinfo)
+        internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
         """End without writing the rest. The other processes end after this one."""

@@ -19,8 +19,8 @@ from pytest_ultrapar.store.journal import JournalWriter
 from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
+    join_interrupted,
     read_history,
-    take_up,
 )
 from pytest_ultrapar.system.clock import utc_now_us
 
@@ -86,7 +86,7 @@ class Crashes:
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
             # Save the answers of unfinished episodes, too.
-            recovered.add(take_up(journal, history, worker), "cut off")
+            recovered.add(join_interrupted(journal, history, worker), "cut off")
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )

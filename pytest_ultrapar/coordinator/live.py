@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estimate
+from pytest_ultrapar.analysis.plan.eta import EndEstimates, ToAsk, UseSamples, estimate
 from pytest_ultrapar.broker.protocol import BrokerStatus
 from pytest_ultrapar.coordinator.terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
@@ -271,7 +271,7 @@ class _Asking:
         self._kept: Sequence[BrokerStatus] = ()
         self._n_to_answer = sum(self.to_ask.cases.values()) + self.to_ask.n_recovered
         self._state = progress.ProgressState(sum(self.planned.values()))
-        self._looks = Looks.at(boot_s())
+        self._looks = UseSamples.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
         self._interval: tuple[float, float] | None = None

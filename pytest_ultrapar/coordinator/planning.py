@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
-from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.analysis.plan.run_plan import ModeOption, contradictions, make_plan
 from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
 from pytest_ultrapar.coordinator import daily_limits_left, header
 from pytest_ultrapar.coordinator.earlier_run import find_history
@@ -174,7 +174,7 @@ class Planning(collection.CollectOnly):
         short = daily_limits_left.too_few(self._pool, lanes, left, needed, how="about")
         return [*daily_limits_left.day_lines(left), *daily_limits_left.begun_days(left)], [*short]
 
-    def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
+    def _way(self, mode: Mode, cases: Sequence[Case]) -> ModeOption:
         """A mode's plan for the cases; only the mode in force must succeed."""
         policy = ""
         try:
@@ -198,8 +198,8 @@ class Planning(collection.CollectOnly):
         except (UltraparError, pytest.UsageError) as error:
             if mode == self._options.mode:
                 raise
-            return Way(mode, policy, None, str(error))
-        return Way(mode, policy, made, processes=loads)
+            return ModeOption(mode, policy, None, str(error))
+        return ModeOption(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
         """Whether a mode applies to the cases.

@@ -49,8 +49,8 @@ from pytest_ultrapar.store.run_directory import (
     LATEST,
     RunDirectory,
     held,
+    remove_latest_link,
     resolve_run,
-    unpoint_latest,
 )
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
@@ -565,6 +565,6 @@ class Run:
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()
-            unpoint_latest(DEFAULT_PARENT, {self.directory.path})
+            remove_latest_link(DEFAULT_PARENT, {self.directory.path})
         self._held_run.close()
         self.directory.close()

@@ -125,7 +125,7 @@ class SharedTerminal:
                 # where they began if it was empty, otherwise on the next line.
                 self._out(" " * self.size.columns + "\r" + _ERASE_BELOW)
                 self._column = 0
-                internals.begin_line(self._writer)
+                internals.mark_line_ended(self._writer)
 
     def line(self, text: str) -> None:
         """Write a permanent line, below a line that pytest may have begun."""
@@ -133,7 +133,7 @@ class SharedTerminal:
             begun = "\n" if self._column else ""
             self._out(f"{begun}{text}\n")
             self._column = 0
-            internals.begin_line(self._writer)
+            internals.mark_line_ended(self._writer)
 
     def close(self) -> None:
         """Give the writer its file back. Idempotent."""

@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
 from pytest_ultrapar.broker.protocol import Most
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
+from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, HighQuantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,9 @@ class _Model:
     """The estimates for one model."""
 
     def __init__(self) -> None:
-        self.per_byte = High(TOKENS_PER_BYTE)
-        self.answer = High(ANSWER_TOKENS)
-        self.first = High(0.0)
+        self.per_byte = HighQuantile(TOKENS_PER_BYTE)
+        self.answer = HighQuantile(ANSWER_TOKENS)
+        self.first = HighQuantile(0.0)
 
 
 class TokenEstimates:

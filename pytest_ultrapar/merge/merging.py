@@ -28,7 +28,7 @@ from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.merge import part_checks
 from pytest_ultrapar.merge.clocks import ServerClock, clocks_of
-from pytest_ultrapar.merge.part_files import Source, anchors, find_sources, standings
+from pytest_ultrapar.merge.part_files import Source, clock_offsets, find_sources, standings
 from pytest_ultrapar.merge.suite_figures import add_suite_figures
 from pytest_ultrapar.records import Attempt, EpisodeEnded, EpisodeProgressHead, Grade
 from pytest_ultrapar.report.sections import markdown_lines
@@ -268,7 +268,7 @@ class _Clocks:
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._anchors = [clocks_of(anchors(source)) for source in sources]
+        self._anchors = [clocks_of(clock_offsets(source)) for source in sources]
         known = [min(found.values()) for found in self._anchors if found]
         self._common_s = known[0] if known else 0.0
         self.n = sum(len(set(found.values())) for found in self._anchors)

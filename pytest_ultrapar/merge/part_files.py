@@ -58,7 +58,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return found
 
 
-def anchors(source: Source) -> dict[str, float]:
+def clock_offsets(source: Source) -> dict[str, float]:
     """The wall clock less the monotonic clock in each segment, in seconds, by the segment's name.
 
     Segments without requests are missing.

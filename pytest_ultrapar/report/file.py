@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.rerun_commands import again_lines
+from pytest_ultrapar.report.rerun_commands import rerun_lines
 from pytest_ultrapar.report.sections import Section, markdown_lines, markdown_within
 from pytest_ultrapar.report.summary import summary_sections
 from pytest_ultrapar.system.files import write_whole
@@ -52,7 +52,7 @@ def run_sections(
     """The whole report of a run in this directory, with the commands that run cases again."""
     yield from summary_sections(summary, manifest.lanes, directory=str(run_dir), goes_on=goes_on)
     counts = {**summary.statistics.counts, "never ran": summary.n_without_grade * (not goes_on)}
-    if notes := (*again_lines(manifest, counts, run_dir),):
+    if notes := (*rerun_lines(manifest, counts, run_dir),):
         yield Section("Run again", notes=notes)
 
 

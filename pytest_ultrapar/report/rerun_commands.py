@@ -19,13 +19,13 @@ _AGAIN = ("unsolved", "partial", "infra", "error")
 _UNFINISHED = ("interrupted", "never ran", "not graded")
 
 
-def again_command(manifest: Manifest, *what: str) -> str:
+def rerun_command(manifest: Manifest, *what: str) -> str:
     """The shell command that runs the cases of a run with these node ids or options."""
     kept, _ = _parted(manifest.arguments, [row.option for row in _MAKING_CASES])
     return shlex.join(["pytest", *kept, *what])
 
 
-def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> Iterator[str]:
+def rerun_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) -> Iterator[str]:
     """Sentences with the commands that finish a run and run its unsolved cases again."""
     is_near = directory.parent.name == DEFAULT_PARENT.name
     run = directory.name if is_near else str(directory)
@@ -36,7 +36,7 @@ def again_lines(manifest: Manifest, counts: Mapping[str, int], directory: Path) 
         same = [word for word in words if word not in {"-x", "--exitfirst"}]
         yield f"finish the run: {shlex.join(['pytest', *same, f'{resume}={run}'])}"
     if ends := ",".join(end for end in _AGAIN if counts.get(end)):
-        said = again_command(manifest, f"{only}={ends}", f"{of}={run}")
+        said = rerun_command(manifest, f"{only}={ends}", f"{of}={run}")
         yield f"rerun cases that were not solved: {said}"
 
 

@@ -23,7 +23,7 @@ _spared: WeakSet[pytest.Config] = WeakSet()
 """The configurations for which `spare_items` froze all living objects."""
 
 
-def collect_seldom(config: pytest.Config) -> None:
+def collect_rarely(config: pytest.Config) -> None:
     """Collect garbage rarely until `config` is unconfigured.
 
     Called at configuration. Cycles from tests and episodes are still collected, so that resources
@@ -46,7 +46,7 @@ def collect_seldom(config: pytest.Config) -> None:
     config.add_cleanup(restore)
 
 
-def thaw_last(config: pytest.Config) -> None:
+def unfreeze_at_end(config: pytest.Config) -> None:
     """Unfreeze the objects of `spare_items` at the very end of `config`.
 
     Called before any plugin is configured, because the cleanup that is added first runs last: after
@@ -63,10 +63,10 @@ def thaw_last(config: pytest.Config) -> None:
 
 
 def spare_items(config: pytest.Config) -> None:
-    """Exclude all living objects from garbage collection until the end of `config` (`thaw_last`).
+    """Exclude all living objects from garbage collection until the end of `config`.
 
-    Called on the main thread when pytest has collected. It has no effect if other code has frozen
-    objects, because those must not be unfrozen.
+    `unfreeze_at_end` ends it. Called on the main thread when pytest has collected. It has no effect
+    if other code has frozen objects, because those must not be unfrozen.
     """
     if gc.get_freeze_count() <= _UNFROZEN:
         gc.freeze()

@@ -40,7 +40,7 @@ class OwnModules:
         return spec if spec is not None and (spec.origin or "").startswith(_FOLDER) else None
 
 
-def load_plainly(config: pytest.Config) -> None:
+def import_without_rewrite(config: pytest.Config) -> None:
     """Keep pytest from rewriting modules of this package until `config` is unconfigured.
 
     Called when `config` has read its options, after pytest installed its own finder.

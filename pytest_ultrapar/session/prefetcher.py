@@ -109,7 +109,7 @@ def make_prefetcher(
     # They are on disk by now.
     collected.cases.clear()
     garbage.spare_items(config)
-    internals.know_once(items[0].session)
+    internals.cache_session_lookups(items[0].session)
     # A source that sends nothing needs neither keys nor servers.
     if source.sends:
         run_config.check_keys(config, asked)

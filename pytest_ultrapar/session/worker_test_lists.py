@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONGEST = 120
 
 
-def refuse_other_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
+def check_same_tests(one: Sequence[Case], other: Sequence[Case]) -> None:
     """Check that two workers have the same parameters for the test at each position.
 
     Ids decide. Values may differ, such as a time. But the same values in another order come from

@@ -302,7 +302,9 @@ class CutOff(NamedTuple):
     n_begun: int
 
 
-def take_up(journal: Path, history: JournalHistory, worker: str = "") -> dict[str, Position]:
+def join_interrupted(
+    journal: Path, history: JournalHistory, worker: str = ""
+) -> dict[str, Position]:
     """Join the answers of each interrupted episode to one record, and append it to the journal.
 
     Args:
@@ -406,7 +408,7 @@ def recover(directory: Path) -> tuple[dict[str, Position], frozenset[str], list[
         }
     once = {case_id for case_id, case in history.cases.items() if _was_measured(case)}
     once.update(entry.case_id for entry in _earlier_entries(directory) if entry.said == "finished")
-    begun |= take_up(directory / "journal", history)
+    begun |= join_interrupted(directory / "journal", history)
     write_whole(directory / FILE_NAME, _lines(finished) + _lines(begun, "cut off"))
     n_cut_off = sum(case.was_cut_off for case in history.cases.values())
     cut_off = CutOff(n_cut_off, len(begun.keys() - finished.keys()))

@@ -285,7 +285,7 @@ def _empty(folder: int) -> None:
                 os.unlink(entry.name, dir_fd=folder)
 
 
-def unpoint_latest(parent: Path, removed: Collection[Path]) -> None:
+def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
     """Remove `latest` in a folder if it points to one of these removed runs.
 
     Args:

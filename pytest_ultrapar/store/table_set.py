@@ -83,7 +83,7 @@ _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind
 """Text besides the messages may be longer than the messages."""
 
 
-class KeptEpisode(NamedTuple):
+class StoredEpisode(NamedTuple):
     """The kept facts about an episode.
 
     Attributes:
@@ -116,8 +116,8 @@ class Ended(NamedTuple):
 
     number: int
     grade: Grade | None
-    episodes: Sequence[KeptEpisode]
-    graded: KeptEpisode | None
+    episodes: Sequence[StoredEpisode]
+    graded: StoredEpisode | None
     row: int
 
 
@@ -173,7 +173,7 @@ class TableSet:
 
     def add_episode(
         self, case: Case | None, position: Position, episode: EpisodeEnded, requests: range
-    ) -> KeptEpisode:
+    ) -> StoredEpisode:
         """Add one episode, graded or not.
 
         Args:
@@ -206,7 +206,7 @@ class TableSet:
         n_characters = sum([len(text) for each in messages for text in _texts_of(each) if text])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
-        return KeptEpisode(
+        return StoredEpisode(
             position,
             self._episodes.add(
                 spent_by(episode), head, charged(prices.of_all(episode.own_attempts)), place

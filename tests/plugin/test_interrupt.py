@@ -197,5 +197,5 @@ def test_interrupt_before_the_first_line_of_a_function_is_told_like_any_other():
         unplaced()
     with pytest.raises(TypeError):
         caught.getrepr(funcargs=True)
-    internals.leave_out_unplaced(caught)
+    internals.drop_frames_without_line(caught)
     assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_ultrapar.session.garbage import collect_seldom, spare_items, thaw_last
+from pytest_ultrapar.session.garbage import collect_rarely, spare_items, unfreeze_at_end
 
 CPYTHON = (700, 10, 10)
 
@@ -19,7 +19,7 @@ class Config:
 
     def __init__(self) -> None:
         self.cleanups = []
-        thaw_last(self)
+        unfreeze_at_end(self)
 
     def add_cleanup(self, cleanup) -> None:
         self.cleanups.append(cleanup)
@@ -41,7 +41,7 @@ def _own() -> Iterator[None]:
 
 def test_items_are_frozen_until_the_end_of_pytest():
     config = Config()
-    collect_seldom(config)
+    collect_rarely(config)
     spare_items(config)
     assert gc.get_threshold() == (50_000, 20, 20)
     assert gc.get_freeze_count() > 0
@@ -63,7 +63,7 @@ def test_items_are_frozen_until_the_end_of_pytest():
 def test_thresholds_are_raised_and_never_lowered(theirs, during):
     gc.set_threshold(*theirs)
     config = Config()
-    collect_seldom(config)
+    collect_rarely(config)
     assert gc.get_threshold() == during
     config.unconfigure()
     assert gc.get_threshold() == theirs
@@ -71,7 +71,7 @@ def test_thresholds_are_raised_and_never_lowered(theirs, during):
 
 def test_thresholds_that_other_code_sets_meanwhile_stay():
     config = Config()
-    collect_seldom(config)
+    collect_rarely(config)
     gc.set_threshold(5_000, 7, 7)
     config.unconfigure()
     assert gc.get_threshold() == (5_000, 7, 7)
@@ -98,9 +98,9 @@ def test_freezing_at_exit_keeps_the_users_own_registration():
         "atexit.register(lambda: print(calls))\n"
         "calls, gc.freeze = [], lambda: calls.append(1)\n"
         "atexit.register(gc.freeze)\n"
-        "from pytest_ultrapar.session.garbage import collect_seldom\n"
-        "collect_seldom(Config())\n"
-        "collect_seldom(Config())\n"
+        "from pytest_ultrapar.session.garbage import collect_rarely\n"
+        "collect_rarely(Config())\n"
+        "collect_rarely(Config())\n"
         "calls.clear()\n"
     )
     done = subprocess.run(

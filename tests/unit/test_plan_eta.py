@@ -12,8 +12,8 @@ from pytest_ultrapar.analysis.plan.eta import (
     MOST_LOOKS,
     EndEstimates,
     Eta,
-    Looks,
     ToAsk,
+    UseSamples,
     estimate,
 )
 from pytest_ultrapar.analysis.plan.forecast import ForecastEpisode, Step, _Play
@@ -38,7 +38,7 @@ class Watched(_Play):
 def estimates(pool, courses, **options):
     """The estimate and the true remaining time at each tenth of the run."""
     play = Watched(pool, courses, **options)
-    looks = Looks.at(0.0)
+    looks = UseSamples.at(0.0)
     end_s = play.run().makespan_s
     to_ask = ToAsk(
         Counter(course.model for course in courses),
@@ -177,7 +177,7 @@ def test_estimate_at_half_time_is_close_and_its_interval_contains_the_end(pool):
     errors, n_held = [], 0
     for found, cases, held in shapes(pool, 11):
         play = Watched(found, cases, **held)
-        looks, ends = Looks.at(0.0), EndEstimates()
+        looks, ends = UseSamples.at(0.0), EndEstimates()
         end_s = play.run().makespan_s
         to_ask = ToAsk(
             Counter(course.model for course in cases),
@@ -221,7 +221,7 @@ def test_interval_narrows_as_cases_end_and_covers_recent_estimates():
 def test_episodes_without_requests_lower_the_remaining_work(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
-    first = Looks.at(0.0).since
+    first = UseSamples.at(0.0).since
     play.broker.episodes_ended("forecast", [f"silent{n}" for n in range(100)], 0.0)
     end_s = play.run().makespan_s
     status = play.seen[len(play.seen) // 2]

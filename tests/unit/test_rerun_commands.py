@@ -7,7 +7,7 @@ import shlex
 import msgspec
 import pytest
 
-from pytest_ultrapar.report.rerun_commands import again_command, again_lines
+from pytest_ultrapar.report.rerun_commands import rerun_command, rerun_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.unit.finished_run import case, episode, grade, make_run, run_of_seven, write_journal
 
@@ -26,7 +26,7 @@ def test_options_that_define_the_cases_are_kept(run):
         "evals", "-n4", "--ultrapar-pool", "my pool.toml", "--ultrapar-model=a*", "-k", "x",
         "--ultrapar-model=b", "--ultrapar-seed", "7", "--ultrapar-out=o", "--ultrapar-resume=r",
     )  # fmt: skip
-    assert shlex.split(again_command(manifest, "test_x.py::test[it's a]")) == [
+    assert shlex.split(rerun_command(manifest, "test_x.py::test[it's a]")) == [
         "pytest", "--ultrapar-pool=my pool.toml", "--ultrapar-model=a*", "--ultrapar-model=b",
         "--ultrapar-seed=7", "test_x.py::test[it's a]",
     ]  # fmt: skip
@@ -35,13 +35,13 @@ def test_options_that_define_the_cases_are_kept(run):
 def test_command_selects_unsolved_cases_by_outcome_and_run(run, tmp_path):
     manifest, path = run()
     counts = {"solved": 3, "partial": 1, "infra": 2, "error": 0}
-    assert [*again_lines(manifest, counts, path)] == [
+    assert [*rerun_lines(manifest, counts, path)] == [
         "rerun cases that were not solved: "
         "pytest --ultrapar-only=partial,infra --ultrapar-only-of=r"
     ]
-    (line,) = again_lines(manifest, {"error": 1}, tmp_path / "o")
+    (line,) = rerun_lines(manifest, {"error": 1}, tmp_path / "o")
     assert line.endswith(f"-of={tmp_path}/o")
-    assert not [*again_lines(manifest, {"solved": 3}, path)]
+    assert not [*rerun_lines(manifest, {"solved": 3}, path)]
 
 
 def test_unfinished_run_is_first_resumed_with_its_own_command(run):
@@ -49,14 +49,14 @@ def test_unfinished_run_is_first_resumed_with_its_own_command(run):
         "evals", "-x", "-k", "not a", "--ultrapar-pool=p.toml", "--ultrapar-only=partial",
         "--ultrapar-resume", "o", "--maxfail=3",
     )  # fmt: skip
-    finish, again = again_lines(manifest, {"never ran": 2, "partial": 1}, path)
+    finish, again = rerun_lines(manifest, {"never ran": 2, "partial": 1}, path)
     assert finish == (
         "finish the run: pytest evals -k 'not a' --ultrapar-pool=p.toml --ultrapar-only=partial"
         " --ultrapar-resume=r"
     )
     assert again.startswith("rerun cases that were not solved: pytest --ultrapar-pool=p.toml ")
     shared = msgspec.structs.replace(manifest, cluster_run="nightly")
-    assert [*again_lines(shared, {"never ran": 2}, path)] == []
+    assert [*rerun_lines(shared, {"never ran": 2}, path)] == []
 
 
 def test_show_prints_the_commands_that_run_cases_again(ultrapar, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.session import worker_test_lists
-from pytest_ultrapar.session.worker_test_lists import refuse_other_tests
+from pytest_ultrapar.session.worker_test_lists import check_same_tests
 
 
 def case(name: str, content=None, test="test_it", **params):
@@ -17,7 +17,7 @@ def case(name: str, content=None, test="test_it", **params):
 
 def refusal(one, other) -> str:
     with pytest.raises(ConfigError) as caught:
-        refuse_other_tests(one, other)
+        check_same_tests(one, other)
     said = str(caught.value)
     assert said.startswith("the tests are not the same in all worker processes: ")
     assert said.endswith("in the same order: sort sets, and use no random values")
@@ -63,13 +63,13 @@ def test_swapped_objects_under_the_same_ids_are_found():
 )
 def test_ids_decide_if_no_object_was_swapped(other):
     one = [case("k0", {"k": "aa"}, k="K", t=1), case("k1", {"k": "aa"}, k="K", t=1)]
-    refuse_other_tests(one, other)
+    check_same_tests(one, other)
 
 
 def test_tests_of_only_one_worker_are_found_after_collection():
     a, b, c = case("a", p=1), case("b", p=2), case("a", p=1, test="test_more")
-    refuse_other_tests([a], [a, b])
-    refuse_other_tests([a, b], [a, c])
+    check_same_tests([a], [a, b])
+    check_same_tests([a, b], [a, c])
     ids = [one.nodeid for one in (a, b)]
     assert worker_test_lists.tests_differ(ids, ids) is None
     said = worker_test_lists.tests_differ(ids, [a.nodeid])

@@ -272,7 +272,7 @@ unless an earlier run shows it. The medians of 8,043 requests of the five phases
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModeOption:
     """A mode in which the cases could run.
 
     Attributes:
@@ -300,7 +300,7 @@ class Prediction:
         limits: The load of each limit, the slowest first.
     """
 
-    way: Way
+    way: ModeOption
     forecast: Forecast | None = None
     makespan_s: Amount | None = None
     limits: tuple[LimitLoad, ...] = ()
@@ -366,7 +366,7 @@ def make_plan(
     lanes: Sequence[Lane],
     expected: Sequence[Expected],
     earlier: EarlierRun,
-    ways: Sequence[Way],
+    ways: Sequence[ModeOption],
     *,
     mode: str,
 ) -> RunPlan:
@@ -442,7 +442,11 @@ def _sums(
 
 
 def _predict(
-    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], earlier: EarlierRun, way: Way
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    earlier: EarlierRun,
+    way: ModeOption,
 ) -> Prediction:
     if way.assignment is None:
         return Prediction(way)

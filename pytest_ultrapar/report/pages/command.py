@@ -43,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: A file cannot be read or written.
     """
     from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.snapshot import gently  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.snapshot import at_low_priority  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import in_use, resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
     path = None if arguments.out is None else out_file(arguments.out, "--out")
     work = partial(_write_markdown if arguments.markdown else _write_page, directory, path)
     if in_use(directory):
-        gently(work)
+        at_low_priority(work)
     else:
         work()
     return 0

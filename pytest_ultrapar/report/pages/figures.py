@@ -42,7 +42,7 @@ from pytest_ultrapar.report.pages.lanes import (
     requests_sent,
 )
 from pytest_ultrapar.report.pages.models import (
-    Beside,
+    ComparedWithBest,
     ModelCost,
     PassAt,
     beside_best,
@@ -79,7 +79,7 @@ _LIMITS = ("limit", "t_s", "workers", "reason")
 _PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
-class Square(msgspec.Struct, frozen=True):
+class HeatmapCell(msgspec.Struct, frozen=True):
     """The graded cases of one model and one value.
 
     Attributes:
@@ -109,7 +109,7 @@ class Dimension(msgspec.Struct, frozen=True):
 
     name: str
     values: list[str]
-    squares: list[list[Square]]
+    squares: list[list[HeatmapCell]]
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ class Figures(msgspec.Struct, frozen=True):
     """Requests that were refused for rate limits."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
-    beside_best: list[Beside]
+    beside_best: list[ComparedWithBest]
     """The other models compared with the best one."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
@@ -330,7 +330,7 @@ def labels(values: Iterable[Scalar]) -> list[str]:
 def _dimension(
     name: str,
     values: list[Scalar],
-    square: Callable[[Numbers], Square],
+    square: Callable[[Numbers], HeatmapCell],
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
@@ -342,19 +342,19 @@ def _dimension(
     return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
-def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Square:
+def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> HeatmapCell:
     those = [rows[number] for number in at]
     if scored is not None and those:
         own, least, most = scored[at].tolist(), float(np.nanmin(scored)), float(np.nanmax(scored))
         low, high = mean_interval_of(those, own).known
         mean = mean_of(own)
         place = (mean - least) / (most - least) if least < most else 0.5
-        return Square(len(those), 0, 0, low, high, mean, place)
+        return HeatmapCell(len(those), 0, 0, low, high, mean, place)
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)
     n_partial = sum(row.outcome == "partial" for row in those)
-    return Square(len(those), sum(hits), n_partial, low, high)
+    return HeatmapCell(len(those), sum(hits), n_partial, low, high)
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:

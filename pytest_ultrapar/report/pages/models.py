@@ -43,7 +43,7 @@ class ModelCost(msgspec.Struct, frozen=True):
         return self.cost / self.n_solved if self.n_solved else None
 
 
-class Beside(msgspec.Struct, frozen=True):
+class ComparedWithBest(msgspec.Struct, frozen=True):
     """A model compared with the best model, by the graded cases that both have.
 
     Attributes:
@@ -135,7 +135,7 @@ def beside_best(
     rows: Mapping[str, Sequence[Repetition]],
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
-) -> tuple[str, list[Beside]]:
+) -> tuple[str, list[ComparedWithBest]]:
     """The model with the largest solved share, and the others compared with it, closest first.
 
     Args:
@@ -152,7 +152,9 @@ def beside_best(
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:
             n_gained, n_lost, interval = solved_change(pairs)
-            found.append(Beside(shown[model], len(pairs), n_gained, n_lost, *interval.known))
+            found.append(
+                ComparedWithBest(shown[model], len(pairs), n_gained, n_lost, *interval.known)
+            )
     return shown[best], sorted(found, key=lambda one: -one.difference)
 
 

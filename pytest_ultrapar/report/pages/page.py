@@ -24,7 +24,7 @@ from pytest_ultrapar.report.pages.plots import (
 )
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
-from pytest_ultrapar.report.rerun_commands import again_command
+from pytest_ultrapar.report.rerun_commands import rerun_command
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, mean_text, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.analysis.statistics import RunStatistics
     from pytest_ultrapar.report.pages.figures import Figures
-    from pytest_ultrapar.report.pages.models import Beside
+    from pytest_ultrapar.report.pages.models import ComparedWithBest
     from pytest_ultrapar.store.manifest import Manifest
 
 _ANSWERS = "The time of all answers of a graded case together, without waits."
@@ -99,7 +99,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "again": None if is_others else again_command(manifest),
+        "again": None if is_others else rerun_command(manifest),
     }
     return framed(
         TEMPLATE,
@@ -220,7 +220,7 @@ def _beside_best(figures: Figures) -> Section | None:
     return Section(title, header, tuple(rows))
 
 
-def _verdict(one: Beside) -> str:
+def _verdict(one: ComparedWithBest) -> str:
     """Whether the best model is better than this one."""
     if not one.n_gained and not one.n_lost:
         return "equal"

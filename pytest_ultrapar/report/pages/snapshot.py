@@ -94,7 +94,7 @@ def _is_over(run_dir: Path) -> bool:
     return not in_use(run_dir) and read_summary(run_dir) is not None
 
 
-def gently(work: Callable[[], None]) -> None:
+def at_low_priority(work: Callable[[], None]) -> None:
     """Do the work at the lowest CPU priority, because a run in progress needs the CPU more."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
         one.submit(work).result()
