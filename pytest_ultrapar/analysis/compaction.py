@@ -198,7 +198,7 @@ def _compact(
 def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
     """The whole journal, read to its end."""
     if begun is not None:
-        begun.take_up()
+        begun.read_new()
         if begun.fits(read_manifest(run_dir)):
             begun.leave_out_others()
             return begun
@@ -209,7 +209,7 @@ def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
 
         return JournalScan(run_dir, Slices(run_dir, SLICE))
     taken = JournalScan(run_dir)
-    taken.take_up()
+    taken.read_new()
     taken.leave_out_others()
     return taken
 

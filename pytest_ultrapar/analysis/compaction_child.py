@@ -275,7 +275,7 @@ class Reader(threading.Thread):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         try:
             while not self._ended.wait(_LOOK_EVERY_S):
-                self._taken.take_up(self._ended.is_set)
+                self._taken.read_new(self._ended.is_set)
         except Exception as error:  # noqa: BLE001 - `end` raises it
             self._error = error
 

@@ -157,7 +157,7 @@ class JournalScan:
         own = (test, *[case.value_of(name) for name in self.layouts[test]])
         return case.suite, case.model, names, own, case.cluster, cell
 
-    def take_up(self, stop: Callable[[], bool] = lambda: False) -> None:
+    def read_new(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Read the records that were written since the last call.
 
         Args:

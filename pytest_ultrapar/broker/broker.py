@@ -61,8 +61,8 @@ if TYPE_CHECKING:
         KnownLane,
         LeaseOutcome,
         LeaseRequest,
-        Most,
         ShareStatus,
+        TokenBounds,
     )
     from pytest_ultrapar.broker.retry_budget import RetryBudget
     from pytest_ultrapar.broker.shares import HeldUnits, Row
@@ -325,7 +325,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most: Most, now_s: float
+        self, worker: str, lease_id: int, most: TokenBounds, now_s: float
     ) -> tuple[bool, list[Action]]:
         """Reserve the cost of a lease's request, which was unknown at the grant.
 
@@ -517,20 +517,20 @@ class LaneBroker:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take_news` has urgent news."""
+        """Whether `take_notices` has urgent news."""
         return self._news.is_fresh
 
-    def take_news(self, now_s: float) -> list[LaneNotice]:
+    def take_notices(self, now_s: float) -> list[LaneNotice]:
         """The news of this host about keys, instances and lanes since the last call.
 
         Removals are repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
-    def hear(self, news: Iterable[LaneNotice], now_s: float) -> list[Action]:
+    def apply_notices(self, news: Iterable[LaneNotice], now_s: float) -> list[Action]:
         """Apply the news of another host; repeated news changes nothing."""
         now_s = self._advance(now_s)
-        self._news.hear(news, now_s)
+        self._news.apply_notices(news, now_s)
         return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:

@@ -27,7 +27,7 @@ from pytest_ultrapar.pool.money import amount_of, budget_units, money
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, TokenBounds
     from pytest_ultrapar.broker.shares import GrantedUnits
     from pytest_ultrapar.broker.spending_file import SpendingFile
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
@@ -398,7 +398,7 @@ class Tariff:
         self._price = price
         self._answer = answer
 
-    def most(self, most: Most) -> int:
+    def most(self, most: TokenBounds) -> int:
         """The maximum or estimated cost of a request, in units."""
         guessed = math.ceil(most.n_guessed * self._answer.early)
         return self._price.most(most.most_in, most.most_out + guessed)

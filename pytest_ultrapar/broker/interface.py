@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         Lease,
         LeaseOutcome,
         LeaseRequest,
-        Most,
+        TokenBounds,
     )
 
 
@@ -61,7 +61,7 @@ class BrokerInterface(ABC):
             debug_log.tell_return(lease, outcome, feedback.retry_after_s)
         self.tell(wire.Release(lease.lease_id, outcome, feedback))
 
-    async def pay(self, lease: Lease, most: Most) -> bool:
+    async def pay(self, lease: Lease, most: TokenBounds) -> bool:
         """Reserve the money for a request on a lease that lacks it; return whether it is reserved.
 
         If not, there is not enough money. Give the lease back as `unsent`, and request a new one

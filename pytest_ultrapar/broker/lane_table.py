@@ -13,7 +13,7 @@ from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
-from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, TokenBounds
 from pytest_ultrapar.broker.shares import GrantedUnits, Row
 from pytest_ultrapar.broker.timers import Timer, TimerQueue
 from pytest_ultrapar.pool.model import Limit
@@ -282,7 +282,7 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(self, lease_id: int, held: HeldLease, most: Most) -> bool:
+    def pay(self, lease_id: int, held: HeldLease, most: TokenBounds) -> bool:
         """Reserve money for a lease.
 
         Returns:
@@ -326,7 +326,7 @@ class LaneTable:
             needed = held.bounded
             if held.n_guessed:
                 # Not the guess: guesses from the first answers are far too high.
-                needed += tariff.most(Most(0, feedback.tokens_out or 0))
+                needed += tariff.most(TokenBounds(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)

@@ -92,7 +92,7 @@ class NoticeBook:
         self._known.update(pauses)
         return found + pauses
 
-    def hear(self, news: Iterable[LaneNotice], now_s: float) -> None:
+    def apply_notices(self, news: Iterable[LaneNotice], now_s: float) -> None:
         """Apply the news of other hosts."""
         for one in news:
             lane = self._table.lanes.get(one.lane_id)

@@ -75,7 +75,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
 NO_FEEDBACK = Feedback()
 
 
-class Most(NamedTuple):
+class TokenBounds(NamedTuple):
     """The maximum that a request may cost, in tokens of its lane's price.
 
     Attributes:
@@ -123,7 +123,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     after: LaneId | None = None
     is_bound: bool = False
-    most: Most | None = None
+    most: TokenBounds | None = None
     refused_by: tuple[LaneId, ...] = ()
     stays: bool = False
 

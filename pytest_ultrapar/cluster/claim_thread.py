@@ -424,7 +424,7 @@ class Claiming:
         assert whole is not None
         if status is not None:
             # Without a status, because the broker is starting or busy, the next look reads it.
-            self._counts.hear(status)
+            self._counts.update(status)
             if status.in_flight or status.waiting or status.open_episodes:
                 self._busy_s = boot_s()
             # Keys without shared limits may still send.

@@ -39,7 +39,7 @@ class ClockDrift:
         self._looks: deque[_Look] = deque()
         self.trouble = ""
 
-    def look(self, begun_s: float, ended_s: float, server_s: float) -> None:
+    def record(self, begun_s: float, ended_s: float, server_s: float) -> None:
         """Record the server's time, read between two times of this host."""
         look = _Look(begun_s, ended_s, server_s)
         if self._looks and _apart_s(self._looks[-1], look) > STEP_S:

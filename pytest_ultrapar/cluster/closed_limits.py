@@ -38,7 +38,7 @@ def reset_day(server: ClusterServer) -> Iterator[str]:
     if not closed:
         yield "no daily limit and no budget is closed"
         return
-    facts = server.facts or server.look()
+    facts = server.facts or server.read_facts()
     token = secrets.token_hex(8)
     server.renew(
         Renewal(

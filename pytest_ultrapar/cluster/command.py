@@ -89,14 +89,14 @@ def _server(url: str | None) -> ClusterServer:
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
 
     server = ClusterServer(read_address(url, os.environ, option="--cluster"))
-    server.look()
+    server.read_facts()
     return server
 
 
 def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     from pytest_ultrapar.cluster.status import Status, status_json, status_lines  # noqa: PLC0415 - not for --help
 
-    names, run, facts = server.runs(), arguments.run, server.facts or server.look()
+    names, run, facts = server.runs(), arguments.run, server.facts or server.read_facts()
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
     for name in names if run is None else with_shards(names, run) or [run]:

@@ -200,7 +200,7 @@ class HostShares:
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
-        facts = self._server.facts or self._server.look()
+        facts = self._server.facts or self._server.read_facts()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
             begun_s = boot_s()
@@ -260,7 +260,7 @@ class HostShares:
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
-            news = broker.take_news(now_s)
+            news = broker.take_notices(now_s)
             self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
@@ -284,7 +284,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Apply an answer; return the seconds until the next call."""
         self.said = answer
-        self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
+        self._clock_rate.record(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -307,7 +307,7 @@ class HostShares:
         if answer.news:
             # News first: no request may go to a removed lane.
             heard = _news(answer.news, answer.server_ms)
-            self._host.move(lambda: broker.hear(heard, now_s()))
+            self._host.move(lambda: broker.apply_notices(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
         self._tell_people(answer)
         moves = any(

@@ -8,7 +8,7 @@ from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cluster.ledger import Notice
 
 
-class Told(msgspec.Struct, frozen=True):
+class NoticeText(msgspec.Struct, frozen=True):
     """The text of a notice: the news, and the server's time when the host sent them.
 
     The ledger's own time stands still between calls. Without the server's time, a run that is
@@ -23,28 +23,28 @@ def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
     """A notice of a host's news for the other hosts of its run, which have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
-        reason=msgspec.json.encode(Told(news, at_ms)).decode(),
+        reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),
         for_ms=round(news.for_s * 1000),
         run=run,
     )
 
 
-def told(text: str | bytes) -> Told:
+def notice_text(text: str | bytes) -> NoticeText:
     """The content of a notice.
 
     Raises:
         NOT_THAT_JSON: Another program or another version wrote it.
     """
-    return msgspec.json.decode(text, type=Told)
+    return msgspec.json.decode(text, type=NoticeText)
 
 
 def news_of(notice: Notice, server_ms: int) -> LaneNotice | None:
     """The news for another host; None if they are over.
 
     Raises:
-        NOT_THAT_JSON: As `told`.
+        NOT_THAT_JSON: As `notice_text`.
     """
-    one = told(notice.reason)
+    one = notice_text(notice.reason)
     left_s = one.news.for_s - (server_ms - one.at_ms) / 1000
     if left_s <= 0:
         return None

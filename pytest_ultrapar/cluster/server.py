@@ -94,7 +94,7 @@ class ClusterServer:
     """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: The server's facts, read at the last `look`; None before.
+        facts: The server's facts, read at the last `read_facts`; None before.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
@@ -110,7 +110,7 @@ class ClusterServer:
         self._ledger = self._client.register_script(script_text("division.lua"))
         self.facts: ServerFacts | None = None
 
-    def look(self) -> ServerFacts:
+    def read_facts(self) -> ServerFacts:
         """Read the server's facts now.
 
         Raises:
@@ -135,13 +135,13 @@ class ClusterServer:
         return self._n_connected > max(before, 1)
 
     def is_another(self) -> bool:
-        """Whether it has restarted since `look`; reads the facts again.
+        """Whether it has restarted since `read_facts`; reads the facts again.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before = self.facts
-        return before is None or self.look().run_id != before.run_id
+        return before is None or self.read_facts().run_id != before.run_id
 
     def claim(self, run: str, call: claim_protocol.Call) -> claim_protocol.ClaimAnswer | None:
         """Make a call about the cases of a run (`claim_protocol`).
@@ -230,7 +230,7 @@ class ClusterServer:
         """The names of all runs on the server.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before, after = f"{self.address.key_prefix}run:", ":run"
         pattern = f"{before}*{after}"
@@ -242,7 +242,7 @@ class ClusterServer:
         """The state of a run; None if there is no run of that name.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, name)
 
@@ -263,7 +263,7 @@ class ClusterServer:
         """The limits that hosts share, over all runs.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = self.address.key_prefix
         ledger, seen, rows, news, time = self._many(
@@ -309,7 +309,7 @@ class ClusterServer:
         """Tell a host to begin no more cases.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         key = run_prefix(self.address, run) + "run"
         self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
@@ -318,7 +318,7 @@ class ClusterServer:
         """Remove all data of a run.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, run)
         names = (*claim_protocol.KEY_NAMES, ROW_NAMES)

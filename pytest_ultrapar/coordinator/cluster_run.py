@@ -85,7 +85,7 @@ def refuse_options(options: Options) -> None:
 
 
 class ClusterRun:
-    """This host's part of a cluster run, from `look` to `leave`.
+    """This host's part of a cluster run, from `check_server` to `leave`.
 
     Attributes:
         name: Name of the run.
@@ -116,14 +116,14 @@ class ClusterRun:
         self._limits: dict[str, Limit] = {}
         self._lanes: tuple[Lane, ...] = ()
 
-    def look(self, line: WaitingLine) -> None:
+    def check_server(self, line: WaitingLine) -> None:
         """Check that the server can be used; wait for one that does not answer.
 
         Raises:
             ConfigError: It cannot be used, or does not answer within the patience of the run; or a
                 host with this name is running in the cluster run.
         """
-        self._ask_patiently(self._server.look, line)
+        self._ask_patiently(self._server.read_facts, line)
         _refuse_namesake(self._server, self._claims, self.host)
 
     def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:

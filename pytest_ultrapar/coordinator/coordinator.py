@@ -110,7 +110,7 @@ class Coordinator:
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - rare
 
         self.run.cluster = ClusterRun(self.run.options)
-        self.run.cluster.look(WaitingLine(self._reporter))
+        self.run.cluster.check_server(WaitingLine(self._reporter))
         self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:

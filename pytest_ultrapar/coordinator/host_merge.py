@@ -102,7 +102,7 @@ def _hosts_of(address: ClusterAddress, run: str) -> tuple[frozenset[str], dateti
 
     server = ClusterServer(address)
     try:
-        server.look()
+        server.read_facts()
         state = server.run(run)
     finally:
         server.close()

@@ -116,7 +116,7 @@ class LiveProgress:
         self._terminal.clear()
         asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
         # The thread may run in between: before its first look the new line is empty.
-        self._line, self._look = asking.line, asking.look
+        self._line, self._look = asking.line, asking.read_status
         if self._has_view:
             self._view = asking.view
 
@@ -278,7 +278,7 @@ class _Asking:
         self._next_estimate_s = 0.0
         self._next_word_s = -math.inf
 
-    def look(self, now_s: float) -> bool:
+    def read_status(self, now_s: float) -> bool:
         """Read the broker's status; return whether the run now waits for other servers."""
         self._seen = status = self.status()
         if status is None:

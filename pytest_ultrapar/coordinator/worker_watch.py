@@ -80,7 +80,7 @@ class WorkerWatch:
                     for worker, io in processes.items()
                     if worker not in self._killed
                 }
-                for worker in silence.look(signs, now_s):
+                for worker in silence.check(signs, now_s):
                     self._killed.add(worker)
                     processes[worker].kill()
         except ConnectionError:
@@ -109,7 +109,7 @@ class WorkerSilence:
         self._signs: dict[str, float] = {}
         self._silent_s: dict[str, float] = {}
 
-    def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
+    def check(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
         """The workers that have been silent for too long, sorted by name.
 
         Args:

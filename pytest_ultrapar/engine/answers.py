@@ -22,7 +22,7 @@ from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
 from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.apis.server_sent_events import MaskedEvents
-from pytest_ultrapar.broker.protocol import Feedback, Most
+from pytest_ultrapar.broker.protocol import Feedback, TokenBounds
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
 
@@ -129,7 +129,7 @@ class Request(Protocol):
     def pieces(self) -> Pieces | None: ...  # noqa: D102
 
     @property
-    def most(self) -> Most | None: ...  # noqa: D102
+    def most(self) -> TokenBounds | None: ...  # noqa: D102
 
     def begin(self) -> bool:
         """Note that a lane is free for the request; return whether to send it."""

@@ -102,8 +102,8 @@ class _Place:
         self.forgetting: asyncio.TimerHandle | None = None
 
 
-class Door:
-    """The entrance of one guest, with one token.
+class GatewaySession:
+    """The requests of one sender, under one token.
 
     Attributes:
         token: The key for its clients.
@@ -240,7 +240,7 @@ class Gateway:
         self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
-        self._doors: dict[str, Door] = {}
+        self._doors: dict[str, GatewaySession] = {}
         self._address = ""
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
@@ -290,7 +290,7 @@ class Gateway:
         )
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: GatewaySender, name: str, token: str = "") -> Door:
+    def admit(self, guest: GatewaySender, name: str, token: str = "") -> GatewaySession:
         """Admit the clients that have a token.
 
         Args:
@@ -298,11 +298,11 @@ class Gateway:
             name: The sender's name, for people.
             token: The clients' token; empty makes a new one.
         """
-        door = Door(guest, name, token)
+        door = GatewaySession(guest, name, token)
         self._doors[door.token] = door
         return door
 
-    def dismiss(self, door: Door) -> None:
+    def dismiss(self, door: GatewaySession) -> None:
         """Make its token invalid, and cancel all requests that came with it."""
         if self._doors.pop(door.token, None) is not None:
             door.close()
@@ -379,7 +379,7 @@ class Gateway:
         hold_s = self._max_wait_s or _HELD * client_timeout_s(headers)
         return await self._answered(request, door, place, urlsplit(url).path, hold_s)
 
-    def _door(self, url: str, headers: Mapping[str, str]) -> Door:
+    def _door(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
         """The guest to which a request belongs.
 
         Raises:
@@ -395,7 +395,12 @@ class Gateway:
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
     async def _answered(
-        self, request: web.BaseRequest, door: Door, place: _Place, path: str, hold_s: float
+        self,
+        request: web.BaseRequest,
+        door: GatewaySession,
+        place: _Place,
+        path: str,
+        hold_s: float,
     ) -> web.StreamResponse:
         begun: web.StreamResponse | None = None
         try:

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.broker.protocol import TokenBounds
 from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import openai
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.gateway import Door
+    from pytest_ultrapar.engine.gateway import GatewaySession
     from pytest_ultrapar.engine.sender import Sender
     from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
@@ -38,7 +38,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
-    most: Most | None = None
+    most: TokenBounds | None = None
     pieces: None = None
 
     def begin(self) -> bool:
@@ -68,7 +68,7 @@ class Llm:
         self._native_client: SdkSender | None = None
         self._case = case
         self._roles: dict[str, Llm] = {}
-        self._door: Door | None = None
+        self._door: GatewaySession | None = None
 
     def role(self, name: str) -> Llm:
         """The client for the model of a role, such as a judge; the same one for each call.
@@ -206,7 +206,7 @@ class Llm:
         """
         return None if self._door is None else self._door.fault
 
-    def _opened(self) -> Door:
+    def _opened(self) -> GatewaySession:
         if self._door is None:
             name = f"case {self._sender.case_id}"
             self._door = self._sender.parts.gateway.admit(self.native(), name)

@@ -12,7 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.provider_state import flaw_of_request
 from pytest_ultrapar.apis.request import Asked, asked_of
 from pytest_ultrapar.apis.server_json import MOST_OBJECTS, UNREADABLE, has_too_many_objects
-from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.broker.protocol import TokenBounds
 from pytest_ultrapar.engine.answers import Pieces
 from pytest_ultrapar.engine.endpoints import resource_asked
 from pytest_ultrapar.errors import BadRequestError
@@ -84,7 +84,7 @@ class SdkRequest:
     fields: dict[str, msgspec.Raw]
     asked: Asked
     tokens: int
-    most: Most | None
+    most: TokenBounds | None
     pieces: Pieces | None
     progress: Progress
     asks_usage: bool = False

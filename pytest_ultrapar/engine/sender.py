@@ -38,7 +38,7 @@ from pytest_ultrapar.broker.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
-    Most,
+    TokenBounds,
 )
 from pytest_ultrapar.engine.answers import (
     Answer,
@@ -545,7 +545,7 @@ class Sender:
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
-    async def _paid(self, first: Lease, most: Most | None) -> bool:
+    async def _paid(self, first: Lease, most: TokenBounds | None) -> bool:
         """Whether the money for the episode's first request is reserved, if a budget counts it."""
         if most is None:
             return True

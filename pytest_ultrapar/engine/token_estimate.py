@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
-from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.broker.protocol import TokenBounds
 from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, HighQuantile
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class TokenEstimates:
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
-    def most(self, model: str, asked: Asked) -> Most | None:
+    def most(self, model: str, asked: Asked) -> TokenBounds | None:
         """The most that a request may cost; None if no budget counts it.
 
         Every tokenizer uses at least one byte of text per token. So the prompt is bounded, not
@@ -105,9 +105,9 @@ class TokenEstimates:
             return None
         n_bytes, fixed = _size(asked)
         bound = self._bounds[model] if asked.leaves_bound else None
-        return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
+        return TokenBounds(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
-    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
+    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> TokenBounds | None:
         """Like `most`, for a request that is sent unchanged: each byte of its body counts.
 
         Estimates are added for content that it refers to: attachments, and the `kept` tokens of a
@@ -116,7 +116,7 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
+        return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
         """The most tokens of all answers, and the number of answers without a bound."""

@@ -37,7 +37,7 @@ from pytest_ultrapar.session.collection import (
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import prefetched_of
-from pytest_ultrapar.session.settings import whose
+from pytest_ultrapar.session.settings import models_hint
 from pytest_ultrapar.session.worker_test_lists import check_same_tests
 from pytest_ultrapar.store.cases_file import (
     Generated,
@@ -110,7 +110,7 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
             _note_fault(
                 metafunc,
                 f"mark ultrapar(...) names {pattern!r}, which matches no model "
-                f"{whose(pool, pool.subjects)}",
+                f"{models_hint(pool, pool.subjects)}",
             )
     return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
 

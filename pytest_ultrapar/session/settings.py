@@ -284,7 +284,7 @@ def selected_models(
         if not any(fnmatchcase(name, pattern) for name in among):
             # An address may hold a password.
             word = "URL" if "://" in pattern else repr(pattern)
-            msg = f"{option} {word} matches no model {whose(pool, among)}"
+            msg = f"{option} {word} matches no model {models_hint(pool, among)}"
             if is_address(pattern):
                 msg += "; to use it as an address, run without a pool (-o ultrapar_pool=)"
             raise ConfigError(msg)
@@ -293,7 +293,7 @@ def selected_models(
     return tuple(name for name in among if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def whose(pool: Pool, among: Sequence[str]) -> str:
+def models_hint(pool: Pool, among: Sequence[str]) -> str:
     """The end of a message about a name that is not among these models."""
     cases = " that makes cases" if len(among) < len(pool.models) else ""
     return f"in {pool.path}{cases}; it has {', '.join(among)}"

@@ -70,7 +70,7 @@ class Host:
         self.over, self.lost, self.told = threading.Event(), [], []
         self.begun, self.ended, self.offered, self.taken = [], [], [], set()
         server = ClusterServer(read_address(world.kv.url, {}))
-        server.look()
+        server.read_facts()
         self.claiming = Claiming(
             server, "night", name, self.numbered, (), directory=directory,
             patience_s=patience_s, status=self.status,

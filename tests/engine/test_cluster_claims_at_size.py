@@ -58,7 +58,7 @@ def test_a_host_that_is_behind_with_its_tests_leaves_cases_to_others(tmp_path):
     host = Answering(cases)
     with KeyValueServer.start() as kv:
         server = Counting(read_address(kv.url, {}))
-        server.look()
+        server.read_facts()
         claiming = Claiming(
             server,
             "r",

@@ -73,7 +73,7 @@ def server(kv, monkeypatch):
     kv.client().flushall()
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     server = ClusterServer(read_address(None, {"ULTRAPAR_CLUSTER": kv.url}))
-    server.look()
+    server.read_facts()
     yield server
     server.close()
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.budget import Budgets, spent_by_limit
-from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback, TokenBounds
 from pytest_ultrapar.broker.spending_file import (
     ALL_LANES,
     SpendingFile,
@@ -330,7 +330,7 @@ def test_lease_that_is_gone_is_not_paid():
     request = opening(play, "a")
     lease = play.leases[request]
     play.back(request, "unsent")
-    assert play.say("gw0", Pay(lease.lease_id, Most(0, 1))) == Paid(False)
+    assert play.say("gw0", Pay(lease.lease_id, TokenBounds(0, 1))) == Paid(False)
     assert play.broker._table.budgets.purses["pool"].reserved == 0
 
 

@@ -528,31 +528,31 @@ def test_removal_and_pause_are_told_to_other_hosts():
     here.back(1, "rate", 30.0)
     here.ask(lane="p/b/k")
     here.back(2, "server_error")
-    (pause,) = here.broker.take_news(1.0)
+    (pause,) = here.broker.take_notices(1.0)
     assert pause.lane_id == "p/a/k"
     assert 29.0 <= pause.for_s <= 32.0
-    assert here.broker.take_news(1.0) == []
+    assert here.broker.take_notices(1.0) == []
     there.connect("gw0")
     there.now_s = 100.0
     for _ in range(2):
-        there.book(there.broker.hear([pause], 100.0))
-        here.book(here.broker.hear([pause], 1.0))
+        there.book(there.broker.apply_notices([pause], 100.0))
+        here.book(here.broker.apply_notices([pause], 1.0))
     assert there.status("p/a/k").state == "paused"
     assert there.status("p/b/k").state == "up"
     there.wait(pause.for_s)
     assert there.status("p/a/k").state == "up"
-    there.book(there.broker.hear([pause], there.now_s))
+    there.book(there.broker.apply_notices([pause], there.now_s))
     assert there.status("p/a/k").state == "up"
     here.wait(60.0)
     here.ask(lane="p/a/k")
     here.back(3, "auth")
     waiting = there.ask(lane="p/b/k")
     also = [there.ask(lane="p/b/k") for _ in range(5)]
-    there.book(there.broker.hear(here.broker.take_news(60.0), there.now_s))
+    there.book(there.broker.apply_notices(here.broker.take_notices(60.0), there.now_s))
     assert {one.state for one in there.broker.status(0.0).lanes} == {"out"}
     assert waiting in there.leases
     assert set(also[3:]) <= set(there.refused)
-    assert there.broker.take_news(there.now_s) == []
+    assert there.broker.take_notices(there.now_s) == []
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def plain(table):
 def taken(run):
     measures = Measures()
     with closing(JournalScan(run)) as intake:
-        intake.take_up()
+        intake.read_new()
         intake.leave_out_others()
         ended = intake.ended()
         intake.figures(ended, intake.tables.spent(ended), measures)

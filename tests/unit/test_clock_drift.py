@@ -29,7 +29,7 @@ def looks(rate, said, steps_s=()):
         begun_s = now_s + pause_s
         now_s = begun_s + took_s
         server_s = (begun_s + part * took_s) / rate + ahead_s
-        clock.look(begun_s, now_s, int(server_s * 1000) / 1000)
+        clock.record(begun_s, now_s, int(server_s * 1000) / 1000)
         yield clock.trouble
 
 
@@ -61,7 +61,7 @@ def test_drifting_clock_is_reported_soon_until_it_runs_right_again(rate, part):
     for number in range(200):
         at_s = number * 0.8
         goes_wrong_s = min(at_s, 60.0)
-        clock.look(at_s, at_s + 0.01, goes_wrong_s / rate + at_s - goes_wrong_s)
+        clock.record(at_s, at_s + 0.01, goes_wrong_s / rate + at_s - goes_wrong_s)
         if 40 < at_s < 60:
             assert clock.trouble
     assert not clock.trouble

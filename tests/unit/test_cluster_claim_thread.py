@@ -190,7 +190,7 @@ def test_ended_episode_is_not_open_before_its_report():
     for number in (0, 1, 2):
         counts.claim(number)
     assert counts.open_of() == [(0, 3)]
-    counts.hear(status(ended_episodes=1, groups=[GroupProgress("x", begun=2, ended=1, room=5)]))
+    counts.update(status(ended_episodes=1, groups=[GroupProgress("x", begun=2, ended=1, room=5)]))
     assert counts.open_of() == [(0, 2)]
     assert counts.begun(counts.n_open())[0] == 2
     assert counts.room[0] == 5
@@ -211,7 +211,7 @@ def test_ungrouped_cases_are_counted_apart_from_groups():
         counts.claim(number)
     model = ModelProgress("a", ended={1: 1}, open={1: 2}, seconds={}, under_way={})
     progress = GroupProgress("x", begun=2, ended=1, room=NO_PART)
-    counts.hear(status(ended_episodes=2, models=[model], groups=[progress], room={"a": 3}))
+    counts.update(status(ended_episodes=2, models=[model], groups=[progress], room={"a": 3}))
     assert counts.claimed[:2] == [2, 2]
     assert counts.begun(counts.n_open())[:2] == [2, 1]
     assert counts.room[:2] == [NO_PART, 3]
@@ -228,7 +228,7 @@ def test_case_that_ended_without_a_request_is_not_ahead_before_its_report(
         counts.claim(number)
     for number in range(2):
         counts.report(number, "error")
-    counts.hear(status(open_episodes=n_open_episodes, ended_episodes=n_ended))
+    counts.update(status(open_episodes=n_open_episodes, ended_episodes=n_ended))
     assert counts.begun(counts.n_open())[0] == begun
     # Nothing has been in flight for a while, so no case is ahead.
     assert counts.begun(0)[0] == 4

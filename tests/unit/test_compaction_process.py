@@ -235,8 +235,8 @@ class ReadOnce(JournalScan):
         self.is_read = threading.Event()
         self.priority = None
 
-    def take_up(self, stop=lambda: False):
-        super().take_up(stop)
+    def read_new(self, stop=lambda: False):
+        super().read_new(stop)
         self.priority = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self.is_read.set()
 

@@ -61,8 +61,8 @@ def test_journal_read_while_it_grows_gives_the_same_tables(run, seed):
     begun = JournalScan(run.path)
     for _ in growing(run, rng):
         # Sometimes stop in the middle, as at the end of a run.
-        begun.take_up(lambda: rng.random() < 0.3)
-    begun.take_up()
+        begun.read_new(lambda: rng.random() < 0.3)
+    begun.read_new()
     assert begun.fits(read_manifest(run.path))
     assert made(run, begun) == expected
 
@@ -74,7 +74,7 @@ def test_unusual_changes_cause_a_full_read(run, what):
     data = path.read_bytes()
     if what == "changed":
         path.write_bytes(data.replace(b'"case0"', b'"caseX"', 1))
-    begun.take_up()
+    begun.read_new()
     if what == "gone":
         path.unlink()
     elif what == "shorter":
@@ -85,7 +85,7 @@ def test_unusual_changes_cause_a_full_read(run, what):
         later = datetime.fromtimestamp(NOW.timestamp() + 4.5, UTC)
         plan = msgspec.structs.replace(read_manifest(run.path), measured_from=later)
         write_manifest(run.path, plan)
-    begun.take_up()
+    begun.read_new()
     assert not begun.fits(read_manifest(run.path))
     expected = from_scratch(run)
     assert made(run, begun) == expected
@@ -98,7 +98,7 @@ def test_conversation_that_is_damaged_at_the_second_read_is_left_out(tmp_path, m
     for n in range(2):
         write_journal(run, f"gw{n}", episode(n, 1.0, 2.0, worker=f"gw{n}", messages=said), grade(n))
     begun = JournalScan(run.path)
-    begun.take_up()
+    begun.read_new()
     path = segments(run.journal)[0]
     path.write_bytes(path.read_bytes().replace(b"what?", b"that?"))
     summary, tables = made(run, begun)

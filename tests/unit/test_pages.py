@@ -199,7 +199,7 @@ def test_pass_at_k_matches_the_tables(repeated):
 
 def test_models_are_compared_with_the_best_one_paired_by_case(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
-    (look,) = figures.beside_best
+    (look,) = figures.compared_with_best
     asked = defaultdict(dict)
     for row in table(repeated, "results"):
         if row["outcome"] in {"solved", "unsolved"}:

@@ -54,7 +54,7 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
     """
     manifest = read_manifest(directory)
     with closing(JournalScan(directory)) as taken:
-        taken.take_up()
+        taken.read_new()
         taken.leave_out_others()
         ended, columns = taken.ended(), Measures()
         taken.figures(ended, taken.tables.spent(ended), columns)

@@ -68,7 +68,7 @@ class GatewaySharing:
         self._pool = pool
         server = ClusterServer(self.address)
         try:
-            server.look()
+            server.read_facts()
         except UltraparError as error:
             raise ConfigError(str(error)) from None
         finally:

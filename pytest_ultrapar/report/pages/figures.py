@@ -45,7 +45,7 @@ from pytest_ultrapar.report.pages.models import (
     ComparedWithBest,
     ModelCost,
     PassAt,
-    beside_best,
+    compare_with_best,
     model_costs,
     passes,
 )
@@ -152,7 +152,7 @@ class Figures(msgspec.Struct, frozen=True):
     """Requests that were refused for rate limits."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
-    beside_best: list[ComparedWithBest]
+    compared_with_best: list[ComparedWithBest]
     """The other models compared with the best one."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
@@ -203,7 +203,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         for model, own in by_model.items()
         if (those := [row for row in own if row.outcome in RATED])
     }
-    best, besides = beside_best(rated, questions, shown) if rated else ("", [])
+    best, besides = compare_with_best(rated, questions, shown) if rated else ("", [])
     del cells, clusters, questions
     params = _facts(results)
     names += [name for name in params if name.startswith(LABEL)]

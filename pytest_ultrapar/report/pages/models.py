@@ -131,7 +131,7 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
     return found
 
 
-def beside_best(
+def compare_with_best(
     rows: Mapping[str, Sequence[Repetition]],
     questions: Mapping[str, Question],
     shown: Mapping[str, str],

@@ -119,7 +119,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         figures=figures,
         plots=plots,
         sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
-        beside_best=_beside_best(figures),
+        compared_with_best=_compared_with_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
     )
@@ -194,9 +194,9 @@ def _is_of_one_piece(manifest: Manifest) -> bool:
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
-def _beside_best(figures: Figures) -> Section | None:
+def _compared_with_best(figures: Figures) -> Section | None:
     """Whether the best model is better than the others; None without others."""
-    if not figures.beside_best:
+    if not figures.compared_with_best:
         return None
     header, rows = columns_of(
         [
@@ -213,7 +213,7 @@ def _beside_best(figures: Figures) -> Section | None:
                 ),
                 "the best is better": _verdict(one),
             }
-            for one in figures.beside_best
+            for one in figures.compared_with_best
         ]
     )
     title = f"Comparison with {figures.best}, which solved the largest share"

@@ -19,7 +19,7 @@ class Watched:
     def look(self, *lively: str, after_s: float = LOOK_S) -> list[str]:
         self.now_s += after_s
         self.signs |= dict.fromkeys(lively, self.now_s)
-        return self.silence.look(self.signs, self.now_s)
+        return self.silence.check(self.signs, self.now_s)
 
     def looks(self, n: int, *lively: str) -> set[str]:
         return {worker for _ in range(n) for worker in self.look(*lively)}
