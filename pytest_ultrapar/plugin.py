@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session import compatibility, loading, options
+from pytest_ultrapar.session import compatibility, options, own_imports
 from pytest_ultrapar.session.async_tests import AsyncTests
 from pytest_ultrapar.session.options import INPUT, NEEDED, usage_errors
 
@@ -41,7 +41,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package without pytest's rewriting, after the command line is read."""
-    loading.import_without_rewrite(early_config)
+    own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock: these modules take the type of the real clock before
@@ -61,9 +61,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
             "requests of failed cases again after every change of a file"
         )
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
-    garbage.unfreeze_at_end(config)
+    garbage_collection.unfreeze_at_end(config)
 
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
@@ -101,11 +101,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not options.is_active(config):
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.session import garbage  # noqa: PLC0415
+        from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415
         from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
-        garbage.collect_rarely(config)
+        garbage_collection.collect_rarely(config)
         config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
@@ -126,10 +126,10 @@ def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
 
 def _coordinate(config: pytest.Config) -> None:
     """Check all input before anything starts; then register the plan, listing or run."""
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Before the imports below, which allocate enough containers for many collections.
-    garbage.collect_rarely(config)
+    garbage_collection.collect_rarely(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
     required_internals.look_up(workers=_has_workers(config))
@@ -190,7 +190,7 @@ def _cut(config: pytest.Config) -> None:
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
     from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
-    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
+    from pytest_ultrapar.engine.file_descriptors import check_descriptors  # noqa: PLC0415
 
     check_descriptors(n_workers)
     coordinator = Coordinator(config, gate)

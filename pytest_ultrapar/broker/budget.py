@@ -18,8 +18,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.spending_file import ALL_LANES
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money

@@ -14,7 +14,7 @@ from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from pytest_ultrapar.session import garbage, internals, reports, selection
+from pytest_ultrapar.session import garbage_collection, internals, reports, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import note_last_failed, use_words_of_pytest
@@ -271,7 +271,7 @@ class Coordinator:
                     stopped=stopped,
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
-                    meanwhile=partial(garbage.spare_reports, self.config),
+                    meanwhile=partial(garbage_collection.spare_reports, self.config),
                     tell=self.warn,
                 )
                 self._tell_of(self._finished, session)

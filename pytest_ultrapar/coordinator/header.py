@@ -9,7 +9,7 @@ from pytest_ultrapar.analysis.plan.expectations import Hint
 from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
 from pytest_ultrapar.coordinator.daily_limits_left import begun_days, day_lines, too_few
-from pytest_ultrapar.engine.descriptors import most_connections
+from pytest_ultrapar.engine.file_descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s

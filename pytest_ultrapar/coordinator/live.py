@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.plan.eta import EndEstimates, ToAsk, UseSamples, estimate
 from pytest_ultrapar.broker.protocol import BrokerStatus
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.coordinator.shared_terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
 from pytest_ultrapar.report.cluster_progress import ClusterProgress, share_words, waits_words
 from pytest_ultrapar.session import internals

@@ -23,7 +23,7 @@ from pytest_ultrapar.coordinator.dispatch import (
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import EngineSpent
 from pytest_ultrapar.report.text import counted
-from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session import garbage_collection, run_config, selection
 from pytest_ultrapar.session.compatibility import n_workers
 from pytest_ultrapar.session.no_pool import fault_path, raise_fault
 from pytest_ultrapar.session.options import INPUT, usage_errors
@@ -361,7 +361,7 @@ class ControllerSession:
             # pay for requests of a run that fails anyway.
             raise session.Interrupted(f"{counted(session.testsfailed, 'error')} during collection")
         items = self._items()
-        garbage.spare_items(self.config)
+        garbage_collection.spare_items(self.config)
         run = self._coordinator.run
         self._homes = homes(run.pool, run.lanes, run.assignment)
         models = {lane.model for lane in run.lanes}

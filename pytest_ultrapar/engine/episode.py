@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.loop import episode_task
-from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.protocol import TokenBounds
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, HighQuantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

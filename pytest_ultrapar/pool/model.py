@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.flow import max_flow
+from pytest_ultrapar.pool.max_flow import max_flow
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.number_ranges import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode

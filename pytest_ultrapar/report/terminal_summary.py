@@ -14,7 +14,7 @@ import msgspec
 from pytest_ultrapar.analysis.run_summary import ResultsOfTest, all_of
 from pytest_ultrapar.broker.protocol import NO_LANE
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.file import PAGE, REPORT
+from pytest_ultrapar.report.report_file import PAGE, REPORT
 from pytest_ultrapar.report.summary import (
     LAST_TRY,
     SIMULATED,

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
+from pytest_ultrapar.engine.file_descriptors import connections_allowed
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.exchanges import ExchangeLog

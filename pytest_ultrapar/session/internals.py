@@ -28,7 +28,11 @@ from _pytest.python import get_direct_param_fixture_func, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+from pytest_ultrapar.engine.captured_output import (
+    EpisodeLogHandler,
+    RoutedStream,
+    is_outside_episodes,
+)
 from pytest_ultrapar.session.prefetch import is_ours, prefetched_in
 
 if TYPE_CHECKING:

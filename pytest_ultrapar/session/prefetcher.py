@@ -20,7 +20,7 @@ from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.served_models import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import garbage, internals, prefetch, run_config
+from pytest_ultrapar.session import garbage_collection, internals, prefetch, run_config
 from pytest_ultrapar.session.body_result import BodyResult, run_body
 from pytest_ultrapar.session.case_dependencies import POLL_S, CaseDependencies
 from pytest_ultrapar.session.collection import (
@@ -108,7 +108,7 @@ def make_prefetcher(
     )
     # They are on disk by now.
     collected.cases.clear()
-    garbage.spare_items(config)
+    garbage_collection.spare_items(config)
     internals.cache_session_lookups(items[0].session)
     # A source that sends nothing needs neither keys nor servers.
     if source.sends:

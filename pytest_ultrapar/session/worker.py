@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import UltraparError, refuse
-from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session import garbage_collection, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.no_pool import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
@@ -126,7 +126,7 @@ class WorkerSession:
     @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
     def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:
         """Collect garbage before pytest does, after the session's fixtures are torn down."""
-        garbage.spare_reports(session.config)
+        garbage_collection.spare_reports(session.config)
 
 
 class PrefetchQueue:

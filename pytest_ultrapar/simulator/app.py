@@ -33,9 +33,9 @@ from pytest_ultrapar.simulator.faults.selection import FaultBook
 from pytest_ultrapar.simulator.limits import Lateness
 from pytest_ultrapar.simulator.log import LogFile, encode_names, with_more
 from pytest_ultrapar.simulator.random_draws import Draw
-from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.served_pool import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
+from pytest_ultrapar.simulator.url_paths import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 from pytest_ultrapar.system.clock import Clock, CpuWaits

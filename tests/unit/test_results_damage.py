@@ -12,7 +12,7 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.merge.write_merged import merge
 from pytest_ultrapar.report.browse.run_cases import read_run_cases
 from pytest_ultrapar.store.cases_file import iter_plan, read_cases
 from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments

@@ -8,9 +8,9 @@ from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Instance
 from pytest_ultrapar.simulator.address import default_token
 from pytest_ultrapar.simulator.refuse_option import parse_refusal, refusal_faults
-from pytest_ultrapar.simulator.route import targets
 from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.simulator.server_settings import Settings
+from pytest_ultrapar.simulator.url_paths import targets
 from tests.simulated_pool import PROVIDER, simulated_pool
 
 POOL = simulated_pool(models={"m": ("i0", "i1"), "n": ("i2",)}, keys=("key0", "key1"))

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, FEW, REMEMBERED, HighQuantile
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, FEW, REMEMBERED, HighQuantile
 from pytest_ultrapar.engine.token_estimate import (
     MOST_TOKENS,
     TOKENS_PER_ATTACHMENT,

@@ -20,8 +20,8 @@ from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import TooLateError
-from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.endpoints import Endpoint
+from pytest_ultrapar.engine.file_descriptors import connections_allowed
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.engine.lane_check import MESSAGES, send_check, smallest
 from pytest_ultrapar.engine.token_estimate import TokenEstimates

@@ -46,7 +46,7 @@ from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.report_file import write_report
 from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.wait_notice import WaitingLine

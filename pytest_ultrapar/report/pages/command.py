@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_page(directory: Path, path: Path | None) -> None:
-    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415
 
     path = path or directory / PAGE
     with readable(directory) as found:
@@ -69,8 +69,8 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
 def _write_markdown(directory: Path, path: Path | None) -> None:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
-    from pytest_ultrapar.report.file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415

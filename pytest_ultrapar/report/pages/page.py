@@ -9,7 +9,6 @@ from pytest_ultrapar.analysis.run_summary import all_of, read_summary
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
 from pytest_ultrapar.report.pages.lanes import N_SLICES
 from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
@@ -24,6 +23,7 @@ from pytest_ultrapar.report.pages.plots import (
 )
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
+from pytest_ultrapar.report.report_file import run_sections
 from pytest_ultrapar.report.rerun_commands import rerun_command
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, mean_text, waits_line

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_ultrapar.session.garbage import collect_rarely, spare_items, unfreeze_at_end
+from pytest_ultrapar.session.garbage_collection import collect_rarely, spare_items, unfreeze_at_end
 
 CPYTHON = (700, 10, 10)
 
@@ -98,7 +98,7 @@ def test_freezing_at_exit_keeps_the_users_own_registration():
         "atexit.register(lambda: print(calls))\n"
         "calls, gc.freeze = [], lambda: calls.append(1)\n"
         "atexit.register(gc.freeze)\n"
-        "from pytest_ultrapar.session.garbage import collect_rarely\n"
+        "from pytest_ultrapar.session.garbage_collection import collect_rarely\n"
         "collect_rarely(Config())\n"
         "collect_rarely(Config())\n"
         "calls.clear()\n"
