@@ -40,7 +40,7 @@ class Slices:
         n_cases: All planned cases.
         n_planned: The same by suite and model.
         params: The columns of the parameters.
-        layouts: As in `Intake`.
+        layouts: As in `JournalScan`.
         said: The names that `grade_values` gives for any grade.
         damage: Damaged parts of the journal.
         engines: The load of each engine.

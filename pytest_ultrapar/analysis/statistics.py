@@ -433,7 +433,7 @@ def run_statistics(
         run: The measures of each case of the run with a final grade.
         n_planned: The chosen planned cases, with or without a grade.
         mode: The mode that ran; for `serial`, the makespan is the serial time.
-        alone: As in `Stretch`.
+        alone: As in `Slowdown`.
         chosen: Selects the cases.
     """
     measures = run.of(run.told(chosen))

@@ -138,12 +138,12 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
-        self._clock_rate = ClockDrift()
+        self._clock_drift = ClockDrift()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
-        self._days_before = EarlierDailyUse(settings.days)
-        self._asked = AskedRows(settings.rows, self._days_before.spent)
+        self._earlier_use = EarlierDailyUse(settings.days)
+        self._asked = AskedRows(settings.rows, self._earlier_use.spent)
         self._lately = None if settings.claims else RecentUse(settings.model_of)
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
@@ -154,7 +154,7 @@ class HostShares:
 
     def start(self, host: BrokerLoop) -> None:
         """Begin to renew. Called once, when the loop runs."""
-        self._days_before.read(wall_s())
+        self._earlier_use.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -253,7 +253,7 @@ class HostShares:
         in_groups = {line.group: n for line, n in lines if line.group}
         wants = broker.wants(now_s, free, in_groups=in_groups)
         wanted = wants.rows
-        if self._clock_rate.trouble:
+        if self._clock_drift.trouble:
             wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
         server_s = wall_s() + self._server_ahead_s
         lanes = self._asked.ask(held, wanted, server_s, leaving=leaving)
@@ -284,7 +284,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Apply an answer; return the seconds until the next call."""
         self.said = answer
-        self._clock_rate.record(begun_s, boot_s(), answer.server_ms / 1000)
+        self._clock_drift.record(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -298,7 +298,7 @@ class HostShares:
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        self._days_before.told()
+        self._earlier_use.told()
         self._server_ahead_s = answer.server_ms / 1000 - wall_s()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
@@ -319,7 +319,7 @@ class HostShares:
     def _tell_people(self, answer: Answer) -> None:
         rows, broker = self._settings.rows, self._host.broker
         broker.shares, broker.notes = [], []
-        broker.trouble = self._clock_rate.trouble
+        broker.trouble = self._clock_drift.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:

@@ -107,14 +107,14 @@ class GatewaySession:
 
     Attributes:
         token: The key for its clients.
-        name: The guest's name, for people.
+        name: The sender's name, for people.
         fault: The fault of the last answered request, if it had one.
     """
 
-    def __init__(self, guest: GatewaySender, name: str, token: str = "") -> None:
+    def __init__(self, sender: GatewaySender, name: str, token: str = "") -> None:
         self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
         self.name = name
-        self.guest = guest
+        self.sender = sender
         self.fault: PromptRefused | BadRequestError | None = None
         self.tasks: dict[asyncio.Task[Any], SdkRequest] = {}
         self._left: list[_Place] = []
@@ -132,11 +132,11 @@ class GatewaySession:
             place.asked.progress.is_wanted = True
             return place
         try:
-            asked = self.guest.read(method, url, headers, body)
+            asked = self.sender.read(method, url, headers, body)
         except BadRequestError as error:
             self.fault = error
             raise
-        task = asyncio.ensure_future(self.guest.answer(asked))
+        task = asyncio.ensure_future(self.sender.answer(asked))
         self.tasks[task] = asked
         task.add_done_callback(self._over)
         return _Place(asked, task, key)
@@ -240,7 +240,7 @@ class Gateway:
         self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
-        self._doors: dict[str, GatewaySession] = {}
+        self._sessions: dict[str, GatewaySession] = {}
         self._address = ""
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
@@ -290,22 +290,22 @@ class Gateway:
         )
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: GatewaySender, name: str, token: str = "") -> GatewaySession:
+    def admit(self, sender: GatewaySender, name: str, token: str = "") -> GatewaySession:
         """Admit the clients that have a token.
 
         Args:
-            guest: The guest that answers.
+            sender: The sender that answers.
             name: The sender's name, for people.
             token: The clients' token; empty makes a new one.
         """
-        door = GatewaySession(guest, name, token)
-        self._doors[door.token] = door
-        return door
+        session = GatewaySession(sender, name, token)
+        self._sessions[session.token] = session
+        return session
 
-    def dismiss(self, door: GatewaySession) -> None:
+    def dismiss(self, session: GatewaySession) -> None:
         """Make its token invalid, and cancel all requests that came with it."""
-        if self._doors.pop(door.token, None) is not None:
-            door.close()
+        if self._sessions.pop(session.token, None) is not None:
+            session.close()
 
     async def drain(self) -> None:
         """Send no more requests, and wait until all sent ones have answers.
@@ -313,8 +313,8 @@ class Gateway:
         Waiting and new requests get 503, or an event with the message if they are streams.
         """
         self._is_ending = True
-        for door in self._doors.values():
-            door.turn_away()
+        for session in self._sessions.values():
+            session.turn_away()
         if self.n_served:
             await self._idle.wait()
 
@@ -326,8 +326,8 @@ class Gateway:
         # Even if starting failed, end the rest.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
-        for door in list(self._doors.values()):
-            self.dismiss(door)
+        for session in list(self._sessions.values()):
+            self.dismiss(session)
         if self._listener is not None:
             self._listener.close()
         if self._server is not None:
@@ -362,32 +362,34 @@ class Gateway:
         }
         url = request.raw_path
         try:
-            door = self._door(url, headers)
+            session = self._session(url, headers)
             url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                own = [{"id": n, "object": "model", "owned_by": "pool"} for n in door.guest.models]
+                own = [
+                    {"id": n, "object": "model", "owned_by": "pool"} for n in session.sender.models
+                ]
                 return aiohttp.web.json_response({"object": "list", "data": own})
             body = await _body(request)
             if self._is_ending:
                 self.n_refused += 1
                 return _said(urlsplit(url).path, *_ENDING)
-            place = door.place(request.method, url, headers, body)
+            place = session.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
         hold_s = self._max_wait_s or _HELD * client_timeout_s(headers)
-        return await self._answered(request, door, place, urlsplit(url).path, hold_s)
+        return await self._answered(request, session, place, urlsplit(url).path, hold_s)
 
-    def _door(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
-        """The guest to which a request belongs.
+    def _session(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
+        """The sender to which a request belongs.
 
         Raises:
             _RefusedError: The token is unknown.
         """
         for token in keys_of(urlsplit(url).query, headers):
-            if token in self._doors:
-                return self._doors[token]
+            if token in self._sessions:
+                return self._sessions[token]
         said = (
             "the request has no token that this gateway knows: give the client the key that "
             "belongs to the address; the token of a case ends with the case"
@@ -397,7 +399,7 @@ class Gateway:
     async def _answered(
         self,
         request: web.BaseRequest,
-        door: GatewaySession,
+        session: GatewaySession,
         place: _Place,
         path: str,
         hold_s: float,
@@ -406,7 +408,7 @@ class Gateway:
         try:
             if place.asked.pieces is None:
                 if not await _waited(place, hold_s):
-                    door.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
+                    session.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
                     return _said(path, 429 if self._max_wait_s else 503, *_KEPT)
             else:
                 begun = await _commented(request, place)
@@ -415,7 +417,7 @@ class Gateway:
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
-                door.leave(place, for_s=_LEFT_S, wanted=False)
+                session.leave(place, for_s=_LEFT_S, wanted=False)
             raise
         try:
             handed = place.task.result()
@@ -423,13 +425,13 @@ class Gateway:
             if self._is_ending:
                 self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
-            said = f"{door.name} has ended, and its requests were cancelled"
+            said = f"{session.name} has ended, and its requests were cancelled"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
         except (UltraparError, RuntimeError, ClientGoneError) as error:
             return await _failed(begun, path, _status(error), str(error))
-        door.fault = handed.fault
+        session.fault = handed.fault
         return await _handed_over(request, begun, path, handed)
 
 

@@ -68,7 +68,7 @@ class Llm:
         self._native_client: SdkSender | None = None
         self._case = case
         self._roles: dict[str, Llm] = {}
-        self._door: GatewaySession | None = None
+        self._session: GatewaySession | None = None
 
     def role(self, name: str) -> Llm:
         """The client for the model of a role, such as a judge; the same one for each call.
@@ -204,14 +204,14 @@ class Llm:
 
         The episode gets no exception for a request of another process.
         """
-        return None if self._door is None else self._door.fault
+        return None if self._session is None else self._session.fault
 
     def _opened(self) -> GatewaySession:
-        if self._door is None:
+        if self._session is None:
             name = f"case {self._sender.case_id}"
-            self._door = self._sender.parts.gateway.admit(self.native(), name)
-            self.native().keys.add(self._door.token)
-        return self._door
+            self._session = self._sender.parts.gateway.admit(self.native(), name)
+            self.native().keys.add(self._session.token)
+        return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
         """An HTTP client for SDKs that sends every request on the pool's lanes.
@@ -259,8 +259,8 @@ class Llm:
         """Cancel all requests that the episode left behind, so that its record contains them."""
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
-        if self._door is not None:
-            self._sender.parts.gateway.dismiss(self._door)
+        if self._session is not None:
+            self._sender.parts.gateway.dismiss(self._session)
         await self._sender.close()
 
 

@@ -102,27 +102,27 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 @functools.cache
 def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
     class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, pump: StreamRelay, wait: Wait | None) -> None:
-            self._pump = pump
+        def __init__(self, relay: StreamRelay, wait: Wait | None) -> None:
+            self._relay = relay
             self._wait = wait
             self._loop = asyncio.get_running_loop()
 
         def __iter__(self) -> Any:  # noqa: ANN401
             assert self._wait is not None
-            while piece := self._wait(self._pump.next()):
+            while piece := self._wait(self._relay.next()):
                 yield piece
 
         def close(self) -> None:
             # Garbage collection may run in any thread, and after the run.
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._pump.close)
+                self._loop.call_soon_threadsafe(self._relay.close)
 
         async def __aiter__(self) -> Any:  # noqa: ANN401
-            while piece := await self._pump.next():
+            while piece := await self._relay.next():
                 yield piece
 
         async def aclose(self) -> None:
-            self._pump.close()
+            self._relay.close()
 
         __del__ = close
 

@@ -132,13 +132,13 @@ class SdkSender:
         if asked.pieces is not None:
             shown = self._sender.parts.shown
             wanted = without_usage if asked.asks_usage else bytes
-            pump = StreamRelay(asked.pieces, task, MaskedEvents(self._masked), shown, wanted)
+            relay = StreamRelay(asked.pieces, task, MaskedEvents(self._masked), shown, wanted)
             try:
-                if await pump.begin():
+                if await relay.begin():
                     headers = self._handed_on(asked.pieces.headers or {})
-                    return ClientAnswer(asked.pieces.status, headers, pump)
+                    return ClientAnswer(asked.pieces.status, headers, relay)
             except asyncio.CancelledError:
-                pump.close()
+                relay.close()
                 raise
         return await task
 

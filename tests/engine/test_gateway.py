@@ -514,13 +514,13 @@ def test_those_who_have_tokens_are_served_in_the_order_in_which_they_came(tmp_pa
     async def scene(told):
         first = Outside(told)
         second = Outside(told, token=guest(told, "another").token)
-        doors = told.llm._sender.parts.gateway._doors.values()
+        sessions = told.llm._sender.parts.gateway._sessions.values()
         asked = [asyncio.create_task(first.ask(user="0"))]
         await until(lambda: told.server.requests)
         for n in range(1, 9):
             client = first if n % 4 == 0 else second
             asked.append(asyncio.create_task(client.ask(user=str(n))))
-            await until(lambda n=n: sum(len(door.tasks) for door in doors) > n)
+            await until(lambda n=n: sum(len(session.tasks) for session in sessions) > n)
         may.set()
         assert {one.status_code for one in await asyncio.gather(*asked)} == {200}
         users = [json.loads(request.body)["user"] for request in told.server.requests]

@@ -47,7 +47,7 @@ class _Model(msgspec.Struct):
 
 @dataclass(eq=False, repr=False)
 class GatewayClients:
-    """All clients with the token of a gateway; a `gateway.Guest`, used on the engine's loop.
+    """All clients with the token of a gateway; a `GatewaySender`, used on the engine's loop.
 
     Attributes:
         endpoints: The endpoints of all lanes.

@@ -242,7 +242,7 @@ class Serving:
         self.code = self._n_refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
-        self._harness: ChildCommand | None = None
+        self._child: ChildCommand | None = None
         # Signals that arrive while the command starts.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
@@ -293,11 +293,11 @@ class Serving:
         engine = Engine(
             settings,
             record=self._record,
-            ended=lambda told: everyone.end(told),  # noqa: PLW0108 - it is made with the engine
+            ended=lambda told: clients.end(told),  # noqa: PLW0108 - it is made with the engine
             sync=self._sync,
             lost=self._note_lost,
         )
-        everyone = GatewayClients(
+        clients = GatewayClients(
             list(settings.endpoints.values()),
             settings.tokens,
             self._directory.run_id,
@@ -305,7 +305,7 @@ class Serving:
             engine.submit,
             settings.shown,
         )
-        token = self._gateway.admit(everyone, "the gateway", token).token
+        token = self._gateway.admit(clients, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
@@ -356,7 +356,7 @@ class Serving:
         everything = environment(os.environ, self._variables, self._arguments.host)
         self._early = []
         try:
-            self._harness = ChildCommand(command, everything, self._over.set)
+            self._child = ChildCommand(command, everything, self._over.set)
         except OSError as error:
             self.code = _not_run(command, error)
             return
@@ -364,12 +364,12 @@ class Serving:
         for number in early:
             self.interrupted(number, None)
         self._wait()
-        self.code = self._harness.end()
+        self.code = self._child.end()
         if self._gateway.n_served:
             # Clients that end with it have left by then.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
-        self._harness = None
+        self._child = None
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
@@ -381,10 +381,10 @@ class Serving:
         """Handle a signal to end: pass it on to the command while there is one."""
         if self._early is not None:
             self._early.append(number)
-        elif self._harness is None:
+        elif self._child is None:
             signal.default_int_handler(number, frame)
         else:
-            self._harness.pass_on(number)
+            self._child.pass_on(number)
             self._begin_to_drain()
 
     def drain(self) -> None:
