@@ -147,7 +147,7 @@ def _check(option: str, words: Sequence[str], allowed: Sequence[str]) -> None:
 
 
 def _meant(word: str, allowed: Sequence[str]) -> str:
-    from pytest_ultrapar.pool.fields import did_you_mean  # noqa: PLC0415 - only for this message
+    from pytest_ultrapar.pool.field_checks import did_you_mean  # noqa: PLC0415 - only for this message
 
     for given in (word, word.removeprefix(PREFIX)):
         if question := did_you_mean(given.lower(), allowed, cutoff=0.75):

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.overhead.command import Checkout, Cost
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Shard
 from pytest_ultrapar.simulator.process import SimulatorProcess

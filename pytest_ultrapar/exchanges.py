@@ -143,7 +143,7 @@ class ExchangeLog:
         )
 
     def _sent(self, sent: bytes) -> tuple[str, int | None, int, int]:
-        plain = skeleton(sent, self._keep)
+        plain = body_with_part_names(sent, self._keep)
         found = None if plain is None else self._difference(plain)
         return (PART + self._keep(sent), None, 0, 0) if found is None else found
 
@@ -168,7 +168,7 @@ class ExchangeLog:
         return middle.decode(), base, first, last
 
     def _whole(self, came: bytes) -> str:
-        plain = skeleton(came, self._keep)
+        plain = body_with_part_names(came, self._keep)
         if plain is None or len(plain) > INLINE_BYTES:
             return PART + self._keep(came)
         return plain.decode()
@@ -237,7 +237,7 @@ def skeletons(exchanges: Sequence[Exchange]) -> list[bytes]:
     return found
 
 
-def skeleton(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
+def body_with_part_names(body: bytes, keep: Callable[[bytes], str]) -> bytes | None:
     """A body with the names of parts instead of its long strings, if it has any.
 
     Args:
@@ -278,7 +278,7 @@ def with_parts(body: bytes, part: Callable[[str], bytes]) -> bytes:
     return _PART_NAME.sub(lambda match: part(match[1].decode()), body)
 
 
-def unheard(
+def new_messages(
     asked: Sequence[_Asked],
     before: Sequence[_Asked],
     noted: Sequence[TurnMessage],

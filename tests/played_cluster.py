@@ -14,7 +14,7 @@ from pytest_ultrapar.broker.shares import declared_row, rows_of
 from pytest_ultrapar.cluster import host_shares
 from pytest_ultrapar.cluster.host_shares import HostShares, Line, SharingSettings
 from pytest_ultrapar.cluster.ledger import RowSpec
-from pytest_ultrapar.cluster.rows import SharedRows
+from pytest_ultrapar.cluster.ledger_rows import SharedRows
 from tests.ledger_model import Ledger
 
 if TYPE_CHECKING:

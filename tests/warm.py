@@ -1,10 +1,10 @@
 """Children of the tests that start in 10 ms, since this process has imported their modules.
 
-A run in this process (`run_here`) starts `python -m pytest_ultrapar.analysis.compactor`, which
-spends 0.6 s of CPU on imports, in some three hundred tests, and a simulated provider takes 0.4 s.
-`subprocess` forks in any case; `Warm` runs the module in that fork, instead of a new interpreter.
-Tests of the start of a child, and all runs in their own processes, start children in the ordinary
-way.
+A run in this process (`run_here`) starts `python -m pytest_ultrapar.analysis.compaction_child`,
+which spends 0.6 s of CPU on imports, in some three hundred tests, and a simulated provider takes
+0.4 s. `subprocess` forks in any case; `Warm` runs the module in that fork, instead of a new
+interpreter. Tests of the start of a child, and all runs in their own processes, start children in
+the ordinary way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from _pytest.fixtures import FixtureManager
 
 import pytest_ultrapar
 
-_WARM = {f"pytest_ultrapar.{name}" for name in ("analysis.compactor", "compare.gate", "simulator")}
+_WARM = {
+    f"pytest_ultrapar.{name}" for name in ("analysis.compaction_child", "compare.gate", "simulator")
+}
 # A test that sets another one wants its children to import something else.
 _PYTHONPATH = os.environ.get("PYTHONPATH")
 

@@ -16,9 +16,9 @@ from benchmarks.overhead.conversation import answer, follow_up, opening
 from benchmarks.overhead.workload import Workload
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.pool.providers import mean_s
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.persona import ChatMessage
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.random_draws import Draw
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 
 Episodes = list[list[float]]
 """The seconds of each turn, by case."""

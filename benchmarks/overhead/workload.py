@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.overhead.command import ROOT
 from benchmarks.overhead.conversation import N_TURNS
 from benchmarks.overhead.measurement import Goal
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.load import Resource
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound
+    from pytest_ultrapar.store.lower_bound import Bound
 
 
 _Name = tuple[str, str]

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("run_dir", type=Path, help="the run directory")
     options = parser.parse_args(arguments)
-    # As in `compactor`.
+    # As in `compaction_child`.
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Loading pyarrow and numpy is slow, and `--help` does not need them.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import benchmark_json, note_tables_s
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.performance import Performance, performance
 from pytest_ultrapar.analysis.repetitions import n_repetitions
@@ -70,7 +70,7 @@ SLICE = 10_000
 def compact(
     run_dir: Path,
     written: Callable[[int, int], None] = lambda _done, _total: None,
-    begun: Intake | None = None,
+    begun: JournalScan | None = None,
 ) -> RunSummary:
     """Write the tables, the benchmark JSON and the summary of a run, and return the summary.
 
@@ -91,7 +91,7 @@ def compact(
 
 
 def _compact(
-    run_dir: Path, written: Callable[[int, int], None], begun: Intake | None
+    run_dir: Path, written: Callable[[int, int], None], begun: JournalScan | None
 ) -> RunSummary:
     began_s = time.monotonic()
     with closing(_taken_up(run_dir, begun)) as taken, ThreadPoolExecutor(1) as beside:
@@ -195,10 +195,10 @@ def _compact(
     return summary
 
 
-def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
+def _taken_up(run_dir: Path, begun: JournalScan | None) -> JournalScan:
     """Read the whole journal to its end."""
     if begun is not None:
-        begun.take_up()
+        begun.read_new()
         if begun.fits(read_manifest(run_dir)):
             begun.leave_out_others()
             return begun
@@ -207,15 +207,15 @@ def _taken_up(run_dir: Path, begun: Intake | None) -> Intake:
         # It needs numpy, which the compacting process has anyway.
         from pytest_ultrapar.analysis.slices import Slices  # noqa: PLC0415
 
-        return Intake(run_dir, Slices(run_dir, SLICE))
-    taken = Intake(run_dir)
-    taken.take_up()
+        return JournalScan(run_dir, Slices(run_dir, SLICE))
+    taken = JournalScan(run_dir)
+    taken.read_new()
     taken.leave_out_others()
     return taken
 
 
 def _go_through(
-    taken: Intake,
+    taken: JournalScan,
     files: TableFiles,
     beside: ThreadPoolExecutor,
     written: Callable[[int, int], None],

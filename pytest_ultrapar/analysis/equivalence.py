@@ -51,7 +51,7 @@ class Answer(Repetition, Protocol):
 _A = TypeVar("_A", bound=Answer)
 
 
-class Look(msgspec.Struct, frozen=True):
+class ComparedFigure(msgspec.Struct, frozen=True):
     """One figure of the answers, compared in both runs.
 
     Attributes:
@@ -110,7 +110,7 @@ class Equivalence(msgspec.Struct, frozen=True):
     verdict: Verdict
     n: int
     n_changed: int
-    looks: tuple[Look, ...]
+    looks: tuple[ComparedFigure, ...]
     text: str
 
 
@@ -159,7 +159,9 @@ def rated_pairs(pairs: Sequence[tuple[_A, _A]]) -> list[tuple[_A, _A]]:
     return [both for both in pairs if all(row.outcome in RATED for row in both)]
 
 
-def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Iterator[Look]:
+def looks_at(
+    model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE
+) -> Iterator[ComparedFigure]:
     """Compare graded pairs by their solved rate, if they have one, and by each common score."""
     if rated := rated_pairs(pairs):
         yield rate_look(model, rated, confidence)
@@ -167,19 +169,19 @@ def looks_at(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) 
         yield score_look(model, pairs, name, confidence)
 
 
-def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> Look:
+def rate_look(model: str, pairs: Sequence[Pair], confidence: float = CONFIDENCE) -> ComparedFigure:
     """Compare the share of solved cases in both runs, over at least one rated pair."""
     n = len(pairs)
     gained, lost, (low, high) = solved_change(pairs, _clusters(pairs), confidence=confidence)
     before = sum(base.outcome == "solved" for base, _ in pairs)
     rates = before / n, (before + gained - lost) / n
     chance = mcnemar(gained, lost)
-    return Look(model, RATE, n, *rates, low, high, RATE_MARGIN, gained, lost, chance)
+    return ComparedFigure(model, RATE, n, *rates, low, high, RATE_MARGIN, gained, lost, chance)
 
 
 def score_look(
     model: str, pairs: Sequence[Pair], name: str, confidence: float = CONFIDENCE
-) -> Look:
+) -> ComparedFigure:
     """Compare the mean of a score over the pairs (at least one) that have it in both runs."""
     scored = [(base, new) for base, new in pairs if name in base.scores and name in new.scores]
     both = [(base.scores[name], new.scores[name]) for base, new in scored]
@@ -190,10 +192,10 @@ def score_look(
     least = SCORE_MARGIN_LEAST * max(map(abs, possible_range(values)))
     base, new = (mean_of(own) for own in zip(*both, strict=True))
     margin = max(SCORE_MARGIN_SD * spread, least)
-    return Look(model, f"score.{name}", len(both), base, new, low, high, margin)
+    return ComparedFigure(model, f"score.{name}", len(both), base, new, low, high, margin)
 
 
-def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
+def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> ComparedFigure | None:
     """Compare a figure of cells in both runs; None if no cell has enough graded repetitions.
 
     Args:
@@ -205,7 +207,7 @@ def cell_look(model: str, figure: str, pairs: Sequence[Pair]) -> Look | None:
     if change is None:
         return None
     low, high = change.interval.known
-    return Look(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
+    return ComparedFigure(model, figure, change.n, change.base, change.new, low, high, RATE_MARGIN)
 
 
 def _clusters(pairs: Sequence[Pair]) -> list[str]:
@@ -227,7 +229,7 @@ def changed(base: Answer, new: Answer) -> bool:
     return base.outcome != new.outcome or dict(base.scores) != dict(new.scores)
 
 
-def _distance(look: Look) -> float:
+def _distance(look: ComparedFigure) -> float:
     """Return how far the interval is beyond the margin on either side, in its own widths."""
     if look.low is None or look.high is None:
         return -math.inf
@@ -238,7 +240,7 @@ def _distance(look: Look) -> float:
     return math.inf if beyond > 0 else -math.inf
 
 
-def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[Look]) -> str:
+def _text(verdict: Verdict, n: int, n_changed: int, looks: Sequence[ComparedFigure]) -> str:
     have = "case has" if n == 1 else "cases have"
     if not n_changed:
         return f"{'the one' if n == 1 else f'all {n:,}'} {have} the same grades in both runs"

@@ -13,8 +13,8 @@ import msgspec
 
 from pytest_ultrapar.analysis.attribution import Attribution, attribute
 from pytest_ultrapar.analysis.requests import LimitAudit, audit, peak_in_flight
+from pytest_ultrapar.analysis.slowdown import Slowdown, stretch
 from pytest_ultrapar.analysis.statistics import Latency, latency_of, quantile
-from pytest_ultrapar.analysis.stretch import Stretch, stretch
 from pytest_ultrapar.records import EngineSpent, by_key
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.plan.lower_bound import RequestClass
     from pytest_ultrapar.analysis.requests import RequestLog
     from pytest_ultrapar.pool.model import Limit
-    from pytest_ultrapar.store.bound import Bound
+    from pytest_ultrapar.store.lower_bound import Bound
     from pytest_ultrapar.store.manifest import Manifest
     from pytest_ultrapar.store.timing import Span
 
@@ -62,7 +62,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     client_bound: str = ""
     audit: tuple[LimitAudit, ...] = ()
     first_token: Latency | None = None
-    stretch: Stretch | None = None
+    stretch: Slowdown | None = None
     start_s: float | None = None
     behind_s: float | None = None
     tables_s: float | None = None
@@ -70,7 +70,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alone(self) -> float | None:
-        """As in `Stretch`."""
+        """As in `Slowdown`."""
         # If the client did not keep up, the times of the cases include its delays, too.
         return None if self.stretch is None or self.client_bound else self.stretch.alone
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.performance import Performance
 from pytest_ultrapar.analysis.repetitions import (
     cell_share,
@@ -24,12 +23,13 @@ from pytest_ultrapar.analysis.statistics import (
     count_outcomes,
     mean_scores,
 )
+from pytest_ultrapar.analysis.table_layouts import shown_tests
 from pytest_ultrapar.errors import bare_kind
 from pytest_ultrapar.records import GRADED, RATED, Outcome, by_key
 from pytest_ultrapar.store.cost import RoleUse, RunCost  # noqa: TC001 - as the next
 from pytest_ultrapar.store.journal import Damage  # noqa: TC001 - msgspec reads annotations
+from pytest_ultrapar.store.journal_history import CaseHistory
 from pytest_ultrapar.store.manifest import Merged  # noqa: TC001 - as the last
-from pytest_ultrapar.store.recovered import CaseHistory
 from pytest_ultrapar.store.run_directory import SUMMARY_FILE
 from pytest_ultrapar.system.files import read_whole, with_checksum, write_whole
 

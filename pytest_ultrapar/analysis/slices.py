@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ultrapar.analysis.layouts import Uses
 from pytest_ultrapar.analysis.repetitions import question_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import EngineSpent, Grade
 from pytest_ultrapar.store.cases_file import iter_claimed, read_tables
 from pytest_ultrapar.store.journal import Damage, Position, scan_segment, segments
-from pytest_ultrapar.store.recovered import decode_head
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.tables import grade_values, parameter_columns
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Slices:
         n_cases: The number of planned cases.
         n_planned: The same by suite and model.
         params: The columns of the parameters.
-        layouts: As in `Intake`.
+        layouts: As in `JournalScan`.
         said: The names that `grade_values` returns for any of the grades.
         damage: The damaged parts of the journal.
         engines: The load of each engine.

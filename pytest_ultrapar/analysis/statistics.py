@@ -437,7 +437,7 @@ def run_statistics(
         run: The measures of all cases of the run that have a final grade.
         n_planned: How many of the chosen cases were planned, with or without a grade.
         mode: The mode of the run; for `serial`, the makespan is the serial time.
-        alone: As in `Stretch`.
+        alone: As in `Slowdown`.
         chosen: Selects the cases.
     """
     measures = run.of(run.told(chosen))

@@ -12,10 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import OpenAi
-from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     CALL_WITHOUT_ID,
     MOST_TOOL_CALLS,
     NOTHING,
@@ -29,8 +26,11 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import OpenAi
+from pytest_ultrapar.apis.rate_headers import parse_anthropic_allowance
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of, of_kind
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 from pytest_ultrapar.apis.failure import Failure, beginning_of_bytes
 from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.retry_after import bounded, duration_of, parse_should_retry, stated_s
-from pytest_ultrapar.apis.sanitise import UNREADABLE, has_too_many_objects, part_of
+from pytest_ultrapar.apis.server_json import UNREADABLE, has_too_many_objects, part_of
 from pytest_ultrapar.apis.vocabulary import meanings, vocabulary
 
 if TYPE_CHECKING:

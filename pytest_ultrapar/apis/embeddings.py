@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_ultrapar.apis.answer_reading import NOTHING, Answer, Usage, answered, malformed
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.openai import ChatStream
-from pytest_ultrapar.apis.reading import NOTHING, Answer, Usage, answered, malformed
 from pytest_ultrapar.apis.reply import Reply
 
 

@@ -180,7 +180,7 @@ def backoff_s(n: int, rng: random.Random) -> float:
 
 # `bad_request` removes an instance only if it never returned anything else.
 DOUBTED: frozenset[str] = frozenset(("quota", "daily_quota", "auth", "forbidden", "not_found"))
-"""Refusals of a key, model or instance that one request may have caused: `broker.suspicion`."""
+"""Refusals of a key, model or instance that one request may have caused: `broker.refusal_cause`."""
 
 ANSWERED: frozenset[str] = frozenset(("ok", "refused", "too_large", "bad_request"))
 """Outcomes that show that a lane works."""

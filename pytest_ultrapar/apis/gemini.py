@@ -13,8 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from pytest_ultrapar.apis.openai import OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     MOST_TOOL_CALLS,
     NOTHING,
     Answer,
@@ -26,8 +25,9 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.openai import OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import EMPTY, fitted, part_of
+from pytest_ultrapar.apis.server_json import EMPTY, convert_tolerantly, part_of
 from pytest_ultrapar.apis.translation import OF_OPENAI, Function, Translator, object_of
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class ContentStream(EventStream["_Response"]):
         usage = Usage.of(self._last.usage_metadata, "usageMetadata")
         thought = usage.count("thoughtsTokenCount")
         turn = self._parts()
-        parts = fitted(turn, _parts_decoder)
+        parts = convert_tolerantly(turn, _parts_decoder)
         if parts is None:
             return malformed("a part of the answer cannot be read")
         calls = [part.function_call for part in parts if part.function_call is not None]

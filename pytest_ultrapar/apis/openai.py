@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.classify import classify_status
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.rate_headers import parse_allowance
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     MOST_TOOL_CALLS,
     NOTHING,
     Answer,
@@ -30,9 +27,12 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.classify import classify_status
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.rate_headers import parse_allowance
 from pytest_ultrapar.apis.reply import NATIVE, Messages, Reply, ToolCall, as_one_body
 from pytest_ultrapar.apis.retry_after import parse_retry_after
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

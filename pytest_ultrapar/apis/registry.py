@@ -106,8 +106,8 @@ def reader_named(name: str) -> Reader:
 class Reader(Protocol):
     """A reader of the answers of one resource of a server.
 
-    Set `has_state = True` if requests and answers may name state of the provider (`state`). State
-    is recorded only for such readers.
+    Set `has_state = True` if requests and answers may name state of the provider
+    (`provider_state`). State is recorded only for such readers.
     """
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_ultrapar.apis.events import EventReader
-from pytest_ultrapar.apis.sanitise import part_of, sanitised
+from pytest_ultrapar.apis.server_json import part_of, repaired
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
 # Defined at run time, because msgspec reads the annotations of a reply that an episode returns.
 Message = Mapping[str, Any]
@@ -166,11 +166,11 @@ def body_text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return (sanitised(body) or body).decode("utf-8", "backslashreplace")
+        return (repaired(body) or body).decode("utf-8", "backslashreplace")
 
 
 def _plain(text: bytes) -> Any:  # noqa: ANN401 - any JSON
-    return part_of(text, object) or part_of(sanitised(text) or b"", object)
+    return part_of(text, object) or part_of(repaired(text) or b"", object)
 
 
 def _sent_back(call: ToolCall) -> dict[str, Any]:

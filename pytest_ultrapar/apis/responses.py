@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
-from pytest_ultrapar.apis.reading import (
+from pytest_ultrapar.apis.answer_reading import (
     CALL_WITHOUT_ID,
     NOTHING,
     Answer,
@@ -27,8 +25,10 @@ from pytest_ultrapar.apis.reading import (
     joined,
     malformed,
 )
+from pytest_ultrapar.apis.failure import Failure
+from pytest_ultrapar.apis.openai import RESPONSES_PATH, OpenAi
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages, Reply, ToolCall, body_text
-from pytest_ultrapar.apis.sanitise import fitted, part_of
+from pytest_ultrapar.apis.server_json import convert_tolerantly, part_of
 from pytest_ultrapar.apis.translation import NO_COUNTERPART, Function, Translator, of_kind
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Responses(OpenAi):
         if not (turn or status or failure):
             return malformed("the response has no item in its output, not even an empty message")
         # Ignore items of unknown kinds.
-        items = fitted([one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder)
+        items = convert_tolerantly(
+            [one for one in turn if one.get("type") in _KNOWN_ITEMS], _items_decoder
+        )
         if items is None:
             return failure or malformed("an item of the response cannot be read")
         reply = _reply(response, items, lane, latency_s)

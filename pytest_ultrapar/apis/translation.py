@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from pytest_ultrapar.apis.reply import NATIVE, Message, Messages
-from pytest_ultrapar.apis.sanitise import part_of
+from pytest_ultrapar.apis.server_json import part_of
 
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "system": (),

@@ -4,7 +4,7 @@ Begin with `scheduler.py`, which matches waiting requests with free lanes. `limi
 `waiting.py` and `groups.py` define the state of a run, and `lane_table.py` changes it.
 `throttles.py` enforces a limit, and `health.py` decides when a lane pauses. `budget.py` and
 `day_ledger.py` count money and daily units, and `spending_file.py` stores the money spent.
-`broker.py` combines all of these in a pure state machine. `host.py` runs this state machine on an
-event loop: in this process (`local.py`), in a separate process (`server.py`, `client.py`), or in
-virtual time (`play.py`). `shares.py` and `demand.py` are for limits that hosts share.
+`broker.py` combines all of these in a pure state machine. `event_loop.py` runs this state machine
+on an event loop: in this process (`local.py`), in a separate process (`server.py`, `client.py`), or
+in virtual time (`virtual_time.py`). `shares.py` and `demand.py` are for limits that hosts share.
 """

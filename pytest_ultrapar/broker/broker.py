@@ -16,7 +16,7 @@ from pytest_ultrapar.broker.groups import GroupBook
 from pytest_ultrapar.broker.headroom import never_late_s
 from pytest_ultrapar.broker.lane_table import LaneTable, room_on
 from pytest_ultrapar.broker.limits import settle
-from pytest_ultrapar.broker.news import NewsBook
+from pytest_ultrapar.broker.notices import NoticeBook
 from pytest_ultrapar.broker.protocol import (
     NO_LANE,
     OF_REQUEST,
@@ -27,6 +27,7 @@ from pytest_ultrapar.broker.protocol import (
     GroupProgress,
     Refusal,
 )
+from pytest_ultrapar.broker.refusal_cause import next_lanes
 from pytest_ultrapar.broker.retry_budget import ParkedRetry
 from pytest_ultrapar.broker.scheduler import (
     Homes,
@@ -36,9 +37,8 @@ from pytest_ultrapar.broker.scheduler import (
     other_lane,
     too_large,
 )
-from pytest_ultrapar.broker.suspicion import next_lanes
+from pytest_ultrapar.broker.timers import TimerQueue
 from pytest_ultrapar.broker.waiting import Waiting, WorkerState
-from pytest_ultrapar.broker.wakes import WakeQueue
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.budget import Budgets
     from pytest_ultrapar.broker.daily_limits import Days
-    from pytest_ultrapar.broker.demand import Wants
+    from pytest_ultrapar.broker.demand import HostDemand
     from pytest_ultrapar.broker.groups import GroupState
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import LanePause
     from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, ModelState
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.protocol import (
         Feedback,
         KnownLane,
         LeaseOutcome,
         LeaseRequest,
-        Most,
         ShareStatus,
+        TokenBounds,
     )
     from pytest_ultrapar.broker.retry_budget import RetryBudget
-    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.shares import HeldUnits, Row
     from pytest_ultrapar.broker.waiting import HeldLease
     from pytest_ultrapar.pool.model import LaneId, Pool
 
@@ -118,7 +118,7 @@ class LaneBroker:
             ValueError: A shared row has no counter.
         """
         self._known = tuple(known)
-        self._wakes = WakeQueue()
+        self._wakes = TimerQueue()
         self._table = LaneTable(
             pool,
             self._wakes,
@@ -130,7 +130,7 @@ class LaneBroker:
             budgets=budgets,
             shared=shared,
         )
-        self._news = NewsBook(self._table)
+        self._news = NoticeBook(self._table)
         self._groups = GroupBook(self._wakes, self._table.look_at)
         self._homes = Homes(self._table.lanes, self._wakes, self._table.look_at)
         self._workers: dict[str, WorkerState] = {}
@@ -327,7 +327,7 @@ class LaneBroker:
         return self._finish(now_s)
 
     def pay(
-        self, worker: str, lease_id: int, most: Most, now_s: float
+        self, worker: str, lease_id: int, most: TokenBounds, now_s: float
     ) -> tuple[bool, list[Action]]:
         """Reserve the cost of a lease's request, which was unknown at the grant.
 
@@ -440,7 +440,7 @@ class LaneBroker:
         units (`shares.declared_row`). For counted rows (`rpd`, `tpd`, `budget`), the share is the
         number of units that may still be spent after this call. The ledger computed it from the
         spending at the time of its snapshot: before you call this, subtract the growth of
-        `Holding.spent` since then.
+        `HeldUnits.spent` since then.
 
         Args:
             shares: Units by limit and word.
@@ -493,7 +493,7 @@ class LaneBroker:
         why = "another host has taken over this case, because this host did not report in time"
         self._refuse(worker, request, why, TAKEN)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
         """The units that this host still holds of each shared row.
 
         The sum of all hosts' holdings, plus new grants, must never exceed the row.
@@ -506,7 +506,7 @@ class LaneBroker:
         unclaimed: Mapping[str, int],
         bears: Mapping[LaneId, float] | None = None,
         in_groups: Mapping[str, int] | None = None,
-    ) -> Wants:
+    ) -> HostDemand:
         """The units and cases that this host could use now.
 
         Args:
@@ -523,20 +523,20 @@ class LaneBroker:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is urgent news for `take_news` to return."""
+        """Whether there is urgent news for `take_notices` to return."""
         return self._news.is_fresh
 
-    def take_news(self, now_s: float) -> list[News]:
+    def take_notices(self, now_s: float) -> list[LaneNotice]:
         """Return this host's news about keys, instances and lanes since the last call.
 
         News of removals is repeated from time to time.
         """
         return self._news.take(max(now_s, self._now_s))
 
-    def hear(self, news: Iterable[News], now_s: float) -> list[Action]:
+    def apply_notices(self, news: Iterable[LaneNotice], now_s: float) -> list[Action]:
         """Apply the news of another host. Repeated news has no effect."""
         now_s = self._advance(now_s)
-        self._news.hear(news, now_s)
+        self._news.apply_notices(news, now_s)
         return self._finish(now_s)
 
     def tick(self, now_s: float) -> list[Action]:
@@ -655,7 +655,7 @@ class LaneBroker:
         if (is_congested or outcome in ANSWERED) and lane.instance.learn(
             controller.n_cuts, now_s, is_refused=is_congested
         ):
-            self._table.estimate_anew(limit, now_s)
+            self._table.discard_estimate(limit, now_s)
             return None
         in_flight = limit.seats.in_flight
         timeout_s = lane.lane.request_s
@@ -701,7 +701,9 @@ class LaneBroker:
                 model = self._table.models[retry.request.model]
                 group = self._groups.get(retry.request.group)
                 lane_set = self._lane_set(model, group, retry.request, now_s)
-                if why := self._scheduler.futile(model.name, lane_set, retry.request, now_s):
+                if why := self._scheduler.reason_unservable(
+                    model.name, lane_set, retry.request, now_s
+                ):
                     self._unpark(retry.worker, retry.request.request_id)
                     self._refuse(retry.worker, retry.request, *why)
 
@@ -735,7 +737,7 @@ class LaneBroker:
         lanes, futile = self._left(lane_set, request)
         if futile is None:
             lane_set = self._table.lane_set(model, lanes, now_s) if lanes else lane_set
-            futile = self._scheduler.futile(model.name, lane_set, request, now_s)
+            futile = self._scheduler.reason_unservable(model.name, lane_set, request, now_s)
         if futile is not None:
             self._refuse(worker, request, *futile)
             return None

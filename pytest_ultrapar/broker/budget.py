@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
 from pytest_ultrapar.broker.protocol import BUDGET, NO_LANE
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
 from pytest_ultrapar.broker.spending_file import ALL_LANES
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
@@ -28,14 +28,14 @@ from pytest_ultrapar.pool.money import amount_of, budget_units, money
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, Most
-    from pytest_ultrapar.broker.shares import Tranche
+    from pytest_ultrapar.broker.protocol import Feedback, LeaseRequest, TokenBounds
+    from pytest_ultrapar.broker.shares import GrantedUnits
     from pytest_ultrapar.broker.spending_file import SpendingFile
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
     from pytest_ultrapar.pool.money import ModelPrice
 
 
-class Purse:
+class BudgetBalance:
     """The money that may be spent under one limit, in units (`pool.money`).
 
     Attributes:
@@ -51,7 +51,7 @@ class Purse:
         self.spent = spent
         self.reserved = 0
         self.is_shut = False
-        self.tranche: Tranche | None = None
+        self.tranche: GrantedUnits | None = None
 
     @property
     def left(self) -> int:
@@ -155,7 +155,7 @@ class Cases:
     the first of them has ended.
     """
 
-    def __init__(self, pool: Pool, purses: Mapping[str, Purse]) -> None:
+    def __init__(self, pool: Pool, purses: Mapping[str, BudgetBalance]) -> None:
         """Start without knowing any cases.
 
         Args:
@@ -173,7 +173,7 @@ class Cases:
             self._choices.setdefault(lane.model, {})[self._ways[lane.lane_id]] = None
         self._open: dict[str, OpenCase] = {}
         # By the case's model, then by the model that received the requests: units used, and peak.
-        self._seen: dict[str, dict[str, tuple[High, High]]] = {}
+        self._seen: dict[str, dict[str, tuple[HighQuantile, HighQuantile]]] = {}
         self._costliest: dict[str, float] = {}
 
     def way(self, lane: Lane) -> Way:
@@ -197,7 +197,7 @@ class Cases:
         seen = self._seen.setdefault(case.model, {})
         for model in case.parts:
             if model not in seen:
-                seen[model] = High(0, CASE_QUANTILE), High(0, CASE_QUANTILE)
+                seen[model] = HighQuantile(0, CASE_QUANTILE), HighQuantile(0, CASE_QUANTILE)
         for model, (used, peak) in seen.items():
             part = case.parts.get(model)
             used.add(0 if part is None else part.used)
@@ -305,18 +305,18 @@ class Budgets:
         self.trouble = ""
         spent = spent_by_limit(pool, file.spent if file is not None else {})
         self.purses = {
-            name: Purse(budget_units(limit.budget), spent.get(name, 0))
+            name: BudgetBalance(budget_units(limit.budget), spent.get(name, 0))
             for name, limit in pool.limits.items()
             if limit.budget is not None
         }
         self.cases = Cases(pool, self.purses)
         self._prices = {(one.provider, one.model): one for one in pool.prices}
-        self._answers: dict[str, High] = {}
+        self._answers: dict[str, HighQuantile] = {}
         self._file = file
 
     def tariff(self, lane: Lane) -> Tariff:
         """The prices and estimates for requests on a lane."""
-        answer = self._answers.setdefault(lane.model, High(ANSWER_TOKENS))
+        answer = self._answers.setdefault(lane.model, HighQuantile(ANSWER_TOKENS))
         return Tariff(self._prices[lane.provider, lane.model], answer)
 
     def reserved(self, lease_id: int, lane: Lane, units: int) -> bool:
@@ -397,7 +397,7 @@ An error inside an answer may also have such an outcome; `maybe_billed` is then 
 class Tariff:
     """The cost of requests on one lane."""
 
-    def __init__(self, price: ModelPrice, answer: High) -> None:
+    def __init__(self, price: ModelPrice, answer: HighQuantile) -> None:
         """Create the tariff of a lane.
 
         Args:
@@ -407,7 +407,7 @@ class Tariff:
         self._price = price
         self._answer = answer
 
-    def most(self, most: Most) -> int:
+    def most(self, most: TokenBounds) -> int:
         """The maximum cost of a request in units, or an estimate if there is no maximum."""
         guessed = math.ceil(most.n_guessed * self._answer.early)
         return self._price.most(most.most_in, most.most_out + guessed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.interface import BrokerInterface
 from pytest_ultrapar.broker.protocol import Grant, Refusal
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ async def connect_broker(path: str | Path, token: str, worker: str) -> BrokerCli
     return client
 
 
-class BrokerClient(BrokerPort, asyncio.Protocol):
-    """A `BrokerPort` over a Unix socket. Use `connect_broker` to create one.
+class BrokerClient(BrokerInterface, asyncio.Protocol):
+    """A `BrokerInterface` over a Unix socket. Use `connect_broker` to create one.
 
     All messages of one iteration of the event loop are sent in one write.
     """

@@ -3,7 +3,7 @@
 Each write replaces the file, and the new file is on disk when the write returns
 (`system/files.py`). A kill or a power failure leaves the old file or the new one, never a partial
 one. The lock is a separate file, because a file that is replaced cannot be locked. It uses `flock`
-for the reasons given in `key_lock`.
+for the reasons given in `key_lock_file`.
 """
 
 from __future__ import annotations

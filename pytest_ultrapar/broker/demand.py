@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, Row, SharedTokens, Tranche
+from pytest_ultrapar.broker.shares import BUDGET_ROW, SEATS_ROW, GrantedUnits, Row, SharedTokens
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ PAUSED_S = 2.0
 """A lane that pauses for longer has no demand: shares are renewed before the pause ends."""
 
 
-class LaneWant(msgspec.Struct, frozen=True):
+class LaneDemand(msgspec.Struct, frozen=True):
     """A host's demand for one lane.
 
     Attributes:
@@ -50,7 +50,7 @@ class LaneWant(msgspec.Struct, frozen=True):
     unit: int = 1
 
 
-class RowWant(msgspec.Struct, frozen=True):
+class RowDemand(msgspec.Struct, frozen=True):
     """A host's demand for one row.
 
     Attributes:
@@ -63,11 +63,11 @@ class RowWant(msgspec.Struct, frozen=True):
     unit: int = 1
 
 
-class Wants(msgspec.Struct, frozen=True):
+class HostDemand(msgspec.Struct, frozen=True):
     """A host's demand for all lanes and rows."""
 
-    lanes: dict[LaneId, LaneWant]
-    rows: dict[Row, RowWant]
+    lanes: dict[LaneId, LaneDemand]
+    rows: dict[Row, RowDemand]
 
 
 def wants_of(
@@ -78,7 +78,7 @@ def wants_of(
     now_s: float,
     *,
     groups: Mapping[GroupState, int],
-) -> Wants:
+) -> HostDemand:
     """A host's current demand. `LaneBroker.wants` describes the arguments."""
     of_model, largest, costliest = _demand(table, workers, unclaimed)
     of_lane = {lane: of_model[lane.model.name] for lane in table.lanes.values()}
@@ -86,7 +86,7 @@ def wants_of(
     lanes = {lane: _usable(lane, n, bears, now_s) for lane, n in of_lane.items()}
     units = {lane: _unit(lane, largest[lane.model.name]) for lane in lanes}
     spread = _spread(lanes, demand)
-    rows: dict[Row, RowWant] = {}
+    rows: dict[Row, RowDemand] = {}
     for row in table.shared:
         limit = table.limit(row.limit)
         n: float = _on_limit(limit, lanes, demand)
@@ -96,12 +96,14 @@ def wants_of(
         most_money = max((costliest[lane.model.name] for lane in limit.lanes), default=0)
         if row.word == BUDGET_ROW:
             tranche = limit.shares.rows[BUDGET_ROW]
-            assert isinstance(tranche, Tranche)
+            assert isinstance(tranche, GrantedUnits)
             unit = max(1, most_money or tranche.last_units)
         rows[row] = _row_want(row.word, limit, n, unit)
         if limit.controller is not None and not limit.lanes[0].is_declared:
             rows[row] = _undivided(rows[row], row.word, limit)
-    return Wants({one.lane.lane_id: LaneWant(n, units[one]) for one, n in lanes.items()}, rows)
+    return HostDemand(
+        {one.lane.lane_id: LaneDemand(n, units[one]) for one, n in lanes.items()}, rows
+    )
 
 
 def _demand(
@@ -234,25 +236,25 @@ def _on_limit(limit: LimitState, lanes: Mapping[LaneState, int], demand: Counter
     return sum(min(n, demand[model]) for model, n in by_model.items())
 
 
-def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowWant:
+def _row_want(word: str, limit: LimitState, n: float, unit: int) -> RowDemand:
     if word == SEATS_ROW:
         n = max(n, limit.seats.in_flight)
-        return RowWant(int(min(n, limit.most_seats)))
+        return RowDemand(int(min(n, limit.most_seats)))
     kind = LIMIT_KINDS.get(word)
     weight = 1 if kind is not None and kind.counts == "requests" else unit
     per_s = _per_s(limit, n)
     row = limit.shares.rows[word]
-    if isinstance(row, Tranche):
+    if isinstance(row, GrantedUnits):
         soon = math.ceil(n if per_s == math.inf else max(n, per_s * SOON_S))
-        return RowWant(soon * weight, weight)
+        return RowDemand(soon * weight, weight)
     whole = row.row
     if not n or per_s == math.inf:
-        return RowWant(whole.units if n else 0, min(weight, whole.units))
+        return RowDemand(whole.units if n else 0, min(weight, whole.units))
     units = math.ceil(per_s * whole.window_s * weight) + weight
-    return RowWant(min(whole.units, units), min(weight, whole.units))
+    return RowDemand(min(whole.units, units), min(weight, whole.units))
 
 
-def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
+def _undivided(want: RowDemand, word: str, limit: LimitState) -> RowDemand:
     """Adapt the demand for a row whose limit is estimated, so that only one host uses the row.
 
     If several hosts estimated the same limit, each of them would probe beyond it, and each would
@@ -261,13 +263,13 @@ def _undivided(want: RowWant, word: str, limit: LimitState) -> RowWant:
     """
     row, controller = limit.shares.rows[word], limit.controller
     assert controller is not None
-    if isinstance(row, Tranche) or not want.units:
+    if isinstance(row, GrantedUnits) or not want.units:
         return want
     if word == SEATS_ROW:
         # Do not request all seats: if a host dies, its seats stay in use for some time.
         soon = max(LOOKED_FOR * controller.cap(), limit.seats.in_flight)
-        return RowWant(min(row.row.units, soon), 1 if row.share else row.row.units)
-    return RowWant(row.row.units, want.unit if row.share else row.row.units)
+        return RowDemand(min(row.row.units, soon), 1 if row.share else row.row.units)
+    return RowDemand(row.row.units, want.unit if row.share else row.row.units)
 
 
 def _per_s(limit: LimitState, n: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.waiting import Line
 
 
-class GroupState(Wake):
+class GroupState(Timer):
     """One group during a run. Wakes when its delay is over.
 
     Attributes:
@@ -75,7 +75,7 @@ class GroupBook:
     When a gate opens, the lanes that its requests may use are checked again.
     """
 
-    def __init__(self, wakes: WakeQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
+    def __init__(self, wakes: TimerQueue, look_at: Callable[[Iterable[LaneState]], None]) -> None:
         self._wakes = wakes
         self._look_at = look_at
         self._groups: dict[str, GroupState] = {}

@@ -22,7 +22,7 @@ from pytest_ultrapar.apis.failure_classes import (
     backoff_s,
     is_doubted,
 )
-from pytest_ultrapar.broker.suspicion import Suspicion
+from pytest_ultrapar.broker.refusal_cause import RefusalCheck
 from pytest_ultrapar.pool.model import Lane
 from pytest_ultrapar.pool.settings import EPISODE_TIMEOUT_S
 from pytest_ultrapar.records import Microseconds
@@ -113,7 +113,7 @@ class LaneHealth:
         self._rate_count = 0
         self._rate_since_s = 0.0
         self.on_trial = False
-        self.suspicion = Suspicion()
+        self.suspicion = RefusalCheck()
 
     @property
     def n_opened(self) -> int:

@@ -13,9 +13,9 @@ from pytest_ultrapar.broker.headroom import longest_late_s, longest_spare_s
 from pytest_ultrapar.broker.health import LaneHealth, LanePause, Pause, Removal, Resume
 from pytest_ultrapar.broker.lanes import InstanceState, LaneSet, LaneState, LeaseTerms, ModelState
 from pytest_ultrapar.broker.limits import LimitState
-from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, Most
-from pytest_ultrapar.broker.shares import Row, Tranche
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.protocol import BIN, BUDGET, NO_PART, ModelProgress, TokenBounds
+from pytest_ultrapar.broker.shares import GrantedUnits, Row
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
 from pytest_ultrapar.pool.model import Limit
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.headroom import Promise
     from pytest_ultrapar.broker.health import Verdict
     from pytest_ultrapar.broker.protocol import Feedback, KnownLane, LeaseOutcome, LeaseRequest
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.shares import HeldUnits
     from pytest_ultrapar.broker.waiting import HeldLease, WorkerState
     from pytest_ultrapar.pool.model import Lane, LaneId, Pool
 
@@ -146,7 +146,7 @@ class LaneTable:
     def __init__(
         self,
         pool: Pool,
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         rng: random.Random,
         *,
         episode_timeout_s: float,
@@ -183,7 +183,7 @@ class LaneTable:
             for name, limit in pool.limits.items()
         }
         self._sharing = [self._limits[name] for name in words]
-        self._shares_end = Wake()
+        self._shares_end = Timer()
         self._shares_end.due = self.close_shares
         # By lane: since when no request could be sent on it because the host has no share.
         self._closed_s: dict[LaneState, float] = {}
@@ -283,7 +283,7 @@ class LaneTable:
         self.peak = max(self.peak, self.in_flight)
         return behind_s
 
-    def pay(self, lease_id: int, held: HeldLease, most: Most) -> bool:
+    def pay(self, lease_id: int, held: HeldLease, most: TokenBounds) -> bool:
         """Reserve money for a lease.
 
         Returns:
@@ -307,7 +307,7 @@ class LaneTable:
             held.case.reserve(lane.lane, units)
         if self.budgets.reserved(lease_id, lane.lane, held.units):
             return True
-        self.money_is_shut()
+        self.refuse_unaffordable()
         return False
 
     def settle_money(
@@ -328,15 +328,15 @@ class LaneTable:
             needed = held.bounded
             if held.n_guessed:
                 # Do not use the estimate: estimates from the first answers are far too high.
-                needed += tariff.most(Most(0, feedback.tokens_out or 0))
+                needed += tariff.most(TokenBounds(0, feedback.tokens_out or 0))
             held.case.settle(lane.lane, reserved=held.units, needed=needed, used=used)
         if outcome == "ok" and feedback.tokens_out and not held.is_check:
             tariff.learn(feedback.tokens_out, held.n_guessed or 1)
         if self.budgets.trouble:
-            self.money_is_shut()
+            self.refuse_unaffordable()
         self._look_at_short()
 
-    def money_is_shut(self) -> None:
+    def refuse_unaffordable(self) -> None:
         """Make the scheduler refuse the requests that wait for money that is never freed."""
         limits = self._limits.values()
         self.idle += [one for one in limits if one.purse and not one.seats.in_flight]
@@ -403,7 +403,7 @@ class LaneTable:
         if self.short:
             self.short.clear()
             self.look_at(self.lanes.values())
-            self.money_is_shut()
+            self.refuse_unaffordable()
 
     def that_may_begin(self, lanes: list[LaneState], *, few: bool = False) -> list[LaneState]:
         """The lanes in `lanes` on which the money left is enough to begin a case.
@@ -439,7 +439,9 @@ class LaneTable:
         units = lane.units(request)
         return {one.name: units for one in lane.metered if one.purse is not None}
 
-    def poor(self, lane: LaneState, request: LeaseRequest) -> tuple[LimitState, int] | None:
+    def limit_without_money(
+        self, lane: LaneState, request: LeaseRequest
+    ) -> tuple[LimitState, int] | None:
         """A limit without enough money and without requests in flight, and the units required."""
         for name, units in self.needs(lane, request).items():
             limit = self._limits[name]
@@ -490,7 +492,7 @@ class LaneTable:
             self._free_seat(lane)
             return
         lane.orphans += 1
-        grace = Wake()
+        grace = Timer()
         grace.due = lambda _: self._orphan_over(lane)
         self._wakes.ensure(grace, now_s + grace_s)
 
@@ -577,7 +579,7 @@ class LaneTable:
             _set_balance(model.lanes)
         return limit
 
-    def estimate_anew(self, limit: LimitState, now_s: float) -> None:
+    def discard_estimate(self, limit: LimitState, now_s: float) -> None:
         """Discard an estimate, because its refusals had nothing to do with the limit."""
         assert limit.controller is not None
         ceiling = limit.controller.seats.ceiling
@@ -671,7 +673,7 @@ class LaneTable:
         for (name, word), left in (most or {}).items():
             limit = self._limits[name]
             tranche = limit.shares.rows[word]
-            assert isinstance(tranche, Tranche)
+            assert isinstance(tranche, GrantedUnits)
             is_less, tranche.most = left < tranche.most, left
             if is_less and not limit.seats.in_flight:
                 self.idle.append(limit)
@@ -706,7 +708,7 @@ class LaneTable:
             elif lane in self._closed_s:
                 lane.health.was_unused(self._closed_s.pop(lane), now_s)
 
-    def holdings(self, now_s: float) -> dict[Row, Holding]:
+    def holdings(self, now_s: float) -> dict[Row, HeldUnits]:
         """The units that this host still holds of each shared row."""
         shares = {row: self._limits[row.limit].shares for row in self.shared}
         return {row: its.rows[row.word].held(now_s) for row, its in shares.items()}

@@ -18,12 +18,12 @@ from pytest_ultrapar.broker.health import PauseLog
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.broker.retry_budget import RetryBudget
 from pytest_ultrapar.broker.throttles import UNRATED_SEND_BY_S
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ultrapar.broker.budget import Purse, Tariff
+    from pytest_ultrapar.broker.budget import BudgetBalance, Tariff
     from pytest_ultrapar.broker.headroom import Headroom
     from pytest_ultrapar.broker.health import LaneHealth
     from pytest_ultrapar.broker.limits import LimitState
@@ -59,7 +59,7 @@ class ModelState:
     whole: LaneSet | None = None
 
 
-class LeaseTerms(Wake):
+class LeaseTerms(Timer):
     """The leases of one lane that were not given back yet, oldest first.
 
     All leases of a lane have terms of the same length, so they end in the order in which they
@@ -96,7 +96,7 @@ class LeaseTerms(Wake):
 
 
 @dataclass(eq=False, slots=True)
-class LaneState(Wake):
+class LaneState(Timer):
     """One lane: its path of limits, health, homes and counts. Wakes when its pause ends.
 
     Attributes:
@@ -149,7 +149,7 @@ class LaneState(Wake):
     seats: tuple[Seats, ...] = ()
     rated: tuple[LimitState, ...] = ()
     metered: tuple[LimitState, ...] = ()
-    purses: tuple[Purse, ...] = ()
+    purses: tuple[BudgetBalance, ...] = ()
     balance: tuple[Seats, ...] = ()
     headrooms: tuple[Headroom, ...] = ()
     terms: LeaseTerms = field(default_factory=LeaseTerms)

@@ -11,24 +11,24 @@ from pytest_ultrapar.broker.protocol import BUDGET
 from pytest_ultrapar.broker.shares import (
     BUDGET_ROW,
     SEATS_ROW,
+    GrantedUnits,
     LimitShares,
     SharedDays,
     SharedPacer,
     SharedSeats,
     SharedTokens,
-    Tranche,
     WholeRow,
     whole_row,
 )
 from pytest_ultrapar.broker.throttles import Pacer, Seats, TokenPacer
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pytest_ultrapar.apis.outcome import Exceeded
     from pytest_ultrapar.broker.adaptive.controller import AdaptiveController
-    from pytest_ultrapar.broker.budget import Purse
+    from pytest_ultrapar.broker.budget import BudgetBalance
     from pytest_ultrapar.broker.daily_limits import Days
     from pytest_ultrapar.broker.day_ledger import DayLedger
     from pytest_ultrapar.broker.headroom import Promise
@@ -43,7 +43,7 @@ def units_of(counts: str, tokens: int) -> int:
     return tokens if counts == "tokens" else 1
 
 
-class Meter(NamedTuple):
+class CountedLimit(NamedTuple):
     """A counter on which leases reserve units: tokens of a window, or daily units."""
 
     counts: str
@@ -54,7 +54,7 @@ class Reserved(NamedTuple):
     """The units that one lease has reserved on one limit: a `Reservation` or `DayReservation`."""
 
     limit: LimitState
-    meter: Meter
+    meter: CountedLimit
     reservation: Any
 
 
@@ -96,7 +96,7 @@ def settle(
     return lanes
 
 
-class LimitState(Wake):
+class LimitState(Timer):
     """One limit of the pool or of one lane: its requests in flight, and the time of the next send.
 
     Attributes:
@@ -131,7 +131,7 @@ class LimitState(Wake):
         declared: Limit,
         days: Days = (),
         late_s: Promise = never_late_s,
-        purse: Purse | None = None,
+        purse: BudgetBalance | None = None,
         shared: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -170,8 +170,8 @@ class LimitState(Wake):
         self.tokens = tuple(one for one, _ in paced if isinstance(one, TokenPacer))
         spendable = zip(days, self._spendable_days, strict=True)
         self.meters = (
-            *(Meter("tokens", one) for one in self.tokens),
-            *(Meter(kind.counts, day) for (kind, _), day in spendable),
+            *(CountedLimit("tokens", one) for one in self.tokens),
+            *(CountedLimit(kind.counts, day) for (kind, _), day in spendable),
         )
         self.headrooms = tuple(headrooms.values())
         self.reckon()
@@ -200,13 +200,13 @@ class LimitState(Wake):
             rows[SEATS_ROW] = SharedSeats(WholeRow(int(self.most_seats), 0.0), self.seats)
             self.seats.cap = 0
         if BUDGET_ROW in shared and self.purse is not None:
-            self.purse.tranche = rows[BUDGET_ROW] = Tranche()
+            self.purse.tranche = rows[BUDGET_ROW] = GrantedUnits()
         found: list[DayLedger | SharedDays] = []
         for kind, ledger in self.days:
             spendable: DayLedger | SharedDays = ledger
             # A key with several names has a count for each name, and one tranche for all names.
             if kind.word in shared and kind.word not in rows:
-                tranche = rows[kind.word] = Tranche()
+                tranche = rows[kind.word] = GrantedUnits()
                 spendable = SharedDays(ledger, tranche)
             found.append(spendable)
         return found

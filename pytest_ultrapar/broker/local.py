@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.broker import debug_log, wire
-from pytest_ultrapar.broker.host import BrokerHost
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.broker.event_loop import BrokerLoop
+from pytest_ultrapar.broker.interface import BrokerInterface
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.system.clock import Clock
 
 
-class LocalBroker(BrokerPort):
-    """A `BrokerPort` in the same process: a free lease is granted without waiting for the loop.
+class LocalBroker(BrokerInterface):
+    """A `BrokerInterface` in the same process: it grants a free lease without waiting for the loop.
 
     Unless the name says otherwise, call each method on the loop's thread. The loop may be asyncio's
     or uvloop's.
@@ -48,7 +48,7 @@ class LocalBroker(BrokerPort):
         super().__init__()
         self._loop = loop
         self._worker = worker
-        self._host = BrokerHost(
+        self._host = BrokerLoop(
             settings, clock, loop, carry_out=self._deliver, on_broken=self._broken
         )
         self._broker = self._host.broker

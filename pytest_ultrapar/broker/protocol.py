@@ -77,7 +77,7 @@ class Feedback(msgspec.Struct, frozen=True, array_like=True):
 NO_FEEDBACK = Feedback()
 
 
-class Most(NamedTuple):
+class TokenBounds(NamedTuple):
     """The maximum that a request may cost, in tokens. The lane's price turns it into money.
 
     Attributes:
@@ -112,7 +112,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
         is_bound: Whether the request requires `lane`, because it refers to an object that exists
             only there.
         most: The maximum cost, if there is a budget. It is unknown for the first request of an
-            episode: its money is reserved when the cost is known (`port.BrokerPort.pay`).
+            episode: its money is reserved when the cost is known (`interface.BrokerInterface.pay`).
         refused_by: The lanes whose key, model or instance refused it (`failure_classes.DOUBTED`).
         stays: Whether the request does not move to another lane, but waits until the lanes in
             `refused_by` are checked.
@@ -127,7 +127,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0
     after: LaneId | None = None
     is_bound: bool = False
-    most: Most | None = None
+    most: TokenBounds | None = None
     refused_by: tuple[LaneId, ...] = ()
     stays: bool = False
 
@@ -140,7 +140,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
         granted_s: When it was granted, monotonic seconds of the host.
         send_by_s: The latest time to send the request. After that, give the lease back as `unsent`
             and request another one: a late send would reduce the spacing that rate limits require.
-        late_after_s: If you send the request after this time, report the delay (`port.say_late`).
+        late_after_s: If you send the request after this time, report the delay
+            (`interface.report_late_send`).
         seat_wait_s: How many seconds this request waited while all seats of a limit were taken.
         rate_wait_s: How many seconds it waited for a rate limit or a pause of the lane while seats
             were free.

@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ultrapar.broker.wakes import Wake
+from pytest_ultrapar.broker.timers import Timer
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import LeaseRequest
@@ -31,7 +31,7 @@ class ParkedRetry(NamedTuple):
     came_s: float
 
 
-class RetryBudget(Wake):
+class RetryBudget(Timer):
     """The retries of one instance in all processes of a run. Wakes when the next probe may be sent.
 
     A retry draws on the budget when it is requested, so that retries that wait for seats cannot

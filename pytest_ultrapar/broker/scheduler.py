@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.limits import reserve, units_of
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, NO_LANE, Action, Grant, Lease, Refusal
-from pytest_ultrapar.broker.waiting import HeldLease, Line, decide_again, keeps_limits, passes_by
-from pytest_ultrapar.broker.wakes import Wake, WakeQueue
+from pytest_ultrapar.broker.timers import Timer, TimerQueue
+from pytest_ultrapar.broker.waiting import (
+    HeldLease,
+    Line,
+    decide_again,
+    keeps_limits,
+    release_unaffordable_lanes,
+)
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -70,7 +76,7 @@ class Scheduler:
             self._grant(waiting, lane, now_s)
             return True
         if waiting.lane_set.is_priced:
-            passes_by(waiting, free, self._table.changed)
+            release_unaffordable_lanes(waiting, free, self._table.changed)
         return False
 
     def enqueue(self, waiting: Waiting) -> None:
@@ -129,7 +135,7 @@ class Scheduler:
             assert waiting.line is not None
             served_by = best_lane(waiting, by_model[waiting.model])
             if served_by is None:
-                passes_by(waiting, by_model[waiting.model], self._table.changed)
+                release_unaffordable_lanes(waiting, by_model[waiting.model], self._table.changed)
                 passed.add(waiting.line)
                 continue
             if served_by.metered and keeps_limits(waiting, served_by, self._table.changed, now_s):
@@ -154,7 +160,7 @@ class Scheduler:
             waiting.probes.probe_over()
         self.actions.append(Refusal(waiting.worker.name, waiting.request.request_id, reason, kind))
 
-    def futile(
+    def reason_unservable(
         self, model: str, lane_set: LaneSet, request: LeaseRequest, now_s: float
     ) -> tuple[str, str] | None:
         """Why no lane of a set can serve a request within an episode's time, and the reason's kind.
@@ -171,7 +177,11 @@ class Scheduler:
         for lane in lane_set.lanes:
             if not lane.is_removed:
                 limit = lane.spent_on(request, now_s + timeout_s, now_s)
-                poor = self._table.poor(lane, request) if limit is None else (limit, None)
+                poor = (
+                    self._table.limit_without_money(lane, request)
+                    if limit is None
+                    else (limit, None)
+                )
                 if poor is None:
                     return None
                 found[poor[0]] = poor[1]
@@ -206,7 +216,9 @@ class Scheduler:
                     continue
                 # Check only the first request: the requests of a line are usually similar.
                 while len(line) and (
-                    why := self.futile(line.model.name, lane_set, line.first.request, now_s)
+                    why := self.reason_unservable(
+                        line.model.name, lane_set, line.first.request, now_s
+                    )
                 ):
                     self._refuse(line.first, *why)
                 if self._table.budgets is not None and line.prefers is not None:
@@ -477,7 +489,7 @@ processes start within a second or two of each other, and the assignment that py
 should be true from the first request."""
 
 
-class Homes(Wake):
+class Homes(Timer):
     """The homes of an assignment. Wakes when lanes are no longer reserved for absent workers.
 
     Lanes that other workers may use from then on are checked again.
@@ -486,7 +498,7 @@ class Homes(Wake):
     def __init__(
         self,
         lanes: Mapping[LaneId, LaneState],
-        wakes: WakeQueue,
+        wakes: TimerQueue,
         look_at: Callable[[Iterable[LaneState]], None],
     ) -> None:
         super().__init__()

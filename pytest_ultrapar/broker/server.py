@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from pytest_ultrapar.broker import wire
-from pytest_ultrapar.broker.host import BrokerHost
+from pytest_ultrapar.broker.event_loop import BrokerLoop
 from pytest_ultrapar.broker.process import READY_LINE, ServerConfig
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.system.clock import Clock, MonotonicClock
@@ -54,7 +54,7 @@ class BrokerServer:
             ConfigError: A file of daily limits cannot be read or trusted.
         """
         self._token = config.token.encode()
-        self._host = BrokerHost(
+        self._host = BrokerLoop(
             config.settings, clock, loop, carry_out=self._tell, on_broken=lambda _: on_broken()
         )
         self._broker = self._host.broker

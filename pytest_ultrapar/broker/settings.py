@@ -14,8 +14,8 @@ class SharesSettings(msgspec.Struct, frozen=True):
     """The source of a broker's shares. Only the broker's process imports it.
 
     Attributes:
-        factory: The `package.module:name` of a function that takes the `BrokerHost` and `config`,
-            and returns a `host.Shares`.
+        factory: The `package.module:name` of a function that takes the `BrokerLoop` and `config`,
+            and returns a `event_loop.Shares`.
         config: The function's configuration. It contains no secrets.
         variables: The environment variables that the function reads in the broker's process.
     """

@@ -3,8 +3,8 @@
 A limit's rows (`workers`, `qps`, `tpd`, ...) may be divided between hosts in whole units. This
 module enforces a share in the same way as `throttles` enforces a limit, and counts the units of
 earlier shares that are still in use. The ledger that divides a row follows one rule: the sum of the
-hosts' holdings (`Holding.units`) plus new grants never exceeds the row. So no row is ever exceeded,
-regardless of when shares move.
+hosts' holdings (`HeldUnits.units`) plus new grants never exceeds the row. So no row is ever
+exceeded, regardless of when shares move.
 
 A shared row is closed at first: no lease is granted on it before the host gets its first share.
 """
@@ -54,7 +54,7 @@ class WholeRow(NamedTuple):
     window_s: float
 
 
-class Holding(msgspec.Struct, frozen=True, array_like=True):
+class HeldUnits(msgspec.Struct, frozen=True, array_like=True):
     """The units that a host still holds of a row.
 
     Attributes:
@@ -175,9 +175,9 @@ class SharedSeats(_Divided):
         super().__init__(row)
         self._seats = seats
 
-    def held(self, _: float) -> Holding:
+    def held(self, _: float) -> HeldUnits:
         """The share, or the seats in flight if there are more."""
-        return Holding(max(self.share, self._seats.in_flight))
+        return HeldUnits(max(self.share, self._seats.in_flight))
 
 
 class SharedPacer(_Divided, Pacer):
@@ -250,12 +250,12 @@ class SharedPacer(_Divided, Pacer):
             self.ready_s = max(spaced_s, self._window_free_s())
         return True
 
-    def held(self, now_s: float) -> Holding:
+    def held(self, now_s: float) -> HeldUnits:
         """The share, or the sends of a larger share that still count if there are more."""
         over_s = self._forget(now_s)
         self._past = [one for one in self._past if one[1] > over_s]
         largest = max((share for share, _ in self._past), default=0)
-        return Holding(max(self.share, min(largest, len(self._sent))))
+        return HeldUnits(max(self.share, min(largest, len(self._sent))))
 
     def _window_free_s(self) -> float:
         """When the window before a send contains fewer sends than the share."""
@@ -329,10 +329,10 @@ class SharedTokens(_Divided, TokenPacer):
         self._credit_s *= slower
         return is_other
 
-    def held(self, now_s: float) -> Holding:
+    def held(self, now_s: float) -> HeldUnits:
         """The share, or the tokens that still count if there are more."""
         self._forget(now_s)
-        return Holding(max(self.share, self._counted))
+        return HeldUnits(max(self.share, self._counted))
 
 
 def spaced_over_s(window_s: float, spare_s: float) -> float:
@@ -349,7 +349,7 @@ def counts_s(row: WholeRow, spare_s: float) -> float:
     return COUNTS * row.window_s + min(late_s, longest_late_s(row.window_s))
 
 
-class Tranche:
+class GrantedUnits:
     """The part of a counted row that this host may spend, and what it has spent.
 
     Attributes:
@@ -396,9 +396,9 @@ class Tranche:
         """Allow no reservations from now on. The host still holds the units left."""
         self.is_open, self.most = False, math.inf
 
-    def held(self, _: float) -> Holding:
+    def held(self, _: float) -> HeldUnits:
         """The units left and the units spent."""
-        return Holding(max(0, self.left), self.spent, self.reserved)
+        return HeldUnits(max(0, self.left), self.spent, self.reserved)
 
     def reserve(self, units: int) -> None:
         """Reserve units."""
@@ -414,7 +414,7 @@ class Tranche:
         self.reserved -= reserved
 
 
-SharedRow = SharedSeats | SharedPacer | SharedTokens | Tranche
+SharedRow = SharedSeats | SharedPacer | SharedTokens | GrantedUnits
 
 
 class SharedDays:
@@ -424,7 +424,7 @@ class SharedDays:
     ledger knows whether the daily quota itself is used up.
     """
 
-    def __init__(self, ledger: DayLedger, tranche: Tranche) -> None:
+    def __init__(self, ledger: DayLedger, tranche: GrantedUnits) -> None:
         self.ledger = ledger
         self.tranche = tranche
 
@@ -482,7 +482,7 @@ class LimitShares:
     @property
     def is_spent(self) -> bool:
         """Whether all hosts together have used up a daily quota or a budget."""
-        return any(isinstance(one, Tranche) and one.is_used_up for one in self.rows.values())
+        return any(isinstance(one, GrantedUnits) and one.is_used_up for one in self.rows.values())
 
     @property
     def is_closed(self) -> bool:
@@ -492,4 +492,4 @@ class LimitShares:
     def is_used_up(self, word: str, units: int) -> bool:
         """Whether fewer than this many units of a counted row are left to all hosts together."""
         row = self.rows.get(word)
-        return isinstance(row, Tranche) and units > row.most
+        return isinstance(row, GrantedUnits) and units > row.most

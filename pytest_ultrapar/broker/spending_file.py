@@ -71,7 +71,7 @@ class SpendingFile:
             ResultsError: The file cannot be read or written.
         """
         self._path = path
-        found = look_at_spending(path) or Spending({}, "", "")
+        found = find_spending(path) or Spending({}, "", "")
         self._run_id = found.run_id or run_id or _UNKNOWN_RUN
         self.spent = dict(found.spent if earlier is None else earlier)
         self._total = sum(self.spent.values())
@@ -150,11 +150,11 @@ def read_spending(path: Path) -> dict[str, int]:
     Raises:
         ResultsError: The file cannot be read, or is too damaged to show the spending.
     """
-    found = look_at_spending(path)
+    found = find_spending(path)
     return {} if found is None else found.spent
 
 
-def look_at_spending(path: Path) -> Spending | None:
+def find_spending(path: Path) -> Spending | None:
     """The content of a spending file and its damage; None if there is no file.
 
     Raises:

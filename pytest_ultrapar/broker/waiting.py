@@ -89,7 +89,9 @@ def keeps_limits(
     return late
 
 
-def passes_by(waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]) -> None:
+def release_unaffordable_lanes(
+    waiting: Waiting, lanes: Iterable[LaneState], changed: dict[LaneState, None]
+) -> None:
     """Let free lanes without enough money for the next request serve others while it waits.
 
     The lanes are checked again when they get more money and when the request no longer waits.

@@ -88,7 +88,7 @@ class Pay(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Asks the broker to reserve the money for the request of a lease."""
 
     lease_id: int
-    most: protocol.Most
+    most: protocol.TokenBounds
 
 
 class HoldClaims(msgspec.Struct, frozen=True, array_like=True, tag=11):

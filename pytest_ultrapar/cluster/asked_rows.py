@@ -17,10 +17,10 @@ from pytest_ultrapar.cluster.spent_rows import CountedShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_ultrapar.broker.demand import RowWant
-    from pytest_ultrapar.broker.shares import Holding, Row
+    from pytest_ultrapar.broker.demand import RowDemand
+    from pytest_ultrapar.broker.shares import HeldUnits, Row
     from pytest_ultrapar.cluster.ledger import RowShare
-    from pytest_ultrapar.cluster.rows import SharedRows
+    from pytest_ultrapar.cluster.ledger_rows import SharedRows
     from pytest_ultrapar.cluster.spent_rows import CountedRow
 
 
@@ -65,8 +65,8 @@ class AskedRows:
 
     def ask(
         self,
-        held: Mapping[Row, Holding],
-        wants: Mapping[Row, RowWant],
+        held: Mapping[Row, HeldUnits],
+        wants: Mapping[Row, RowDemand],
         wall_s: float,
         *,
         leaving: bool,
@@ -107,7 +107,7 @@ class AskedRows:
         return tuple(tuple(one for at in lane for one in places[at]) for lane in self._lanes)
 
     def granted(
-        self, shares: Iterable[RowShare], held: Mapping[Row, Holding], *, forfeits: bool
+        self, shares: Iterable[RowShare], held: Mapping[Row, HeldUnits], *, forfeits: bool
     ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], float]]:
         """Return the units that the broker may use after the answer to the last call.
 
@@ -135,7 +135,9 @@ class AskedRows:
             left[name] = min(rest, left.get(name, math.inf))
         return units, left
 
-    def _open_days(self, at: int, counted: CountedRow, days: Iterable[str], held: Holding) -> None:
+    def _open_days(
+        self, at: int, counted: CountedRow, days: Iterable[str], held: HeldUnits
+    ) -> None:
         spec, shares = self._specs[at], self._days[at]
         for day in days:
             if day not in shares:

@@ -1,4 +1,4 @@
--- Distributes cases over the hosts of a run. `claims.py` defines the calls and the answers.
+-- Distributes cases over the hosts of a run. `claim_protocol.py` defines the calls and the answers.
 --
 -- Cases have numbers from 0. The cases of a line (one model in one group, or free) are contiguous.
 -- A case is unclaimed, claimed by a host, or done. Each line has a cursor: all cases below it have
@@ -19,7 +19,7 @@
 --                       start:GROUP -> when all groups that it waits for were over, ms;
 --                       lock:LOCK -> the group that has the lock
 --      12 held (hash)  number of a host -> JSON of its part of `open:GROUP`
--- ARGV  1 JSON of the call (`Call` in claims.py)
+-- ARGV  1 JSON of the call (`Call` in claim_protocol.py)
 -- Answer: msgpack of a `ClaimAnswer`, with its tag first.
 local RUN, HOSTS, SEEN, OPEN, GIVEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CURSORS, BACK, CLAIMS, FAILED, DONE = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]

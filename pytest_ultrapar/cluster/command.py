@@ -89,14 +89,14 @@ def _server(url: str | None) -> ClusterServer:
     from pytest_ultrapar.cluster.server import ClusterServer  # noqa: PLC0415 - needs an extra
 
     server = ClusterServer(read_address(url, os.environ, option="--cluster"))
-    server.look()
+    server.read_facts()
     return server
 
 
 def _status(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
     from pytest_ultrapar.cluster.status import Status, status_json, status_lines  # noqa: PLC0415 - not for --help
 
-    names, run, facts = server.runs(), arguments.run, server.facts or server.look()
+    names, run, facts = server.runs(), arguments.run, server.facts or server.read_facts()
     runs: list[RunState] = []
     unreadable: list[tuple[str, str]] = []
     for name in names if run is None else with_shards(names, run) or [run]:
@@ -160,7 +160,7 @@ def _refuse_living(run: str, hosts: Iterable[HostState]) -> None:
 
 
 def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.reopening import cases_without_result  # noqa: PLC0415 - pyarrow
+    from pytest_ultrapar.cluster.missing_results import cases_without_result  # noqa: PLC0415 - pyarrow
 
     state = _find(server, arguments.run)
     _refuse_living(state.name, state.hosts)
@@ -170,7 +170,7 @@ def _reopen(server: ClusterServer, arguments: argparse.Namespace) -> Iterator[st
 
 
 def _reset_day(server: ClusterServer, _: argparse.Namespace) -> Iterator[str]:
-    from pytest_ultrapar.cluster.closed_days import reset_day  # noqa: PLC0415 - not for --help
+    from pytest_ultrapar.cluster.closed_limits import reset_day  # noqa: PLC0415 - not for --help
 
     yield from map(visible, reset_day(server))
 

@@ -1,5 +1,5 @@
 -- The ledger of shares, as a single script. ledger.py describes its rules and its calls. Tests compare
--- the script with a model (tests/ledger_model.py), whose functions have the same names. `script.py`
+-- the script with a model (tests/ledger_model.py), whose functions have the same names. `ledger_script.py`
 -- makes KEYS and ARGV.
 --
 -- KEYS, all in one slot: ledger (hash: epoch, time, numbers), seen (sorted set: incarnation by time of

@@ -24,7 +24,7 @@ another, with short pauses, keep their share. After this time, the share of clie
 no longer blocks other hosts."""
 
 
-class Went(NamedTuple):
+class Traffic(NamedTuple):
     """The traffic since a broker started.
 
     Attributes:
@@ -36,17 +36,17 @@ class Went(NamedTuple):
     busy_s: float
 
 
-class Lately:
+class RecentUse:
     """Records the recent use of each model; pure."""
 
     def __init__(self, model_of: Mapping[LaneId, str]) -> None:
         """Start without any use; `model_of` maps each lane to its model."""
         self._model_of = model_of
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
-        self._went: Mapping[str, Went] = {}
+        self._went: Mapping[str, Traffic] = {}
         self._before_s = -math.inf
 
-    def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Went]) -> None:
+    def note(self, now_s: float, asked: Mapping[str, int], went: Mapping[str, Traffic]) -> None:
         """Record the present use. Called at each renewal, with increasing times.
 
         Args:
@@ -56,7 +56,7 @@ class Lately:
         """
         most = dict(asked)
         for model, (granted, busy_s) in went.items():
-            before = self._went.get(model, Went(0, 0.0))
+            before = self._went.get(model, Traffic(0, 0.0))
             if granted > before.granted:
                 # Short requests end between renewals; this is their average number in flight.
                 used = math.ceil((busy_s - before.busy_s) / (now_s - self._before_s))
@@ -73,10 +73,10 @@ class Lately:
             # Use the maximum over the lanes of a model: all its requests could use that lane.
             model = self._model_of[lane]
             asked[model] = max(asked.get(model, 0), want.requests)
-        went: dict[str, Went] = {}
+        went: dict[str, Traffic] = {}
         for one in broker.status(now_s).lanes:
-            granted, busy_s = went.get(self._model_of[one.lane], Went(0, 0.0))
-            went[self._model_of[one.lane]] = Went(granted + one.granted, busy_s + one.busy_s)
+            granted, busy_s = went.get(self._model_of[one.lane], Traffic(0, 0.0))
+            went[self._model_of[one.lane]] = Traffic(granted + one.granted, busy_s + one.busy_s)
         self.note(now_s, asked, went)
         return [max(0, self.most(model) - asked.get(model, 0)) for model in models]
 

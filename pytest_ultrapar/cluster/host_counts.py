@@ -14,7 +14,7 @@ from pytest_ultrapar.broker.protocol import NO_PART, TAKEN
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.cluster.identity import NumberedCases
+    from pytest_ultrapar.cluster.run_identity import NumberedCases
 
 
 class HostCounts:
@@ -57,7 +57,7 @@ class HostCounts:
         is_free = self._cases.lines[line].group is None
         return None if is_free and self._cases.cases[number].skipped is not None else line
 
-    def hear(self, status: BrokerStatus) -> None:
+    def update(self, status: BrokerStatus) -> None:
         """Update the counts from the broker's status."""
         self.n_ended = status.ended_episodes
         self._n_open_episodes = status.open_episodes

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.broker.demand import RowWant
+from pytest_ultrapar.broker.demand import RowDemand
 from pytest_ultrapar.broker.protocol import ShareStatus
 from pytest_ultrapar.broker.settings import SharesSettings
 from pytest_ultrapar.cluster.address import VARIABLE, read_address
 from pytest_ultrapar.cluster.asked_rows import AskedRows
-from pytest_ultrapar.cluster.clock_rate import ClockRate
-from pytest_ultrapar.cluster.days_before import DayFiles, DaysBefore
-from pytest_ultrapar.cluster.gateway_shares import Lately
+from pytest_ultrapar.cluster.clock_drift import ClockDrift
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles, EarlierDailyUse
+from pytest_ultrapar.cluster.gateway_shares import RecentUse
 from pytest_ultrapar.cluster.ledger import (
     EXPIRE_MS,
     STOP_MS,
@@ -35,8 +35,8 @@ from pytest_ultrapar.cluster.ledger import (
     RowShare,
     RowSpec,
 )
+from pytest_ultrapar.cluster.ledger_rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.notices import news_of, notice_of
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS, SharedRows
 from pytest_ultrapar.cluster.server import ClusterServer, NoAnswerError
 from pytest_ultrapar.errors import UltraparError
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LaneId
@@ -47,8 +47,8 @@ from pytest_ultrapar.system.files import NOT_THAT_JSON, read_file, write_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_ultrapar.broker.host import BrokerHost
-    from pytest_ultrapar.broker.news import News
+    from pytest_ultrapar.broker.event_loop import BrokerLoop
+    from pytest_ultrapar.broker.notices import LaneNotice
     from pytest_ultrapar.broker.shares import Row
     from pytest_ultrapar.cluster.address import ClusterAddress
 
@@ -107,7 +107,7 @@ class SharingSettings(msgspec.Struct, frozen=True, kw_only=True):
         return SharesSettings(f"{__name__}:{make_shares.__name__}", config, (VARIABLE,))
 
 
-def make_shares(host: BrokerHost, config: str) -> HostShares:
+def make_shares(host: BrokerLoop, config: str) -> HostShares:
     """Make the object that shares limits for a broker, from `SharingSettings` as JSON.
 
     Called in the broker's process.
@@ -126,7 +126,7 @@ class HostShares:
     """
 
     def __init__(
-        self, settings: SharingSettings, host: BrokerHost, environ: Mapping[str, str]
+        self, settings: SharingSettings, host: BrokerLoop, environ: Mapping[str, str]
     ) -> None:
         self._settings = settings
         self._host = host
@@ -138,13 +138,13 @@ class HostShares:
         self._epoch_path = Path(settings.epoch_path)
         self._epoch = _read_epoch(self._epoch_path)
         self._stamps = StampFile(Path(settings.clocks_path)) if settings.clocks_path else None
-        self._clock_rate = ClockRate()
+        self._clock_drift = ClockDrift()
         self._peers = self._news_seen = self._answered_ms = 0
         self._news: tuple[Notice, ...] = ()
         self._claimable: Sequence[int] = settings.n_cases
-        self._days_before = DaysBefore(settings.days)
-        self._asked = AskedRows(settings.rows, self._days_before.spent)
-        self._lately = None if settings.claims else Lately(settings.model_of)
+        self._earlier_use = EarlierDailyUse(settings.days)
+        self._asked = AskedRows(settings.rows, self._earlier_use.spent)
+        self._lately = None if settings.claims else RecentUse(settings.model_of)
         self._server_ahead_s = 0.0
         self._is_closed = self._returned = False
         self._named_in, self._named_s = 0, 0.0
@@ -152,9 +152,9 @@ class HostShares:
         self.said: Answer | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, host: BrokerHost) -> None:
+    def start(self, host: BrokerLoop) -> None:
         """Start to renew shares. Called once, when the loop runs."""
-        self._days_before.read(wall_s())
+        self._earlier_use.read(wall_s())
         self._task = host.loop.create_task(self._renew_always())
         self._task.add_done_callback(self._ended)
 
@@ -200,7 +200,7 @@ class HostShares:
 
     def _ask(self, call: Renewal) -> Answer:
         """Call the server; on the thread."""
-        facts = self._server.facts or self._server.look()
+        facts = self._server.facts or self._server.read_facts()
         call = msgspec.structs.replace(call, server_run_id=facts.run_id)
         try:
             begun_s = boot_s()
@@ -253,14 +253,14 @@ class HostShares:
         in_groups = {line.group: n for line, n in lines if line.group}
         wants = broker.wants(now_s, free, in_groups=in_groups)
         wanted = wants.rows
-        if self._clock_rate.trouble:
+        if self._clock_drift.trouble:
             wanted = {row: _unpaced(row, want) for row, want in wanted.items()}
         server_s = wall_s() + self._server_ahead_s
         lanes = self._asked.ask(held, wanted, server_s, leaving=leaving)
         uses = tuple(row.use for row in self._asked.last)
         if self.said is not None:
             at_ms = self.said.server_ms + round((boot_s() - self._applied_s) * 1000)
-            news = broker.take_news(now_s)
+            news = broker.take_notices(now_s)
             self._news += tuple(notice_of(one, settings.run, at_ms) for one in news)
         return Renewal(
             host=settings.host,
@@ -284,7 +284,7 @@ class HostShares:
     def _apply(self, answer: Answer, call: Renewal, begun_s: float) -> float:
         """Apply an answer; return the seconds until the next call."""
         self.said = answer
-        self._clock_rate.look(begun_s, boot_s(), answer.server_ms / 1000)
+        self._clock_drift.record(begun_s, boot_s(), answer.server_ms / 1000)
         self._news = self._news[len(call.news) :]
         if answer.epoch != self._epoch:
             self._epoch = answer.epoch
@@ -298,7 +298,7 @@ class HostShares:
         was_dead = self._returned or begun_s - self._applied_s > EXPIRE_MS / 1000
         self._returned = was_dead and any(use.held for use in call.uses)
         self._applied_s = begun_s
-        self._days_before.told()
+        self._earlier_use.told()
         self._server_ahead_s = answer.server_ms / 1000 - wall_s()
         until_s, now_s = begun_s + STOP_MS / 1000, self._host.now_s
         broker = self._host.broker
@@ -307,7 +307,7 @@ class HostShares:
         if answer.news:
             # Apply the news first, so that no request goes to a removed lane.
             heard = _news(answer.news, answer.server_ms)
-            self._host.move(lambda: broker.hear(heard, now_s()))
+            self._host.move(lambda: broker.apply_notices(heard, now_s()))
         self._host.move(lambda: broker.share(shares, until_s, now_s(), left))
         self._tell_people(answer)
         moves = any(
@@ -319,7 +319,7 @@ class HostShares:
     def _tell_people(self, answer: Answer) -> None:
         rows, broker = self._settings.rows, self._host.broker
         broker.shares, broker.notes = [], []
-        broker.trouble = self._clock_rate.trouble
+        broker.trouble = self._clock_drift.trouble
         for asked, share in zip(self._asked.last, answer.shares, strict=True):
             limit, spec = rows.limits[asked.at], rows.specs[asked.at]
             if share.amount < spec.amount and not asked.is_over:
@@ -337,10 +337,10 @@ class HostShares:
                 )
 
 
-def _unpaced(row: Row, want: RowWant) -> RowWant:
+def _unpaced(row: Row, want: RowDemand) -> RowDemand:
     """Return the demand of a host whose clock is too inaccurate for rates."""
     kind = LIMIT_KINDS.get(row.word)
-    return RowWant(0) if kind is not None and kind.is_rate and not kind.is_daily else want
+    return RowDemand(0) if kind is not None and kind.is_rate and not kind.is_daily else want
 
 
 def _per(word: str, spec: RowSpec) -> float:
@@ -365,7 +365,7 @@ def _lowered(row: Row, spec: RowSpec, amount: int) -> str:
     )
 
 
-def _news(notices: Iterable[Notice], server_ms: int) -> list[News]:
+def _news(notices: Iterable[Notice], server_ms: int) -> list[LaneNotice]:
     """Return the news that still applies; notices of other programs are ignored."""
     found = []
     for notice in notices:

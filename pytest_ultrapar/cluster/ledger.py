@@ -1,7 +1,7 @@
 """The protocol between hosts and the ledger of shares: how many units of a limit each host may use.
 
-The ledger is `division.lua`, a single script on Redis or Valkey, which `script.py` calls. It stores
-all rows and hosts of one installation.
+The ledger is `division.lua`, a single script on Redis or Valkey, which `ledger_script.py` calls. It
+stores all rows and hosts of one installation.
 
 **Invariant.** For each row, at any time, the sum of the following units is not more than the
 amount. First, for each host, the units that it last reported as held, or the units of its last

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.cluster.ledger import EXPIRE_MS
-from pytest_ultrapar.cluster.notices import told
+from pytest_ultrapar.cluster.notices import notice_text
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _notice(text: bytes, now_ms: float) -> NoticeView | None:
         return None
     lane, removes, said = "", "", _text(reason)
     with suppress(*NOT_THAT_JSON):
-        news = told(reason).news
+        news = notice_text(reason).news
         lane, removes, said = str(news.lane_id), news.removes or "", news.reason
     # A removal is renewed as long as hosts of the run are alive.
     left_s = 0.0 if until_ms == -1 or removes else (until_ms - now_ms) / 1000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cluster.ledger import Notice
 
 
-class Told(msgspec.Struct, frozen=True):
+class NoticeText(msgspec.Struct, frozen=True):
     """The text of a notice: the news, and the server's time at which the host sent it.
 
     The ledger's own time stands still between calls. Without the server's time, hosts that join a
@@ -16,36 +16,36 @@ class Told(msgspec.Struct, frozen=True):
     are over.
     """
 
-    news: News
+    news: LaneNotice
     at_ms: int
 
 
-def notice_of(news: News, run: str, at_ms: int) -> Notice:
+def notice_of(news: LaneNotice, run: str, at_ms: int) -> Notice:
     """Make a notice of a host's news for the other hosts of its run: they have the same lanes."""
     return Notice(
         name=f"{news.lane_id}:{news.removes or ''}",
-        reason=msgspec.json.encode(Told(news, at_ms)).decode(),
+        reason=msgspec.json.encode(NoticeText(news, at_ms)).decode(),
         for_ms=round(news.for_s * 1000),
         run=run,
     )
 
 
-def told(text: str | bytes) -> Told:
+def notice_text(text: str | bytes) -> NoticeText:
     """Read the content of a notice.
 
     Raises:
         NOT_THAT_JSON: Another program or another version wrote it.
     """
-    return msgspec.json.decode(text, type=Told)
+    return msgspec.json.decode(text, type=NoticeText)
 
 
-def news_of(notice: Notice, server_ms: int) -> News | None:
+def news_of(notice: Notice, server_ms: int) -> LaneNotice | None:
     """Return the news for another host; None if it no longer applies.
 
     Raises:
-        NOT_THAT_JSON: As `told`.
+        NOT_THAT_JSON: As `notice_text`.
     """
-    one = told(notice.reason)
+    one = notice_text(notice.reason)
     left_s = one.news.for_s - (server_ms - one.at_ms) / 1000
     if left_s <= 0:
         return None

@@ -20,10 +20,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from pytest_ultrapar.cluster import claims, ledger_view
+from pytest_ultrapar.cluster import claim_protocol, ledger_view
 from pytest_ultrapar.cluster.address import ServerFacts, server_facts
-from pytest_ultrapar.cluster.identity import RunIdentity
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.errors import ConfigError, UltraparError
 from pytest_ultrapar.system.clock import boot_s
 from pytest_ultrapar.system.files import NOT_THAT_JSON
@@ -95,7 +95,7 @@ class ClusterServer:
     """One thread's connection to the server of a cluster.
 
     Attributes:
-        facts: The server's facts, read at the last `look`; None before.
+        facts: The server's facts, read at the last `read_facts`; None before.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
@@ -111,7 +111,7 @@ class ClusterServer:
         self._ledger = self._client.register_script(script_text("division.lua"))
         self.facts: ServerFacts | None = None
 
-    def look(self) -> ServerFacts:
+    def read_facts(self) -> ServerFacts:
         """Read the server's facts now.
 
         Raises:
@@ -140,23 +140,23 @@ class ClusterServer:
         """Read the facts again, and return whether the server has restarted since `look`.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before = self.facts
-        return before is None or self.look().run_id != before.run_id
+        return before is None or self.read_facts().run_id != before.run_id
 
-    def claim(self, run: str, call: claims.Call) -> claims.ClaimAnswer | None:
-        """Make a call about the cases of a run (see `claims`).
+    def claim(self, run: str, call: claim_protocol.Call) -> claim_protocol.ClaimAnswer | None:
+        """Make a call about the cases of a run (see `claim_protocol`).
 
         Raises:
             NoAnswerError: There was no answer; the same call may be made again.
             ConfigError: The server refuses it.
         """
         prefix = run_prefix(self.address, run)
-        keys = [prefix + name for name in claims.KEY_NAMES]
+        keys = [prefix + name for name in claim_protocol.KEY_NAMES]
         said = self._ask(lambda: self._claims(keys=keys, args=[msgspec.json.encode(call)]))
         with self._ours():
-            return claims.read_answer(said)
+            return claim_protocol.read_answer(said)
 
     def renew(self, call: Renewal) -> LedgerAnswer:
         """Make a call about limits (see `ledger`).
@@ -192,7 +192,7 @@ class ClusterServer:
             if names:
                 texts = {row: msgspec.json.encode(name) for row, name in names.items()}
                 pipeline.hset(key, mapping=texts)  # type: ignore[arg-type]
-                pipeline.pexpire(key, claims.KEEP_MS)
+                pipeline.pexpire(key, claim_protocol.KEEP_MS)
 
         self._many(add)
 
@@ -212,7 +212,7 @@ class ClusterServer:
         def add(pipeline: redis.client.Pipeline) -> None:
             for field, value in fresh.items():
                 pipeline.hsetnx(key, field, value)
-            pipeline.pexpire(key, claims.KEEP_MS)
+            pipeline.pexpire(key, claim_protocol.KEEP_MS)
             pipeline.hget(key, "identity")
 
         found: bytes = self._many(add)[-1]
@@ -224,15 +224,15 @@ class ClusterServer:
         Raises:
             NoAnswerError, ConfigError: As `claim`.
         """
-        answer = self.claim(run, claims.ReopenCall(cases=cases))
-        assert isinstance(answer, claims.Reopened)
+        answer = self.claim(run, claim_protocol.ReopenCall(cases=cases))
+        assert isinstance(answer, claim_protocol.Reopened)
         return answer.n
 
     def runs(self) -> list[str]:
         """Return the names of all runs on the server.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         before, after = f"{self.address.key_prefix}run:", ":run"
         pattern = f"{before}*{after}"
@@ -244,7 +244,7 @@ class ClusterServer:
         """Return the state of a run; None if there is no run with that name.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, name)
 
@@ -265,7 +265,7 @@ class ClusterServer:
         """Return the limits that hosts share, over all runs.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = self.address.key_prefix
         ledger, seen, rows, news, time = self._many(
@@ -311,7 +311,7 @@ class ClusterServer:
         """Tell a host to start no more cases.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         key = run_prefix(self.address, run) + "run"
         self._ask(lambda: self._client.hset(key, f"drain:{host}", 1))
@@ -320,10 +320,10 @@ class ClusterServer:
         """Remove all data of a run.
 
         Raises:
-            NoAnswerError, ConfigError: As `look`.
+            NoAnswerError, ConfigError: As `read_facts`.
         """
         prefix = run_prefix(self.address, run)
-        names = (*claims.KEY_NAMES, ROW_NAMES)
+        names = (*claim_protocol.KEY_NAMES, ROW_NAMES)
         self._ask(lambda: self._client.delete(*(prefix + name for name in names)))
         # Remove the record of its spent budget, too.
         of_ledger = self.address.key_prefix
@@ -387,9 +387,9 @@ class ClusterServer:
         try:
             yield
         except ledger_view.NOT_THAT_LEDGER as error:
-            raise self.strange(error) from None
+            raise self.unexpected_answer(error) from None
 
-    def strange(self, error: object) -> ConfigError:
+    def unexpected_answer(self, error: object) -> ConfigError:
         """Make the error for data of another program; `error` says what was found."""
         return ConfigError(
             f"{self.address.shown} contains data that pytest-ultrapar did not write: {error}; "
@@ -423,7 +423,7 @@ class HostState:
     @property
     def is_alive(self) -> bool:
         """Whether it is not yet treated as dead."""
-        return self.seen_s * 1000 < claims.SILENT_MS
+        return self.seen_s * 1000 < claim_protocol.SILENT_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.cluster.identity import RunIdentity, refuse_other
+from pytest_ultrapar.cluster.run_identity import RunIdentity, refuse_other
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -26,8 +26,8 @@ import msgspec
 from pytest_ultrapar.cluster.ledger import RowSpec, RowUse
 
 if TYPE_CHECKING:
-    from pytest_ultrapar.broker.demand import RowWant
-    from pytest_ultrapar.broker.shares import Holding
+    from pytest_ultrapar.broker.demand import RowDemand
+    from pytest_ultrapar.broker.shares import HeldUnits
     from pytest_ultrapar.cluster.ledger import RowShare
 
 SKEW_S = 10
@@ -77,7 +77,7 @@ class CountedShare:
         spec: The row.
     """
 
-    def __init__(self, row: CountedRow, spec: RowSpec, begun: Holding, before: int = 0) -> None:
+    def __init__(self, row: CountedRow, spec: RowSpec, begun: HeldUnits, before: int = 0) -> None:
         """Start without any units.
 
         Args:
@@ -93,7 +93,7 @@ class CountedShare:
         self._granted: int | None = None
         self._told = 0
 
-    def use(self, holding: Holding, want: RowWant, *, leaving: bool = False) -> RowUse:
+    def use(self, holding: HeldUnits, want: RowDemand, *, leaving: bool = False) -> RowUse:
         """Return the use to report to the ledger now. Pass the ledger's answer to `answered`."""
         size, spent = self._row.size, self._spent(holding)
         held = 0 if leaving else holding.units
@@ -110,7 +110,7 @@ class CountedShare:
             told=self._told,
         )
 
-    def answered(self, share: RowShare, holding: Holding, *, forfeits: bool) -> tuple[int, float]:
+    def answered(self, share: RowShare, holding: HeldUnits, *, forfeits: bool) -> tuple[int, float]:
         """Apply a grant.
 
         Args:
@@ -131,7 +131,7 @@ class CountedShare:
         left = (share.amount - share.spent) * size - since
         return max(0, units), float("inf") if share.closed else max(0, left)
 
-    def _spent(self, holding: Holding) -> int:
+    def _spent(self, holding: HeldUnits) -> int:
         return holding.spent - holding.reserved if self._row.reserves else holding.spent
 
 

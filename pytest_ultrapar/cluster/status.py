@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.shares import BUDGET_ROW
-from pytest_ultrapar.cluster.rows import BUDGET_UNITS
+from pytest_ultrapar.cluster.ledger_rows import BUDGET_UNITS
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.report.text import counted, duration, one_line, rate, shorten
 

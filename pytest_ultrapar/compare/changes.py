@@ -9,13 +9,13 @@ import msgspec
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
-    Look,
+    ComparedFigure,
     graded_pairs,
     looks_at,
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import TEST, Uses
+from pytest_ultrapar.analysis.table_layouts import TEST, Uses
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.pages.figures import compared_values, labels
 from pytest_ultrapar.report.text import visible
@@ -69,7 +69,7 @@ class ChangedDimension(msgspec.Struct, frozen=True):
 
     name: str
     values: list[str]
-    looks: list[list[Look | None]]
+    looks: list[list[ComparedFigure | None]]
 
 
 def grid_of(pairing: Pairing) -> Grid:
@@ -109,7 +109,7 @@ def changed_dimensions(pairing: Pairing, grid: Grid) -> list[ChangedDimension]:
     return found
 
 
-def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, Look]]:
+def changed_tests(pairing: Pairing, *, by_id: bool) -> list[tuple[str, ComparedFigure]]:
     """Compute how the solved rate of each test changed, for all models together.
 
     The most certain change comes first.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import (
     ALL_MODELS,
+    ComparedFigure,
     Equivalence,
-    Look,
     cell_look,
     equivalence,
     graded_pairs,
@@ -17,10 +17,10 @@ from pytest_ultrapar.analysis.equivalence import (
     rate_look,
     rated_pairs,
 )
-from pytest_ultrapar.analysis.layouts import shown_tests
 from pytest_ultrapar.analysis.measured_run import read_rows
 from pytest_ultrapar.analysis.paired import benjamini_hochberg
 from pytest_ultrapar.analysis.repetitions import figures_of_cells, n_repetitions
+from pytest_ultrapar.analysis.table_layouts import shown_tests
 from pytest_ultrapar.compare.figures import Figure, NoFigureError, change
 from pytest_ultrapar.compare.pairing import Pairing, pair, refuse_same
 from pytest_ultrapar.compare.rules import FIGURE, Form, Rule
@@ -62,7 +62,7 @@ class Cell:
     """
 
     names: tuple[str, ...]
-    look: Look
+    look: ComparedFigure
     chance: float
 
     @property
@@ -88,11 +88,11 @@ class Comparison:
 
     pairing: Pairing
     figures: dict[str, Figure]
-    looks: tuple[Look, ...]
+    looks: tuple[ComparedFigure, ...]
     answers: Equivalence
     cells: tuple[Cell, ...]
     n_cells: int
-    tests: dict[str, list[Look]]
+    tests: dict[str, list[ComparedFigure]]
 
 
 def compare_runs(base: MeasuredRun, others: Sequence[MeasuredRun]) -> list[Comparison]:
@@ -141,7 +141,7 @@ def _compare(pairing: Pairing) -> Comparison:
     )
 
 
-def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
+def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[ComparedFigure]:
     groups = by_key((both[0].model, both) for both in everything)
     groups = dict(sorted(groups.items()))
     if len(groups) > 1:
@@ -158,14 +158,16 @@ def _looks(everything: list[tuple[CaseRow, CaseRow]]) -> list[Look]:
     return looks
 
 
-def _figure_looks(pairing: Pairing) -> Iterator[Look]:
+def _figure_looks(pairing: Pairing) -> Iterator[ComparedFigure]:
     """The suite's own figures of the whole run that both runs have."""
     for one in pairing.new.summary.figures:
         metric = f"{FIGURE}{one.name}"
         with suppress(NoFigureError):
             found = change(Rule(metric, metric, form="difference"), pairing)
             low, high = found.interval.known if found.interval is not None else (None, None)
-            yield Look(ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0)
+            yield ComparedFigure(
+                ALL_MODELS, metric, found.n, found.base or 0.0, found.new, low, high, 0.0
+            )
 
 
 def _cells(pairing: Pairing, graded: Sequence[tuple[CaseRow, CaseRow]]) -> list[Cell]:

@@ -10,17 +10,17 @@ from pytest_ultrapar.compare.changes import changed_dimensions, changed_tests, g
 from pytest_ultrapar.compare.figures import figure_text, interval_text
 from pytest_ultrapar.compare.flips import GAINED, LOST, TURNS, read_flips
 from pytest_ultrapar.compare.report import comparison_sections, differences
-from pytest_ultrapar.report.pages.drawn import Scale, axis, interval
 from pytest_ultrapar.report.pages.figures import labels
-from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
+from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import plot_of
+from pytest_ultrapar.report.pages.svg import Scale, axis, interval
 from pytest_ultrapar.report.summary import SIMULATED
 from pytest_ultrapar.report.text import listed, one_line, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.analysis.equivalence import Look
+    from pytest_ultrapar.analysis.equivalence import ComparedFigure
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Comparison
     from pytest_ultrapar.compare.flips import Flip
@@ -89,20 +89,20 @@ def render(base: MeasuredRun, comparisons: Sequence[Comparison]) -> bytes:
     )
 
 
-def _points(look: Look) -> str:
+def _points(look: ComparedFigure) -> str:
     if look.figure != RATE:
         return figure_text(look.figure, look.new - look.base, "difference")
     return f"{(look.new - look.base) * 100:+.1f}"
 
 
-def _outcome(look: Look | None) -> str:
+def _outcome(look: ComparedFigure | None) -> str:
     """The headline. If cases were graded by scores alone, the runs may share no figure."""
     if look is None:
         return "no figure in both runs"
     return f"{_points(look)} {'points solved' if look.figure == RATE else look.figure}"
 
 
-def _seen(look: Look) -> tuple[str, str, bool, int]:
+def _seen(look: ComparedFigure) -> tuple[str, str, bool, int]:
     """A table cell: its change, its interval, whether the interval excludes 0, and its colour."""
     sure = look.low is not None and look.high is not None and (look.low > 0 or look.high < 0)
     bounds = "" if look.low is None else _bounds(look, digits=0)
@@ -129,7 +129,7 @@ def _plots(pairing: Pairing) -> Iterator[Plot]:
         yield from [plot] if plot is not None else []
 
 
-def _change(word: str, name: str, look: Look, most: float) -> dict[str, str]:
+def _change(word: str, name: str, look: ComparedFigure, most: float) -> dict[str, str]:
     scale = Scale(-most, most)
     low, high = (None if one is None else 100 * one for one in (look.low, look.high))
     tip = f"{name}: {look.n_gained} {GAINED}; {look.n_lost} {LOST}"
@@ -144,7 +144,7 @@ def _change(word: str, name: str, look: Look, most: float) -> dict[str, str]:
     }
 
 
-def _bounds(look: Look, digits: int = 1) -> str:
+def _bounds(look: ComparedFigure, digits: int = 1) -> str:
     if look.low is None or look.high is None:
         return "unknown"
     if look.figure != RATE:
@@ -152,7 +152,7 @@ def _bounds(look: Look, digits: int = 1) -> str:
     return f"{look.low * 100:+.{digits}f} to {look.high * 100:+.{digits}f}"
 
 
-def _tiles(look: Look | None, flips: Sequence[Flip]) -> Iterator[Tile]:
+def _tiles(look: ComparedFigure | None, flips: Sequence[Flip]) -> Iterator[Tile]:
     if look is not None:
         is_rate = look.figure == RATE
         said = percent if is_rate else partial(figure_text, look.figure)

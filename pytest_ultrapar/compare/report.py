@@ -41,7 +41,7 @@ from pytest_ultrapar.report.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ultrapar.analysis.equivalence import Look
+    from pytest_ultrapar.analysis.equivalence import ComparedFigure
     from pytest_ultrapar.analysis.measured_run import MeasuredRun
     from pytest_ultrapar.compare.comparison import Cell, Comparison
     from pytest_ultrapar.compare.figures import Figure
@@ -63,7 +63,7 @@ _ANSWERS = {
 }
 
 
-def _is_telling(look: Look) -> bool:
+def _is_telling(look: ComparedFigure) -> bool:
     """Whether to show a figure: always, except for a score whose interval of change includes 0."""
     if not look.figure.startswith(SCORE):
         return True
@@ -252,7 +252,7 @@ def _speed(comparisons: Sequence[Comparison]) -> Section:
     return Section("speed", tuple(header), tuple(rows), notes=tuple(notes))
 
 
-def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
+def _answers(title: str, every: Sequence[ComparedFigure], *, every_look: bool) -> Section:
     looks = [look for look in every if every_look or _is_telling(look)]
     n_hidden = len(every) - len(looks)
     notes = []
@@ -270,12 +270,12 @@ def _answers(title: str, every: Sequence[Look], *, every_look: bool) -> Section:
     return Section(title, _LOOK, tuple(map(_look_row, looks)), n_names=2, notes=tuple(notes))
 
 
-def _look_row(look: Look) -> tuple[str, ...]:
+def _look_row(look: ComparedFigure) -> tuple[str, ...]:
     interval = interval_text(look.figure, look.low, look.high, "difference")
     return (look.model or "all", look.figure, *_compared(look), interval, _chance(look.chance))
 
 
-def _compared(look: Look) -> tuple[str, ...]:
+def _compared(look: ComparedFigure) -> tuple[str, ...]:
     """The number of pairs, the figure in both runs, and the change."""
     both = (figure_text(look.figure, value) for value in (look.base, look.new))
     return (f"{look.n:,}", *both, figure_text(look.figure, look.new - look.base, "difference"))

@@ -11,7 +11,7 @@ import msgspec
 
 from pytest_ultrapar.analysis.repetitions import MAJORITY, repetitions_of
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.records import LABEL
 from pytest_ultrapar.report.text import duration, rate, times
 

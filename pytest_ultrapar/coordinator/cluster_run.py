@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.claims.day_left import run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import UltraparError, refuse
 from pytest_ultrapar.pool.settings import Options
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, HostPart, joined_words
 from pytest_ultrapar.report.text import counted, duration, visible
-from pytest_ultrapar.report.whole_run import HostPart, WholeRun, joined_words
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.system.clock import boot_s
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.broker.settings import SharesSettings
     from pytest_ultrapar.broker.shares import Row
-    from pytest_ultrapar.cluster.claiming import Claiming
-    from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+    from pytest_ultrapar.cluster.claim_thread import Claiming
+    from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
     from pytest_ultrapar.cluster.server import ClusterServer
     from pytest_ultrapar.pool.model import Lane, Limit, Pool
     from pytest_ultrapar.records import Case
@@ -85,7 +85,7 @@ def refuse_options(options: Options) -> None:
 
 
 class ClusterRun:
-    """This host's part of a cluster run, from `look` to `leave`.
+    """This host's part of a cluster run, from `check_server` to `leave`.
 
     Attributes:
         name: Name of the run.
@@ -116,14 +116,14 @@ class ClusterRun:
         self._limits: dict[str, Limit] = {}
         self._lanes: tuple[Lane, ...] = ()
 
-    def look(self, line: WaitingLine) -> None:
+    def check_server(self, line: WaitingLine) -> None:
         """Check that the server can be used; wait if it does not answer.
 
         Raises:
             ConfigError: The server cannot be used, or does not answer within
                 `--ultrapar-cluster-patience`; or the run already has a live host with this name.
         """
-        self._ask_patiently(self._server.look, line)
+        self._ask_patiently(self._server.read_facts, line)
         _refuse_namesake(self._server, self._claims, self.host)
 
     def _ask_patiently(self, ask: Callable[[], object], line: WaitingLine) -> None:
@@ -178,8 +178,8 @@ class ClusterRun:
             ConfigError: The other hosts run a different suite or use different settings, or the run
                 already has a live host with this name.
         """
-        from pytest_ultrapar.cluster.claiming import Claiming  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.identity import RunIdentity  # noqa: PLC0415
+        from pytest_ultrapar.cluster.claim_thread import Claiming  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import RunIdentity  # noqa: PLC0415
 
         numbered = self._numbered
         assert numbered is not None
@@ -222,7 +222,7 @@ class ClusterRun:
         return joined_words(whole, self.part, self.address.shown, shares, self._limits)
 
     @property
-    def whole(self) -> WholeRun | None:
+    def whole(self) -> ClusterProgress | None:
         """This host's view of the whole run; None before it has joined. Any thread may read it."""
         return None if self._claiming is None else self._claiming.whole
 
@@ -257,7 +257,7 @@ class ClusterRun:
             models: The models that have cases of their own, in the order of the pool.
             lanes: The lanes that cases may use.
         """
-        from pytest_ultrapar.cluster.identity import NumberedCases  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.run_identity import NumberedCases  # noqa: PLC0415 - with a cluster only
 
         self._numbered = NumberedCases(cases, models, assignment.groups)
         return self._numbered.own_assignment(assignment, lanes)
@@ -278,8 +278,8 @@ class ClusterRun:
             The shared rows, and the settings for the process that tells the broker its shares.
         """
         from pytest_ultrapar.cluster import host_shares  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - with a cluster only
 
         numbered = self._numbered
         assert numbered is not None

@@ -14,7 +14,7 @@ from pytest_ultrapar.coordinator import header
 from pytest_ultrapar.coordinator.live import LiveProgress
 from pytest_ultrapar.coordinator.run import Run
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from pytest_ultrapar.session import garbage, internals, reports, selection
+from pytest_ultrapar.session import garbage_collection, internals, reports, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
 from pytest_ultrapar.session.options import usage_errors
 from pytest_ultrapar.session.other_plugins import note_last_failed, use_words_of_pytest
@@ -110,7 +110,7 @@ class Coordinator:
         from pytest_ultrapar.coordinator.cluster_run import ClusterRun  # noqa: PLC0415 - rare
 
         self.run.cluster = ClusterRun(self.run.options)
-        self.run.cluster.look(WaitingLine(self._reporter))
+        self.run.cluster.check_server(WaitingLine(self._reporter))
         self.run.notes += self.run.cluster.warnings
 
     def join_cluster(self, cases: Sequence[Case]) -> None:
@@ -229,7 +229,7 @@ class Coordinator:
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Protect the end of the run from another Ctrl-C."""
         self._ctrl_c.note_ending()
-        internals.leave_out_unplaced(excinfo)
+        internals.drop_frames_without_line(excinfo)
 
     def _end_at_once(self) -> None:
         """End without writing the remaining results. The run's other processes end afterwards."""
@@ -271,7 +271,7 @@ class Coordinator:
                     stopped=stopped,
                     at_failure=0 < (self.config.option.maxfail or 0) <= session.testsfailed,
                     written=self._tables_written,
-                    meanwhile=partial(garbage.spare_reports, self.config),
+                    meanwhile=partial(garbage_collection.spare_reports, self.config),
                     tell=self.warn,
                 )
                 self._tell_of(self._finished, session)
@@ -333,7 +333,7 @@ class Coordinator:
             return
         if self._finished is None or self._finished.summary is None:
             return
-        from pytest_ultrapar.coordinator.joint_merge import merge_hosts  # noqa: PLC0415 - rare
+        from pytest_ultrapar.coordinator.host_merge import merge_hosts  # noqa: PLC0415 - rare
 
         directory = self._run.directory
         merge_hosts(

@@ -1,7 +1,7 @@
 """Decide what happens to the cases of a dead worker, and give up a case that kills every worker.
 
 This module decides which cases run again and which of them run alone, and it records the cases that
-are given up. `dispatch` decides which worker gets the cases that run again. `controller` carries
+are given up. `dispatch` decides which worker gets the cases that run again. `xdist_session` carries
 out both decisions.
 """
 
@@ -17,11 +17,11 @@ import pytest
 from pytest_ultrapar.records import EpisodeEnded, Grade
 from pytest_ultrapar.session.other_plugins import CaseProperties
 from pytest_ultrapar.store.journal import JournalWriter
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
+    join_interrupted,
     read_history,
-    take_up,
 )
 from pytest_ultrapar.system.clock import utc_now_us
 
@@ -90,7 +90,7 @@ class Crashes:
         with closing(RecoveredIndex(self._run.directory.path)) as recovered:
             recovered.add(finished)
             # Also save the answers of unfinished episodes.
-            recovered.add(take_up(journal, history, worker), "cut off")
+            recovered.add(join_interrupted(journal, history, worker), "cut off")
         return judge(
             pending, suspects=suspects, plain=plain, deaths=self._deaths, was_alone=was_alone
         )

@@ -1,4 +1,4 @@
-"""Decide which worker gets which case, and when; pure. `controller` sends the cases with xdist."""
+"""Decide which worker gets which case, and when; pure. `xdist_session` sends the cases."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Dispatch:
         self._ended: dict[str, Mapping[str, int]] = {}
         # xdist reads this after each of six messages per case (`DSession.loop_once`).
         self.n_unsent = 0
-        self.line_up(items)
+        self.append_items(items)
 
     @property
     def workers(self) -> list[str]:
@@ -146,7 +146,7 @@ class Dispatch:
         self._pending[worker].remove(index)
         self._held[worker][self._counted_as(index)] -= 1
 
-    def line_up(self, items: Iterable[DispatchItem]) -> None:
+    def append_items(self, items: Iterable[DispatchItem]) -> None:
         """Append items to the queues."""
         for item in items:
             self._items[item.index] = item

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pytest_ultrapar.analysis.earlier import earlier_in_subprocess, graded_in_subprocess
+from pytest_ultrapar.analysis.earlier_results import earlier_in_subprocess, graded_in_subprocess
 from pytest_ultrapar.analysis.plan.expectations import EarlierRun
 from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse, unusable
@@ -15,7 +15,7 @@ from pytest_ultrapar.pool.model import answer_settings, answered_by
 from pytest_ultrapar.pool.roles import roles_differ, roles_of
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.report.browse.run_cases import read_run_cases
-from pytest_ultrapar.session.selection import Again, Question, question_of_case
+from pytest_ultrapar.session.selection import Question, SelectedCases, question_of_case
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST
 from pytest_ultrapar.store.manifest import Manifest, answers_differ, read_manifest, settings_differ
@@ -270,7 +270,7 @@ def differences(earlier: Manifest, *, seed: int, data: Mapping[str, str], pool: 
 _ENDS = ("unsolved", "partial", "infra", "error", "failed")
 
 
-def again(options: Options) -> Again:
+def again(options: Options) -> SelectedCases:
     """Return the cases that `--ultrapar-only` selects. A resumed run keeps its selection.
 
     Raises:
@@ -294,7 +294,7 @@ def again(options: Options) -> Again:
         for one in run.cases
         if options.resume or one.state in words or ("failed" in words and one.test_failed)
     )
-    return Again(manifest.run_id, manifest.seed, frozenset(ids))
+    return SelectedCases(manifest.run_id, manifest.seed, frozenset(ids))
 
 
 def _kind(simulated: bool) -> str:

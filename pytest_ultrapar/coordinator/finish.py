@@ -12,13 +12,13 @@ import msgspec
 
 from pytest_ultrapar.analysis.run_summary import RunSummary
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA
-from pytest_ultrapar.coordinator.claims.day_left import day_end_lines, days_left
+from pytest_ultrapar.coordinator.daily_limits_left import day_end_lines, days_left
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.report.brief import brief_lines
-from pytest_ultrapar.report.file import add_to_step_summary, write_report
 from pytest_ultrapar.report.merged import missing_lines
+from pytest_ultrapar.report.report_file import add_to_step_summary, write_report
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted, visible
-from pytest_ultrapar.session.whole_figures import add_figures
+from pytest_ultrapar.session.suite_figures import add_figures
 from pytest_ultrapar.store.journal import largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, write_manifest
 from pytest_ultrapar.system.clock import MonotonicClock, utc_now

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.expectations import Hint
 from pytest_ultrapar.analysis.plan.load import KeyLoad, key_load
 from pytest_ultrapar.analysis.plan.waste import Service, waste
-from pytest_ultrapar.coordinator.claims.day_left import begun_days, day_lines, too_few
-from pytest_ultrapar.engine.descriptors import most_connections
+from pytest_ultrapar.coordinator.daily_limits_left import begun_days, day_lines, too_few
+from pytest_ultrapar.engine.file_descriptors import most_connections
 from pytest_ultrapar.pool.keys import sent_lines
 from pytest_ultrapar.pool.model import Latency, answered_by
 from pytest_ultrapar.pool.providers import mean_s
@@ -18,7 +18,7 @@ from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, SETTINGS
 from pytest_ultrapar.records import Case, by_key
 from pytest_ultrapar.report.text import counted, duration, listed
 from pytest_ultrapar.session import collection, required_internals, run_config, selection
-from pytest_ultrapar.session.source import source_of
+from pytest_ultrapar.session.answer_source import source_of
 from pytest_ultrapar.session.xdist_options import enough_workers
 from pytest_ultrapar.store.cases_file import read_generated, read_shared
 
@@ -306,7 +306,7 @@ def not_asked(shared: Iterable[Shared]) -> Iterator[str]:
         yield f"{one.suite}: {counted(n, 'case')} not sent: answers are {how}"
 
 
-class Looking(collection.CollectOnly):
+class CollectOnlyHeader(collection.CollectOnly):
     """Collects tests as a run does, but runs none."""
 
     def pytest_report_header(self) -> list[str]:

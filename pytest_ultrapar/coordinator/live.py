@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.plan.eta import EndEstimates, Looks, ToAsk, estimate
+from pytest_ultrapar.analysis.plan.eta import EndEstimates, ToAsk, UseSamples, estimate
 from pytest_ultrapar.broker.protocol import BrokerStatus
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.coordinator.shared_terminal import SharedTerminal
 from pytest_ultrapar.report import live_view, progress
-from pytest_ultrapar.report.whole_run import WholeRun, share_words, waits_words
+from pytest_ultrapar.report.cluster_progress import ClusterProgress, share_words, waits_words
 from pytest_ultrapar.session import internals
 from pytest_ultrapar.system.clock import boot_s
 
@@ -60,7 +60,7 @@ class LiveProgress:
             live: The value of `--ultrapar-live`.
         """
         self._terminal = SharedTerminal(reporter.config.get_terminal_writer())
-        self._tally = Tally()
+        self._tally = CaseCounter()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="ultrapar-progress", daemon=True)
         self._on_terminal = _can_draw(reporter)
@@ -104,7 +104,7 @@ class LiveProgress:
         status: Callable[[], BrokerStatus | None],
         *,
         is_simulated: bool,
-        whole: Callable[[], WholeRun | None] = lambda: None,
+        whole: Callable[[], ClusterProgress | None] = lambda: None,
     ) -> None:
         """Show the progress of planned cases.
 
@@ -118,7 +118,7 @@ class LiveProgress:
         self._terminal.clear()
         asking = _Asking(to_ask, planned, status, self._tally, is_simulated, whole)
         # The thread may run between these assignments: before its first look, the line is empty.
-        self._line, self._look = asking.line, asking.look
+        self._line, self._look = asking.line, asking.read_status
         if self._has_view:
             self._view = asking.view
 
@@ -207,7 +207,7 @@ def _has_room_for_a_view(reporter: pytest.TerminalReporter) -> bool:
     return reporter.config.get_verbosity() >= 0 and find_spec("rich") is not None
 
 
-class Tally:
+class CaseCounter:
     """Counts finished cases. The main thread updates it, and the progress thread reads it.
 
     Attributes:
@@ -264,23 +264,23 @@ class _Asking:
     to_ask: ToAsk
     planned: Mapping[str, int]
     status: Callable[[], BrokerStatus | None]
-    tally: Tally
+    tally: CaseCounter
     is_simulated: bool
-    whole: Callable[[], WholeRun | None] = lambda: None
+    whole: Callable[[], ClusterProgress | None] = lambda: None
 
     def __post_init__(self) -> None:
         self._limits = {limit.name: limit for limit in self.to_ask.limits}
         self._kept: Sequence[BrokerStatus] = ()
         self._n_to_answer = sum(self.to_ask.cases.values()) + self.to_ask.n_recovered
         self._state = progress.ProgressState(sum(self.planned.values()))
-        self._looks = Looks.at(boot_s())
+        self._looks = UseSamples.at(boot_s())
         self._seen: BrokerStatus | None = None
         self._ends = EndEstimates()
         self._interval: tuple[float, float] | None = None
         self._next_estimate_s = 0.0
         self._next_word_s = -math.inf
 
-    def look(self, now_s: float) -> bool:
+    def read_status(self, now_s: float) -> bool:
         """Read the broker's status; return whether to print now that the run waits for servers."""
         self._seen = status = self.status()
         if status is None:

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import expect, unjudged, without_roles
-from pytest_ultrapar.analysis.plan.run_plan import Way, contradictions, make_plan
+from pytest_ultrapar.analysis.plan.run_plan import ModeOption, contradictions, make_plan
 from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
-from pytest_ultrapar.coordinator import header
-from pytest_ultrapar.coordinator.claims import day_left
+from pytest_ultrapar.coordinator import daily_limits_left, header
 from pytest_ultrapar.coordinator.earlier_run import find_history
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
@@ -161,21 +160,21 @@ class Planning(collection.CollectOnly):
         """Lines about what remains of daily limits, and warnings if that is not enough."""
         try:
             simulator, shard = self._options.simulator, str(self._options.divided_by or "")
-            counted = day_left.run_days(self._pool, lanes, os.environ, simulator, shard)
+            counted = daily_limits_left.run_days(self._pool, lanes, os.environ, simulator, shard)
         except ConfigError as error:
             # A plan needs no keys, but the counts of daily limits are stored by key.
             return [], [f"cannot read how much is left of the daily limits: {error}"]
-        left = day_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
+        left = daily_limits_left.days_left(self._pool, counted, MonotonicClock(), claim=False)
         requests: Counter[str] = Counter()
         tokens: Counter[str] = Counter()
         for one in expected:
             requests[one.model] += len(one.services_s)
             tokens[one.model] += math.ceil((one.tokens_in or 0) + (one.tokens_out or 0))
         needed = {"requests": requests, "tokens": tokens}
-        short = day_left.too_few(self._pool, lanes, left, needed, how="about")
-        return [*day_left.day_lines(left), *day_left.begun_days(left)], [*short]
+        short = daily_limits_left.too_few(self._pool, lanes, left, needed, how="about")
+        return [*daily_limits_left.day_lines(left), *daily_limits_left.begun_days(left)], [*short]
 
-    def _way(self, mode: Mode, cases: Sequence[Case]) -> Way:
+    def _way(self, mode: Mode, cases: Sequence[Case]) -> ModeOption:
         """Return a mode's assignment of the cases; an error matters only for the selected mode."""
         policy = ""
         try:
@@ -199,8 +198,8 @@ class Planning(collection.CollectOnly):
         except (UltraparError, pytest.UsageError) as error:
             if mode == self._options.mode:
                 raise
-            return Way(mode, policy, None, str(error))
-        return Way(mode, policy, made, processes=loads)
+            return ModeOption(mode, policy, None, str(error))
+        return ModeOption(mode, policy, made, processes=loads)
 
     def _has_a_say(self, mode: str, cases: Sequence[Case]) -> bool:
         """Whether a mode applies to the cases.

@@ -14,22 +14,23 @@ import msgspec
 from pytest_ultrapar.analysis.plan.eta import ToAsk
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.process import sweep
-from pytest_ultrapar.coordinator.claims.day_left import DayLeft, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import DayLeft, days_left, run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.coordinator.policies import make_assignment
 from pytest_ultrapar.coordinator.serial_sample import draw_sample, with_serial_sample
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.errors import ResultsError, UltraparError, refuse
 from pytest_ultrapar.pool.model import addresses, answered_by
-from pytest_ultrapar.pool.served import Wait, unnamed, with_served_names
+from pytest_ultrapar.pool.served_models import Wait, unnamed, with_served_names
 from pytest_ultrapar.pool.setting_values import effective
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.session import run_config, selection
+from pytest_ultrapar.session.answer_source import Regrade, Replay
 from pytest_ultrapar.session.runtime import write_assignment
-from pytest_ultrapar.session.source import Regrade, Replay
 from pytest_ultrapar.store import cases_file
 from pytest_ultrapar.store.journal import largest_sizes
+from pytest_ultrapar.store.journal_history import CutOff, recover
 from pytest_ultrapar.store.manifest import (
     FILE_NAME,
     Manifest,
@@ -41,7 +42,6 @@ from pytest_ultrapar.store.manifest import (
     shards_differ,
     write_manifest,
 )
-from pytest_ultrapar.store.recovered import CutOff, recover
 from pytest_ultrapar.store.regraded import as_measured, take_episodes
 from pytest_ultrapar.store.replayed import Origins, prepare_replay, read_replayed
 from pytest_ultrapar.store.run_directory import (
@@ -49,8 +49,8 @@ from pytest_ultrapar.store.run_directory import (
     LATEST,
     RunDirectory,
     held,
+    remove_latest_link,
     resolve_run,
-    unpoint_latest,
 )
 from pytest_ultrapar.system.clock import MonotonicClock, boot_s, utc_now
 
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.broker.protocol import BrokerStatus
     from pytest_ultrapar.broker.settings import BrokerSettings
-    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.cluster_run import ClusterRun
+    from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
     from pytest_ultrapar.pool.model import Lane
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.wait_notice import WaitingLine
@@ -579,6 +579,6 @@ class Run:
         is_unused = self.manifest is None and options.out is None and options.resume is None
         if is_unused or not self.is_part:
             self.directory.discard()
-            unpoint_latest(DEFAULT_PARENT, {self.directory.path})
+            remove_latest_link(DEFAULT_PARENT, {self.directory.path})
         self._held_run.close()
         self.directory.close()

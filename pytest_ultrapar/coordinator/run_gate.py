@@ -20,7 +20,7 @@ from pytest_ultrapar.compare.rules import (
 from pytest_ultrapar.errors import refuse, unusable
 from pytest_ultrapar.pool.settings import Undecided
 from pytest_ultrapar.report.sections import text_lines
-from pytest_ultrapar.session.source import PoolLanes, Regrade
+from pytest_ultrapar.session.answer_source import PoolLanes, Regrade
 from pytest_ultrapar.store.run_directory import resolve_run
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.pool.settings import Options
     from pytest_ultrapar.records import Case
-    from pytest_ultrapar.session.source import Source
+    from pytest_ultrapar.session.answer_source import Source
     from pytest_ultrapar.system.child import Child
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.simulator.address import running_simulator
@@ -231,7 +231,7 @@ class Services:
         """Faults in the script that matched no request of this session. Call it after `stop`."""
         if self.faults is None or self._server_log is None:
             return ()
-        from pytest_ultrapar.simulator.faults.book import unused_faults  # noqa: PLC0415 - only when asked for
+        from pytest_ultrapar.simulator.faults.selection import unused_faults  # noqa: PLC0415 - only when asked for
 
         return unused_faults(self.faults, self._server_log)
 

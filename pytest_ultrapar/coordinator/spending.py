@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.budget import spent_by_limit
 from pytest_ultrapar.broker.protocol import BUDGET
-from pytest_ultrapar.broker.spending_file import SpendingFile, look_at_spending, read_spending
+from pytest_ultrapar.broker.spending_file import SpendingFile, find_spending, read_spending
 from pytest_ultrapar.errors import ResultsError, refuse, unusable
 from pytest_ultrapar.pool.money import amount_of, money
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, duration, visible
 from pytest_ultrapar.store.cost import Prices
-from pytest_ultrapar.store.recovered import GrowingJournal
+from pytest_ultrapar.store.journal_history import GrowingJournal
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def begin_spending(directory: Path, manifest: Manifest, earlier: Manifest | None
     """
     path = directory / SPENDING_FILE
     with unusable():
-        found = look_at_spending(path)
+        found = find_spending(path)
         if found is not None and found.run_id not in {"", manifest.run_id}:
             refuse(
                 f"{path} belongs to run {found.run_id}, but this is run {manifest.run_id}: put "

@@ -63,7 +63,7 @@ class WorkerWatch:
         self._stopped.set()
 
     def _watch(self) -> None:
-        silence = Silence(self._most_s, LOOK_S)
+        silence = WorkerSilence(self._most_s, LOOK_S)
         client: BlockingBrokerClient | None = None
         try:
             while not self._stopped.wait(LOOK_S):
@@ -80,7 +80,7 @@ class WorkerWatch:
                     for worker, io in processes.items()
                     if worker not in self._killed
                 }
-                for worker in silence.look(signs, now_s):
+                for worker in silence.check(signs, now_s):
                     self._killed.add(worker)
                     processes[worker].kill()
         except ConnectionError:
@@ -89,7 +89,7 @@ class WorkerWatch:
             client.close()
 
 
-class Silence:
+class WorkerSilence:
     """Measures, with regular checks, how long each worker has been silent.
 
     A check adds at most twice the usual interval. If the watcher itself was stopped (Ctrl-Z, a
@@ -109,7 +109,7 @@ class Silence:
         self._signs: dict[str, float] = {}
         self._silent_s: dict[str, float] = {}
 
-    def look(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
+    def check(self, signs: Mapping[str, float | None], now_s: float) -> list[str]:
         """Return the workers that have been silent for too long, sorted by name.
 
         Args:

@@ -2,6 +2,6 @@
 
 `engine.py` runs episodes (`episode.py`). `llm.py` is the client of an episode. Only `sender.py`
 takes leases, sends requests and tries again (`retry.py`). `http.py` makes the connections. Requests
-of SDKs come through `native.py`, and requests of other processes through `gateway.py`. A replay
+of SDKs come through `sdk_sender.py`, and requests of other processes through `gateway.py`. A replay
 looks for stored answers first (`replay.py`).
 """

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 
-class HasLine(Protocol):
+class Queued(Protocol):
     """A waiting case. Its model and group determine its queue."""
 
     @property
@@ -18,7 +18,7 @@ class HasLine(Protocol):
         """The case's group in the assignment; empty if it is in no group."""
 
 
-T = TypeVar("T", bound=HasLine)
+T = TypeVar("T", bound=Queued)
 MOST_ASKING = 64
 """How many cases of a queue ask at the same time: enough to fill 300 seats in five iterations of
 the loop."""

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec.structs import replace as replaced
 
-from pytest_ultrapar.apis.events import MaskedEvents
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import Stream
 from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body, body_text
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.broker.protocol import Feedback, Most
+from pytest_ultrapar.apis.server_json import LEFT_OUT
+from pytest_ultrapar.apis.server_sent_events import MaskedEvents
+from pytest_ultrapar.broker.protocol import Feedback, TokenBounds
 from pytest_ultrapar.errors import BadRequestError, PromptRefused
 from pytest_ultrapar.system.clock import wall_s
 
@@ -102,7 +102,7 @@ class Pieces:
         self._news.clear()
 
 
-class NobodyWaitsError(Exception):
+class ClientGoneError(Exception):
     """The client left before its request was sent, so the request is not sent."""
 
 
@@ -129,7 +129,7 @@ class Request(Protocol):
     def pieces(self) -> Pieces | None: ...  # noqa: D102
 
     @property
-    def most(self) -> Most | None: ...  # noqa: D102
+    def most(self) -> TokenBounds | None: ...  # noqa: D102
 
     def begin(self) -> bool:
         """Note that a lane is free for the request; return whether to send it."""
@@ -142,7 +142,7 @@ class Request(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class ClientAnswer:
     """An answer in the form in which the client gets it.
 
     Attributes:
@@ -153,12 +153,12 @@ class Handed:
 
     status: int
     headers: dict[str, str]
-    body: bytes | Pump
+    body: bytes | StreamRelay
     fault: PromptRefused | BadRequestError | None = None
 
 
 @dataclass(eq=False, repr=False)
-class Pump:
+class StreamRelay:
     """Passes a stream on to the client, event by event, while the engine reads it.
 
     `_wanted` removes the events that the client did not ask for.

@@ -13,7 +13,7 @@ from pytest_ultrapar.apis.reply import Messages, Reply, as_one_body
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint, without_surrogates
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused
-from pytest_ultrapar.exchanges import ExchangeLog, unheard, without_model
+from pytest_ultrapar.exchanges import ExchangeLog, new_messages, without_model
 from pytest_ultrapar.records import Attempt, Exchange, TurnMessage
 
 _OF_THE_REQUEST = frozenset({"refused", "bad_request"})
@@ -76,7 +76,7 @@ class Conversation(msgspec.Struct):
             return TurnMessage(turn, speaker, text, pool_role=role)
 
         noted = [one for one in self.messages if one.pool_role == role]
-        self.messages += unheard(messages, self._said.get(role, ()), noted, shaped)
+        self.messages += new_messages(messages, self._said.get(role, ()), noted, shaped)
         self._said[role] = [dict(message) for message in messages]
 
     def heard(self, turn: int, reply: Reply) -> None:

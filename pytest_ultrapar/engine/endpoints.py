@@ -159,7 +159,7 @@ def without_surrogates(value: Any) -> Any:  # noqa: ANN401 - any plain data
     r"""Copy messages or parameters, with unpaired surrogates written as text such as `\ud800`.
 
     JSON in UTF-8 cannot contain them. But a model can write them as escapes, and a suite that sends
-    such an answer back makes no mistake. Answers show them in the same form (`apis.sanitise`).
+    such an answer back makes no mistake. Answers show them in the same form (`apis.server_json`).
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()

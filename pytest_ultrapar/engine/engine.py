@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort  # noqa: TC001 - msgspec reads the field's type
+from pytest_ultrapar.broker.interface import BrokerInterface  # noqa: TC001 - msgspec reads the field's type
 from pytest_ultrapar.broker.protocol import TAKEN, Feedback, Lease, LeaseRequest
 from pytest_ultrapar.engine.admission import Admission, Line
 from pytest_ultrapar.engine.episode import CLEAN_UP_S, Work, run_episode
@@ -117,7 +117,7 @@ class EngineSettings(ClientSettings, frozen=True, kw_only=True):
     """
 
     worker: str
-    connect: Callable[[], Awaitable[BrokerPort]]
+    connect: Callable[[], Awaitable[BrokerInterface]]
     episode_timeout_s: float
     most_open: int
     unheard_s: float | None = None
@@ -165,7 +165,7 @@ class Engine:
         self._syncing = ThreadPoolExecutor(1, "ultrapar-sync")
         self._request_ids = itertools.count(1)
         self._http: HttpClient | None = None
-        self._port: BrokerPort | None = None
+        self._port: BrokerInterface | None = None
         self._parts: EngineParts | None = None
         self._loop_lag = LoopLag(settings.clock.now_s, partial(cpu_use, os.getpid()))
         self._beats = False
@@ -274,7 +274,7 @@ class Engine:
         spent = self._loop_lag.spent(settings.worker)
         self._record([msgspec.structs.replace(spent, stalls=dict(stalls))])
 
-    async def _connect(self) -> BrokerPort | None:
+    async def _connect(self) -> BrokerInterface | None:
         """Return the broker's port; None if the engine is stopped before it is connected."""
         connecting = asyncio.ensure_future(self._settings.connect())
         stopped = asyncio.ensure_future(self._stop.wait())

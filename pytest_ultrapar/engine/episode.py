@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.broker.protocol import TAKEN
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.loop import episode_task
-from pytest_ultrapar.engine.output import EpisodeOutput
 from pytest_ultrapar.engine.sdk_clients import fault_behind
 from pytest_ultrapar.engine.sender import Sender
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
-from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded, EpisodeWentOn
+from pytest_ultrapar.records import NO_VALUE, Ending, EpisodeEnded, EpisodeProgress
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def run_episode(
     def keep(conversation: Conversation) -> None:
         if (news := conversation.news()) is not None:
             own = (case_id, worker, started_at_us, utc_now_us())
-            parts.record(EpisodeWentOn(*own, *news, began_us))
+            parts.record(EpisodeProgress(*own, *news, began_us))
 
     sender = Sender(
         parts,

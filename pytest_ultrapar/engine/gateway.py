@@ -1,9 +1,10 @@
 """A server on the loopback interface for HTTP clients that accept an address and a key.
 
-It sends requests through `native`, as an SDK in the episode does, with the same limits, retries and
-attempts. The difference is that the client has its own time-out and does not know about the pool's
-queue. So a client that waits for a stream gets comments. A client that waits for a complete answer
-is told to come back shortly before it would give up, and its request keeps its place in the queue.
+It sends requests through `sdk_sender`, as an SDK in the episode does, with the same limits, retries
+and attempts. The difference is that the client has its own time-out and does not know about the
+pool's queue. So a client that waits for a stream gets comments. A client that waits for a complete
+answer is told to come back shortly before it would give up, and its request keeps its place in the
+queue.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from pytest_ultrapar.apis.gateway_errors import refusal, refusal_event
-from pytest_ultrapar.engine import native_request
-from pytest_ultrapar.engine.answers import Handed, NobodyWaitsError, Pump
+from pytest_ultrapar.engine import sdk_request
+from pytest_ultrapar.engine.answers import ClientAnswer, ClientGoneError, StreamRelay
+from pytest_ultrapar.engine.client_timeout import client_timeout_s
 from pytest_ultrapar.engine.loop import engine_context
-from pytest_ultrapar.engine.native_request import NativeRequest, keys_of, too_large
-from pytest_ultrapar.engine.patience import patience_s
+from pytest_ultrapar.engine.sdk_request import SdkRequest, keys_of, too_large
 from pytest_ultrapar.errors import BadRequestError, InfraError, PromptRefused, UltraparError
 from pytest_ultrapar.exchanges import matters
 
@@ -67,8 +68,8 @@ _OF_THE_CONNECTION = frozenset({"content-encoding", "expect"})
 _SILENT = logging.Logger("ultrapar-gateway", logging.CRITICAL + 1)
 
 
-class Guest(Protocol):
-    """Sends requests for clients: an episode's `NativeClient`, or all users of `ultrapar gateway`.
+class GatewaySender(Protocol):
+    """Sends requests for clients: an episode's `SdkSender`, or all users of `ultrapar gateway`.
 
     Attributes:
         models: The names of the models that the clients may use.
@@ -77,15 +78,15 @@ class Guest(Protocol):
     @property
     def models(self) -> Sequence[str]: ...  # noqa: D102
 
-    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> NativeRequest:
-        """Check a client's request and make it ready to send, as `NativeClient.read` does.
+    def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> SdkRequest:
+        """Check a client's request and make it ready to send, as `SdkSender.read` does.
 
         Raises:
             BadRequestError: The request may not be sent.
         """
 
-    async def answer(self, asked: NativeRequest) -> Handed:
-        """Return the answer to a request, as `NativeClient.answer` does."""
+    async def answer(self, asked: SdkRequest) -> ClientAnswer:
+        """Return the answer to a request, as `SdkSender.answer` does."""
 
 
 class _Place:
@@ -96,15 +97,15 @@ class _Place:
         key: A key that is the same for equal requests.
     """
 
-    def __init__(self, asked: NativeRequest, task: asyncio.Task[Handed], key: bytes) -> None:
+    def __init__(self, asked: SdkRequest, task: asyncio.Task[ClientAnswer], key: bytes) -> None:
         self.asked = asked
         self.task = task
         self.key = key
         self.forgetting: asyncio.TimerHandle | None = None
 
 
-class Door:
-    """The access for the clients of one `Guest`, with one token.
+class GatewaySession:
+    """The access for the clients of one `GatewaySender`, with one token.
 
     Attributes:
         token: The API key of these clients.
@@ -112,12 +113,12 @@ class Door:
         fault: The error in the last answered request, if there was one.
     """
 
-    def __init__(self, guest: Guest, name: str, token: str = "") -> None:
+    def __init__(self, sender: GatewaySender, name: str, token: str = "") -> None:
         self.token = token or f"ultrapar-{secrets.token_urlsafe(24)}"
         self.name = name
-        self.guest = guest
+        self.sender = sender
         self.fault: PromptRefused | BadRequestError | None = None
-        self.tasks: dict[asyncio.Task[Any], NativeRequest] = {}
+        self.tasks: dict[asyncio.Task[Any], SdkRequest] = {}
         self._left: list[_Place] = []
 
     def place(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> _Place:
@@ -136,11 +137,11 @@ class Door:
             place.asked.progress.is_wanted = True
             return place
         try:
-            asked = self.guest.read(method, url, headers, body)
+            asked = self.sender.read(method, url, headers, body)
         except BadRequestError as error:
             self.fault = error
             raise
-        task = asyncio.ensure_future(self.guest.answer(asked))
+        task = asyncio.ensure_future(self.sender.answer(asked))
         self.tasks[task] = asked
         task.add_done_callback(self._over)
         return _Place(asked, task, key)
@@ -166,7 +167,7 @@ class Door:
         self._take_back(place)
         give_up(place)
 
-    def _over(self, task: asyncio.Task[Handed]) -> None:
+    def _over(self, task: asyncio.Task[ClientAnswer]) -> None:
         self.tasks.pop(task, None)
         if not task.cancelled():
             # Mark the error as read: the client may never come back.
@@ -192,7 +193,7 @@ def give_up(place: _Place) -> None:
         place.task.cancel()
     elif not place.task.cancelled() and place.task.exception() is None:
         handed = place.task.result()
-        if isinstance(handed.body, Pump):
+        if isinstance(handed.body, StreamRelay):
             handed.body.close()
 
 
@@ -229,8 +230,8 @@ class Gateway:
     Args:
         listening: The socket to serve; None means any free port of the loopback interface.
         max_wait_s: After how many seconds a client gets a 429 if its request has not been sent yet.
-            None: the client gets a 503 shortly before it would give up (`patience`). Requests for a
-            stream wait without a limit.
+            None: the client gets a 503 shortly before it would give up (`client_timeout`). Requests
+            for a stream wait without a limit.
 
     Attributes:
         n_heard: The number of requests that arrived, including failed ones.
@@ -245,7 +246,7 @@ class Gateway:
         self.n_heard = self.n_served = self.n_refused = 0
         self._listening = listening
         self._max_wait_s = max_wait_s
-        self._doors: dict[str, Door] = {}
+        self._sessions: dict[str, GatewaySession] = {}
         self._address = ""
         self._starting: asyncio.Task[None] | None = None
         self._listener: asyncio.Server | None = None
@@ -295,22 +296,22 @@ class Gateway:
         )
         self._listener = await loop.create_server(server, sock=listening, backlog=_BACKLOG)
 
-    def admit(self, guest: Guest, name: str, token: str = "") -> Door:
+    def admit(self, sender: GatewaySender, name: str, token: str = "") -> GatewaySession:
         """Admit clients with a token.
 
         Args:
-            guest: Sends the requests of these clients.
+            sender: Sends the requests of these clients.
             name: The name of the episode or gateway, for messages.
             token: The clients' token; if empty, a new one is made.
         """
-        door = Door(guest, name, token)
-        self._doors[door.token] = door
-        return door
+        session = GatewaySession(sender, name, token)
+        self._sessions[session.token] = session
+        return session
 
-    def dismiss(self, door: Door) -> None:
+    def dismiss(self, session: GatewaySession) -> None:
         """Make a token invalid, and cancel all requests that came with it."""
-        if self._doors.pop(door.token, None) is not None:
-            door.close()
+        if self._sessions.pop(session.token, None) is not None:
+            session.close()
 
     async def drain(self) -> None:
         """Stop sending requests, and wait until all sent requests have answers.
@@ -318,8 +319,8 @@ class Gateway:
         Waiting and new requests get a 503. A stream that has begun gets an event with the message.
         """
         self._is_ending = True
-        for door in self._doors.values():
-            door.turn_away()
+        for session in self._sessions.values():
+            session.turn_away()
         if self.n_served:
             await self._idle.wait()
 
@@ -331,8 +332,8 @@ class Gateway:
         # Close the rest even if the start failed.
         await asyncio.wait({self._starting}, timeout=_CLOSE_S)
         self._starting.cancel()
-        for door in list(self._doors.values()):
-            self.dismiss(door)
+        for session in list(self._sessions.values()):
+            self.dismiss(session)
         if self._listener is not None:
             self._listener.close()
         if self._server is not None:
@@ -367,32 +368,34 @@ class Gateway:
         }
         url = request.raw_path
         try:
-            door = self._door(url, headers)
+            session = self._session(url, headers)
             url = _TWICE.sub("", url)
             if request.method == "GET" and urlsplit(url).path.endswith("/models"):
-                own = [{"id": n, "object": "model", "owned_by": "pool"} for n in door.guest.models]
+                own = [
+                    {"id": n, "object": "model", "owned_by": "pool"} for n in session.sender.models
+                ]
                 return aiohttp.web.json_response({"object": "list", "data": own})
             body = await _body(request)
             if self._is_ending:
                 self.n_refused += 1
                 return _said(urlsplit(url).path, *_ENDING)
-            place = door.place(request.method, url, headers, body)
+            place = session.place(request.method, url, headers, body)
         except _RefusedError as refused:
             return _said(urlsplit(url).path, refused.status, str(refused))
         except BadRequestError as error:
             return _said(urlsplit(url).path, HTTPStatus.BAD_REQUEST, str(error))
-        hold_s = self._max_wait_s or _HELD * patience_s(headers)
-        return await self._answered(request, door, place, urlsplit(url).path, hold_s)
+        hold_s = self._max_wait_s or _HELD * client_timeout_s(headers)
+        return await self._answered(request, session, place, urlsplit(url).path, hold_s)
 
-    def _door(self, url: str, headers: Mapping[str, str]) -> Door:
+    def _session(self, url: str, headers: Mapping[str, str]) -> GatewaySession:
         """Find the access that a request's token belongs to.
 
         Raises:
             _RefusedError: The token is unknown.
         """
         for token in keys_of(urlsplit(url).query, headers):
-            if token in self._doors:
-                return self._doors[token]
+            if token in self._sessions:
+                return self._sessions[token]
         said = (
             "the request has no key that this gateway knows: give the client the key that belongs "
             "to the address (the key of a case is valid until the case ends)"
@@ -400,13 +403,18 @@ class Gateway:
         raise _RefusedError(HTTPStatus.UNAUTHORIZED, said)
 
     async def _answered(
-        self, request: web.BaseRequest, door: Door, place: _Place, path: str, hold_s: float
+        self,
+        request: web.BaseRequest,
+        session: GatewaySession,
+        place: _Place,
+        path: str,
+        hold_s: float,
     ) -> web.StreamResponse:
         begun: web.StreamResponse | None = None
         try:
             if place.asked.pieces is None:
                 if not await _waited(place, hold_s):
-                    door.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
+                    session.leave(place, for_s=hold_s + _LEFT_S, wanted=True)
                     return _said(path, 429 if self._max_wait_s else 503, *_KEPT)
             else:
                 begun = await _commented(request, place)
@@ -415,7 +423,7 @@ class Gateway:
             if place.asked.progress.is_sent or place.task.done():
                 give_up(place)
             else:
-                door.leave(place, for_s=_LEFT_S, wanted=False)
+                session.leave(place, for_s=_LEFT_S, wanted=False)
             raise
         try:
             handed = place.task.result()
@@ -423,13 +431,13 @@ class Gateway:
             if self._is_ending:
                 self.n_refused += request.transport is not None
                 return await _failed(begun, path, *_ENDING)
-            said = f"{door.name} has ended, and its requests were cancelled"
+            said = f"{session.name} has ended, and its requests were cancelled"
             return await _failed(begun, path, HTTPStatus.UNAUTHORIZED, said)
         except BadRequestError as error:
             return await _failed(begun, path, HTTPStatus.BAD_REQUEST, str(error))
-        except (UltraparError, RuntimeError, NobodyWaitsError) as error:
+        except (UltraparError, RuntimeError, ClientGoneError) as error:
             return await _failed(begun, path, _status(error), str(error))
-        door.fault = handed.fault
+        session.fault = handed.fault
         return await _handed_over(request, begun, path, handed)
 
 
@@ -460,13 +468,13 @@ async def _body(request: web.BaseRequest) -> bytes:
         _RefusedError: The body cannot be read or is too large. The rest is discarded.
     """
     too_much = _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
-    if (request.content_length or 0) > native_request.LARGEST_REQUEST_BYTES:
+    if (request.content_length or 0) > sdk_request.LARGEST_REQUEST_BYTES:
         raise too_much
     body = bytearray()
     try:
         async for piece in request.content.iter_any():
             body += piece
-            if len(body) > native_request.LARGEST_REQUEST_BYTES:
+            if len(body) > sdk_request.LARGEST_REQUEST_BYTES:
                 raise too_much
     except (aiohttp.web.RequestPayloadError, aiohttp.http.HttpProcessingError) as error:
         said = f"the body of a request cannot be read: {error}"
@@ -514,7 +522,7 @@ async def _broken_off(begun: web.StreamResponse, path: str, body: bytes) -> web.
 
 
 async def _handed_over(
-    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: Handed
+    request: web.BaseRequest, begun: web.StreamResponse | None, path: str, handed: ClientAnswer
 ) -> web.StreamResponse:
     body = handed.body
     if isinstance(body, bytes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.broker.port import may_send
+from pytest_ultrapar.apis.server_json import LEFT_OUT
+from pytest_ultrapar.broker.interface import may_send
 from pytest_ultrapar.engine.answers import (
     Answer,
     TooLateError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.apis.outcome import Allowance
     from pytest_ultrapar.apis.registry import Api
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import Lease, LeaseOutcome
     from pytest_ultrapar.engine.endpoints import Endpoint
     from pytest_ultrapar.engine.http import HttpClient
@@ -59,7 +59,7 @@ def _is_own(failure: Failure) -> bool:
 
 
 async def send_check(  # noqa: PLR0917
-    port: BrokerPort,
+    port: BrokerInterface,
     http: HttpClient,
     clock: Clock,
     endpoint: Endpoint,

@@ -9,11 +9,11 @@ import msgspec
 
 from pytest_ultrapar.apis.reply import Messages, Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.protocol import Most
+from pytest_ultrapar.broker.protocol import TokenBounds
 from pytest_ultrapar.engine.blocking import run_blocking, waiting
 from pytest_ultrapar.engine.endpoints import Endpoint, check_request, conversation_of, request_body
-from pytest_ultrapar.engine.native import NativeClient
 from pytest_ultrapar.engine.sdk_clients import anthropic_client, httpx_client, openai_client
+from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import openai
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.gateway import Door
+    from pytest_ultrapar.engine.gateway import GatewaySession
     from pytest_ultrapar.engine.sender import Sender
     from pytest_ultrapar.errors import BadRequestError, PromptRefused
 
@@ -38,7 +38,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: Messages
     parameters: dict[str, Any]
     tokens: int
-    most: Most | None = None
+    most: TokenBounds | None = None
     pieces: None = None
 
     def begin(self) -> bool:
@@ -65,10 +65,10 @@ class Llm:
         self.model = sender.model
         self.conversation = sender.conversation
         self._sender = sender
-        self._native_client: NativeClient | None = None
+        self._native_client: SdkSender | None = None
         self._case = case
         self._roles: dict[str, Llm] = {}
-        self._door: Door | None = None
+        self._session: GatewaySession | None = None
 
     def role(self, name: str) -> Llm:
         """Return the client for a role's model, such as a judge; each call returns the same one.
@@ -204,14 +204,14 @@ class Llm:
 
         A request of another process raises no exception in the episode, so check this instead.
         """
-        return None if self._door is None else self._door.fault
+        return None if self._session is None else self._session.fault
 
-    def _opened(self) -> Door:
-        if self._door is None:
+    def _opened(self) -> GatewaySession:
+        if self._session is None:
             name = f"case {self._sender.case_id}"
-            self._door = self._sender.parts.gateway.admit(self.native(), name)
-            self.native().keys.add(self._door.token)
-        return self._door
+            self._session = self._sender.parts.gateway.admit(self.native(), name)
+            self.native().keys.add(self._session.token)
+        return self._session
 
     def httpx_client(self, library: ModuleType | None = None) -> Any:  # noqa: ANN401 - of either library
         """Return an HTTP client for SDKs; it sends every request on the pool's lanes.
@@ -249,18 +249,18 @@ class Llm:
         """
         return cast("anthropic.AsyncAnthropic", anthropic_client(self.native()))
 
-    def native(self) -> NativeClient:
+    def native(self) -> SdkSender:
         """Return the client for requests that an SDK has written; suites do not need it."""
         if self._native_client is None:
-            self._native_client = NativeClient(self._sender)
+            self._native_client = SdkSender(self._sender)
         return self._native_client
 
     async def close(self) -> None:
         """Cancel all requests that the episode left unfinished, so that its record has them."""
         while self._roles:  # a client and its roles refer to each other
             await self._roles.popitem()[1].close()
-        if self._door is not None:
-            self._sender.parts.gateway.dismiss(self._door)
+        if self._session is not None:
+            self._sender.parts.gateway.dismiss(self._session)
         await self._sender.close()
 
 

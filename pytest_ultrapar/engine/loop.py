@@ -7,7 +7,7 @@ import logging
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_ultrapar.engine.output import EpisodeOutput, current_output
+from pytest_ultrapar.engine.captured_output import EpisodeOutput, current_output
 from pytest_ultrapar.system.clock import boot_s
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
-from pytest_ultrapar.apis.sanitise import part_of
-from pytest_ultrapar.broker.port import BrokerPort
+from pytest_ultrapar.apis.server_json import part_of
+from pytest_ultrapar.broker.interface import BrokerInterface
 from pytest_ultrapar.engine.answers import Answer, read_answer
 from pytest_ultrapar.engine.endpoints import Endpoint
 from pytest_ultrapar.errors import (
@@ -469,7 +469,7 @@ class _Wanted(msgspec.Struct):
     stream: bool = False
 
 
-class NoBroker(BrokerPort):
+class NoBroker(BrokerInterface):
     """The broker's port in a run that sends no requests and asks for no leases."""
 
     def acquire(self, request: LeaseRequest) -> asyncio.Future[Lease]:

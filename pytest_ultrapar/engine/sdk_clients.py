@@ -1,6 +1,6 @@
 """Make clients of provider SDKs that send all their requests through the pool.
 
-The SDKs accept an HTTP client. They get one whose transport passes requests to `NativeClient`
+The SDKs accept an HTTP client. They get one whose transport passes requests to `SdkSender`
 instead of the network. An SDK is imported only when a suite asks for it, because loading takes 1 to
 2.5 s.
 """
@@ -13,15 +13,15 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_ultrapar.engine.answers import Pump
-from pytest_ultrapar.engine.native_request import HOME, POOL_KEY
+from pytest_ultrapar.engine.answers import StreamRelay
+from pytest_ultrapar.engine.sdk_request import HOME, POOL_KEY
 from pytest_ultrapar.errors import refuse
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from pytest_ultrapar.engine.blocking import Wait
-    from pytest_ultrapar.engine.native import NativeClient
+    from pytest_ultrapar.engine.sdk_sender import SdkSender
 
 FAULT = "ultrapar.fault"
 """An extension of a response, and of its request because some SDKs keep only the request. Its value
@@ -30,8 +30,8 @@ _RETRIES = "x-stainless-retry-count"
 _log = logging.getLogger(__name__)
 
 
-def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
-    """Return a client that sends every request through `native`.
+def httpx_client(native: SdkSender, library: ModuleType | None, wait: Wait | None = None) -> Any:  # noqa: ANN401 - of either library
+    """Return a client that sends every request through `sdk_sender`.
 
     Args:
         native: The native client of the episode.
@@ -51,7 +51,7 @@ def httpx_client(native: NativeClient, library: ModuleType | None, wait: Wait | 
     return kind(transport=_transport(library)(native, wait), timeout=None, trust_env=False)
 
 
-def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+def openai_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
     """Return OpenAI's `AsyncOpenAI`, or with `wait` its `OpenAI`; both work with Azure's lanes.
 
     Raises:
@@ -61,7 +61,7 @@ def openai_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noq
     return _sdk_client(native, wait, "OpenAI", "/chat/completions", f"{HOME}/v1")
 
 
-def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
+def anthropic_client(native: SdkSender, wait: Wait | None = None) -> Any:  # noqa: ANN401 - the SDK may be absent
     """Return Anthropic's `AsyncAnthropic`, or with `wait` its `Anthropic`.
 
     It raises the same errors as `openai_client`.
@@ -72,9 +72,7 @@ def anthropic_client(native: NativeClient, wait: Wait | None = None) -> Any:  # 
     return client
 
 
-def _sdk_client(
-    native: NativeClient, wait: Wait | None, name: str, path: str, base_url: str
-) -> Any:  # noqa: ANN401 - as above
+def _sdk_client(native: SdkSender, wait: Wait | None, name: str, path: str, base_url: str) -> Any:  # noqa: ANN401 - as above
     """Return the client `name` of its SDK, after checking that all lanes serve the resource."""
     package = name.lower()
     whose = f"llm.{package}()"
@@ -107,32 +105,32 @@ def _imported(package: str, whose: str) -> Any:  # noqa: ANN401
 @functools.cache
 def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
     class Stream(library.AsyncByteStream, library.SyncByteStream):  # type: ignore[misc]
-        def __init__(self, pump: Pump, wait: Wait | None) -> None:
-            self._pump = pump
+        def __init__(self, relay: StreamRelay, wait: Wait | None) -> None:
+            self._relay = relay
             self._wait = wait
             self._loop = asyncio.get_running_loop()
 
         def __iter__(self) -> Any:  # noqa: ANN401
             assert self._wait is not None
-            while piece := self._wait(self._pump.next()):
+            while piece := self._wait(self._relay.next()):
                 yield piece
 
         def close(self) -> None:
             # The garbage collector may call this in any thread, even after the run.
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._pump.close)
+                self._loop.call_soon_threadsafe(self._relay.close)
 
         async def __aiter__(self) -> Any:  # noqa: ANN401
-            while piece := await self._pump.next():
+            while piece := await self._relay.next():
                 yield piece
 
         async def aclose(self) -> None:
-            self._pump.close()
+            self._relay.close()
 
         __del__ = close
 
     class Transport(library.AsyncBaseTransport, library.BaseTransport):  # type: ignore[misc]
-        def __init__(self, native: NativeClient, wait: Wait | None) -> None:
+        def __init__(self, native: SdkSender, wait: Wait | None) -> None:
             self._native = native
             self._wait = wait
             self._has_warned = False
@@ -160,13 +158,13 @@ def _transport(library: Any) -> Any:  # noqa: ANN401 - types of either library
             handed = await self._native.answer(asked)
             body = handed.body
             # A stream may report an error later.
-            extensions = {FAULT: body if isinstance(body, Pump) else handed}
+            extensions = {FAULT: body if isinstance(body, StreamRelay) else handed}
             request.extensions = {**request.extensions, **extensions}
             return library.Response(
                 handed.status,
                 headers=handed.headers,
                 stream=Stream(body, self._wait)
-                if isinstance(body, Pump)
+                if isinstance(body, StreamRelay)
                 else library.ByteStream(body),
                 extensions=extensions,
                 request=request,

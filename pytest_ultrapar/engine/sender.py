@@ -21,11 +21,16 @@ import msgspec
 
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.failure_classes import CLASSES, OWN, is_doubted
+from pytest_ultrapar.apis.provider_state import state_made, state_named
 from pytest_ultrapar.apis.reply import Messages, Reply
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
-from pytest_ultrapar.apis.state import state_made, state_named
+from pytest_ultrapar.apis.server_json import LEFT_OUT
 from pytest_ultrapar.broker import debug_log
-from pytest_ultrapar.broker.port import BrokerPort, acquire_lease, may_send, say_late
+from pytest_ultrapar.broker.interface import (
+    BrokerInterface,
+    acquire_lease,
+    may_send,
+    report_late_send,
+)
 from pytest_ultrapar.broker.protocol import (
     GONE,
     NO_LANE,
@@ -34,11 +39,11 @@ from pytest_ultrapar.broker.protocol import (
     Lease,
     LeaseOutcome,
     LeaseRequest,
-    Most,
+    TokenBounds,
 )
 from pytest_ultrapar.engine.answers import (
     Answer,
-    NobodyWaitsError,
+    ClientGoneError,
     Pieces,
     Request,
     TooLateError,
@@ -55,7 +60,7 @@ from pytest_ultrapar.engine.replay import EpisodeReplay, ReplaySettings
 from pytest_ultrapar.engine.retry import RetryPolicy, Tries
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.errors import BadRequestError, InfraError, NoLaneError, PromptRefused, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.model import LaneId
 from pytest_ultrapar.records import Attempt, JournalRecord
 from pytest_ultrapar.system.clock import Clock
@@ -102,7 +107,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 class EngineParts(ClientSettings, frozen=True, kw_only=True):
     """The settings and parts of an engine that the clients of all its episodes share."""
 
-    port: BrokerPort
+    port: BrokerInterface
     exchange: HttpClient
     next_request_id: Callable[[], int]
     record: Callable[[JournalRecord], None] = lambda _: None
@@ -370,7 +375,7 @@ class Sender:
                 continue
             if not request.begin():
                 self.parts.port.release(lease, "unsent")
-                raise NobodyWaitsError
+                raise ClientGoneError
             if lease.lane not in on:
                 try:
                     on[lease.lane] = request.on(self.parts.endpoints[lease.lane])
@@ -549,7 +554,7 @@ class Sender:
                 said = str(error)
                 wish = msgspec.structs.replace(wish, request_id=self.parts.next_request_id())
 
-    async def _paid(self, first: Lease, most: Most | None) -> bool:
+    async def _paid(self, first: Lease, most: TokenBounds | None) -> bool:
         """Reserve the cost of the episode's first request, if a budget counts it.
 
         Returns:
@@ -609,7 +614,7 @@ class Sender:
             late_s = now_s - lease.granted_s
             if now_s > (lease.ends_s if is_patient else lease.send_by_s):
                 return False
-            say_late(parts.port, lease, now_s)
+            report_late_send(parts.port, lease, now_s)
             return True
 
         try:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.apis.request import BOUNDS
-from pytest_ultrapar.broker.protocol import Most
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, High
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, HighQuantile
+from pytest_ultrapar.broker.protocol import TokenBounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +49,9 @@ class _Model:
     """The estimates for one model."""
 
     def __init__(self) -> None:
-        self.per_byte = High(TOKENS_PER_BYTE)
-        self.answer = High(ANSWER_TOKENS)
-        self.first = High(0.0)
+        self.per_byte = HighQuantile(TOKENS_PER_BYTE)
+        self.answer = HighQuantile(ANSWER_TOKENS)
+        self.first = HighQuantile(0.0)
 
 
 class TokenEstimates:
@@ -99,7 +99,7 @@ class TokenEstimates:
         tokens = known.first.value or min(FIRST_TOKENS, FIRST_SHARE * least)
         return max(1, math.floor(min(least, tokens)))
 
-    def most(self, model: str, asked: Asked) -> Most | None:
+    def most(self, model: str, asked: Asked) -> TokenBounds | None:
         """Return the maximum tokens that a request may cost; None if its model has no budget.
 
         A token has at least one byte of text in every tokenizer. So the number for the prompt is a
@@ -110,9 +110,9 @@ class TokenEstimates:
             return None
         n_bytes, fixed = _size(asked)
         bound = self._bounds[model] if asked.leaves_bound else None
-        return Most(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
+        return TokenBounds(min(n_bytes + fixed, MOST_TOKENS), *self._most_out(asked, bound))
 
-    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> Most | None:
+    def most_of(self, model: str, n_bytes: int, asked: Asked, kept: int) -> TokenBounds | None:
         """Return the maximum, as `most`, for a request that is sent unchanged.
 
         Each byte of the body counts as a token. Estimates are added for content that the request
@@ -121,7 +121,7 @@ class TokenEstimates:
         if model not in self._bounds:
             return None
         most_in = n_bytes + TOKENS_PER_ATTACHMENT * asked.n_named + kept
-        return Most(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
+        return TokenBounds(min(most_in, MOST_TOKENS), *self._most_out(asked, None))
 
     def _most_out(self, asked: Asked, bound: int | None) -> tuple[int, int]:
         """Return the maximum tokens of all bounded answers, and the number of unbounded answers."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from pytest_ultrapar.merge.merging import MergedRun
+    from pytest_ultrapar.merge.write_merged import MergedRun
 
 NAME = "merge"
 SUMMARY = "make one run from its parts: shards, or the hosts of a cluster run"
@@ -67,9 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     coverage = _coverage(arguments.coverage)
     # Imported late: `--help` does not need the heavy imports of tables.
     from pytest_ultrapar.coordinator.finish import failures  # noqa: PLC0415
-    from pytest_ultrapar.merge.merging import merge  # noqa: PLC0415
-    from pytest_ultrapar.report.brief import brief_lines  # noqa: PLC0415
+    from pytest_ultrapar.merge.write_merged import merge  # noqa: PLC0415
     from pytest_ultrapar.report.merged import merged_lines  # noqa: PLC0415
+    from pytest_ultrapar.report.terminal_summary import brief_lines  # noqa: PLC0415
     from pytest_ultrapar.report.text import visible  # noqa: PLC0415
 
     # Records form no cycles. With a million cases, the collector would take most of the time.
@@ -137,8 +137,8 @@ def _without_result(made: MergedRun) -> Iterator[str]:
 def _write_page(made: MergedRun) -> bool:
     """Write the HTML report of the merged run, unless it is too large; an error is only printed."""
     from pytest_ultrapar.errors import UltraparError  # noqa: PLC0415
-    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415
 
     n = made.summary.statistics.n_planned
     if n > _MOST_OF_A_PAGE:

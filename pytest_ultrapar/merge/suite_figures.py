@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_ultrapar.analysis.run_summary import read_summary
-from pytest_ultrapar.session.whole_figures import HOOK, add_figures
+from pytest_ultrapar.session.suite_figures import HOOK, add_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ultrapar.analysis.run_summary import RunSummary
-    from pytest_ultrapar.merge.sources import Source
+    from pytest_ultrapar.merge.part_files import Source
 
 
 def add_suite_figures(

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 
 if TYPE_CHECKING:
     import argparse
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: A word names no model, nothing was found, or the file exists.
     """
-    from pytest_ultrapar.pool.config import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
+    from pytest_ultrapar.pool.load_pool import load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.pool.setting_values import Overrides  # noqa: PLC0415
     from pytest_ultrapar.pool.vendors import named, of_environment, pool_text  # noqa: PLC0415
 

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_ultrapar.apis.registry import MODULES
-from pytest_ultrapar.pool.bounds import MONEY, REPEATS, SEED, WORKERS, Bounds
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_word,
     did_you_mean,
@@ -33,6 +32,7 @@ from pytest_ultrapar.pool.fields import (
     shown_text,
 )
 from pytest_ultrapar.pool.model import LIMIT_KINDS, LatencyKind, LimitKind, PersonaName
+from pytest_ultrapar.pool.number_ranges import MONEY, REPEATS, SEED, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode, Recording  # noqa: TC001 - types of fields
 from pytest_ultrapar.system.files import open_file
 

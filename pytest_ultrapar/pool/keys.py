@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_different,
     check_name,

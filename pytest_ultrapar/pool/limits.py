@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ultrapar.pool.bounds import WORKERS
-from pytest_ultrapar.pool.fields import Location, check_name, check_zone
+from pytest_ultrapar.pool.field_checks import Location, check_name, check_zone
 from pytest_ultrapar.pool.file import ByMode, LimitTable, ProviderTable
 from pytest_ultrapar.pool.keys import chosen_keys, key_identity
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Key, Lane, LaneId, Level, Limit, Model, Provider
+from pytest_ultrapar.pool.number_ranges import WORKERS
 from pytest_ultrapar.pool.setting_values import Sources
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
 from pytest_ultrapar.apis.registry import SIMULATED
-from pytest_ultrapar.pool.bounds import COUNT, RATE, WORKERS, Bounds
-from pytest_ultrapar.pool.flow import max_flow
+from pytest_ultrapar.pool.max_flow import max_flow
 from pytest_ultrapar.pool.money import USD, ModelPrice
+from pytest_ultrapar.pool.number_ranges import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.records import by_key
 

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pytest_ultrapar.apis.registry import SIMULATED
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import Location, shown, shown_text
+from pytest_ultrapar.pool.field_checks import Location, shown, shown_text
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.secret import Secret, refuse_of_others
 from pytest_ultrapar.system.files import open_file

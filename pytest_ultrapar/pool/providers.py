@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.apis.registry import MODULES, SIMULATED, api_named, api_names
 from pytest_ultrapar.apis.vocabulary import vocabulary
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.fields import (
+from pytest_ultrapar.pool.field_checks import (
     Location,
     check_api_name,
     check_different,

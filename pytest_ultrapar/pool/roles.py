@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.pool.fields import check_name, did_you_mean, shown, shown_text
+from pytest_ultrapar.pool.field_checks import check_name, did_you_mean, shown, shown_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_ultrapar.pool.fields import Location
+    from pytest_ultrapar.pool.field_checks import Location
     from pytest_ultrapar.pool.file import ModelTable, PoolFile
     from pytest_ultrapar.pool.model import EffectiveValue
     from pytest_ultrapar.pool.setting_values import Sources

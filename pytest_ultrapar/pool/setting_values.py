@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.bounds import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
-from pytest_ultrapar.pool.fields import Location, check_different, check_word, shown
+from pytest_ultrapar.pool.field_checks import Location, check_different, check_word, shown
 from pytest_ultrapar.pool.model import EffectiveValue
+from pytest_ultrapar.pool.number_ranges import PERCENT, PORT, PROCESS_NUM, REPEATS, SHARDS, Bounds
 from pytest_ultrapar.pool.settings import (
     SETTINGS,
     Options,

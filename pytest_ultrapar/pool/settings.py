@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.bounds import COUNT, MONEY, PROCESS_NUM, REPEATS, SEED, WORKERS, Bounds
+from pytest_ultrapar.pool.number_ranges import (
+    COUNT,
+    MONEY,
+    PROCESS_NUM,
+    REPEATS,
+    SEED,
+    WORKERS,
+    Bounds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

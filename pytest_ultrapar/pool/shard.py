@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.errors import refuse
-from pytest_ultrapar.pool.fields import shown
+from pytest_ultrapar.pool.field_checks import shown
 from pytest_ultrapar.pool.model import EffectiveValue
 from pytest_ultrapar.pool.money import amount_of, budget_units, money
 from pytest_ultrapar.pool.settings import Shard

@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.fields import Location, check_name, did_you_mean, looks_like_secret, shown
+from pytest_ultrapar.pool.field_checks import (
+    Location,
+    check_name,
+    did_you_mean,
+    looks_like_secret,
+    shown,
+)
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import SERVED, Pool
 from pytest_ultrapar.pool.network import address_of, check_base_url, host_of, is_local
-from pytest_ultrapar.pool.served import served_models
+from pytest_ultrapar.pool.served_models import served_models
 from pytest_ultrapar.records import by_key
 
 if TYPE_CHECKING:

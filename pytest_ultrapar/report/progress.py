@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.records import RATED
+from pytest_ultrapar.report.cluster_progress import ClusterProgress
+from pytest_ultrapar.report.cluster_progress import seconds_left as whole_seconds_left
 from pytest_ultrapar.report.text import counted, duration, rate
-from pytest_ultrapar.report.whole_run import WholeRun
-from pytest_ultrapar.report.whole_run import seconds_left as whole_seconds_left
 
 if TYPE_CHECKING:
     from pytest_ultrapar.broker.protocol import BrokerStatus
@@ -61,7 +61,7 @@ class ProgressState:
     seen: tuple[tuple[float, int, int], ...] = ()
     eta: Eta | None = None
     eta_at_s: float = 0.0
-    whole: WholeRun | None = None
+    whole: ClusterProgress | None = None
     whole_at_s: float = 0.0
     share: str = ""
     waits: str = ""
@@ -108,7 +108,7 @@ def awaited(status: BrokerStatus) -> str:
 
 
 def observe_whole(
-    state: ProgressState, whole: WholeRun, *, share: str, waits: str, now_s: float
+    state: ProgressState, whole: ClusterProgress, *, share: str, waits: str, now_s: float
 ) -> ProgressState:
     """Return the state after an observation of all hosts at `now_s`."""
     begun = dict(state.begun)
@@ -195,7 +195,7 @@ def said(state: ProgressState, now_s: float) -> dict[str, str]:
     return facts
 
 
-def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[str, str]:
+def _said_of_whole(state: ProgressState, whole: ClusterProgress, now_s: float) -> dict[str, str]:
     # The server receives this host's results a moment later.
     n_done = max(whole.n_done, min(state.graded, whole.n_cases))
     hosts = counted(whole.n_hosts, "host")
@@ -222,7 +222,9 @@ def _said_of_whole(state: ProgressState, whole: WholeRun, now_s: float) -> dict[
     return facts
 
 
-def _paces(state: ProgressState, whole: WholeRun, now_s: float) -> Iterator[tuple[int, float]]:
+def _paces(
+    state: ProgressState, whole: ClusterProgress, now_s: float
+) -> Iterator[tuple[int, float]]:
     """Yield for each model how many cases are unclaimed, and how many are claimed per second.
 
     Rates cover the whole time since the first claim, because slow cases are claimed rarely. Empty

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import Cell, RunSummary, WholeFigure
     from pytest_ultrapar.analysis.statistics import Basis, MeanScore, RunStatistics
     from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
-    from pytest_ultrapar.report.whole_run import HostPart
+    from pytest_ultrapar.report.cluster_progress import HostPart
     from pytest_ultrapar.store.cost import RoleUse
 
 

@@ -71,9 +71,9 @@ def _stand_in(function: PrefetchFunction) -> Callable[..., object]:
     @wraps(function)
     def stand_in(*_: object, **__: object) -> object:
         __tracebackhide__ = True
-        from pytest_ultrapar.session.body_result import say_again  # noqa: PLC0415 - with a pool only
+        from pytest_ultrapar.session.body_result import repeat_result  # noqa: PLC0415 - with a pool only
 
-        return say_again(prefetched)
+        return repeat_result(prefetched)
 
     setattr(stand_in, ATTRIBUTE, prefetched)
     return stand_in

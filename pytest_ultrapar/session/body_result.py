@@ -200,7 +200,7 @@ def _of_group(error: BaseException) -> BaseException:
 _decode = msgspec.json.Decoder(BodyResult).decode
 
 
-def say_again(test: Prefetched) -> object:
+def repeat_result(test: Prefetched) -> object:
     """Repeat the result of an async test's body in its item.
 
     Returns:

@@ -13,7 +13,7 @@ import pytest
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import CASE_NAMES, LABEL, META, Case, Scalar
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.awaited import find_peers, stage_of
+from pytest_ultrapar.session.case_dependencies import find_peers, stage_of
 from pytest_ultrapar.session.compatibility import signature_of
 from pytest_ultrapar.session.graders import GraderFunction, graders_of
 from pytest_ultrapar.session.mocks import active_faults
@@ -74,7 +74,7 @@ class Collected:
         replayed: The run whose answers the cases get, if any.
         origins: The origin of each case's answers and seed in a replay, or the reason why it has no
             answers, by case id.
-        peers: The cases that each case waits for, by position (`awaited.find_peers`).
+        peers: The cases that each case waits for, by position (`case_dependencies.find_peers`).
     """
 
     case_ids: dict[int, str] = field(default_factory=dict)

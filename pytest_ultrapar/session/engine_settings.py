@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_ultrapar.engine.conversation import Conversation
-from pytest_ultrapar.engine.descriptors import connections_allowed
 from pytest_ultrapar.engine.engine import SPARE_CONNECTIONS, EngineSettings
+from pytest_ultrapar.engine.file_descriptors import connections_allowed
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
 from pytest_ultrapar.exchanges import ExchangeLog
@@ -16,8 +16,8 @@ from pytest_ultrapar.system.clock import MonotonicClock
 if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
-    from pytest_ultrapar.store.parts import PartWriter
     from pytest_ultrapar.store.redact import Redactor
+    from pytest_ultrapar.store.string_parts import PartWriter
 
 _MOST_OPEN = 1000
 """The maximum number of open episodes in one process, unless a limit allows fewer."""

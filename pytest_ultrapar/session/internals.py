@@ -28,7 +28,11 @@ from _pytest.python import get_direct_param_fixture_func, pytest_pyfunc_call
 from _pytest.scope import Scope
 from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
 
-from pytest_ultrapar.engine.output import EpisodeLogHandler, RoutedStream, is_outside_episodes
+from pytest_ultrapar.engine.captured_output import (
+    EpisodeLogHandler,
+    RoutedStream,
+    is_outside_episodes,
+)
 from pytest_ultrapar.session.prefetch import is_ours, prefetched_in
 
 if TYPE_CHECKING:
@@ -77,7 +81,7 @@ def prefetched_for(metafunc: pytest.Metafunc) -> list[Prefetched]:
     return prefetched_in(metafunc.function, metafunc._arg2fixturedefs)
 
 
-def takes_our_model(metafunc: pytest.Metafunc) -> bool:
+def uses_model_fixture(metafunc: pytest.Metafunc) -> bool:
     """Whether a test depends on this plugin's fixture `model`, while its items are generated."""
     found = metafunc._arg2fixturedefs.get("model")
     return found is not None and is_ours(found[-1], "model")
@@ -115,8 +119,8 @@ class _Kept(list[Any]):
         return True
 
 
-def multiply_late(metafunc: pytest.Metafunc) -> None:
-    """Delay the product of parameters until `keep_calls`. Called before any parameter is known."""
+def parametrize_lazily(metafunc: pytest.Metafunc) -> None:
+    """Delay the product of parameters until `select_calls`; called before they are known."""
     parametrize = metafunc.parametrize
 
     def parametrize_late(argnames: Any, *args: Any, **how: Any) -> None:  # noqa: ANN401
@@ -149,7 +153,7 @@ def values_of(metafunc: pytest.Metafunc, name: str) -> Iterator[object]:
                 yield call.params[name]
 
 
-def keep_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
+def select_calls(metafunc: pytest.Metafunc, is_kept: Callable[[str], bool]) -> int:
     """Keep some of the items that pytest would make for a test.
 
     Args:
@@ -245,7 +249,7 @@ def could_not_run(error: BaseException) -> bool:
     return all(code.co_filename.startswith(_PYTESTS_OWN) for code in below)
 
 
-def leave_out_unplaced(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+def drop_frames_without_line(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """Remove entries without a line number from a traceback.
 
     An interrupt may come before the first line of a function. pytest looks for the line and fails
@@ -294,7 +298,7 @@ def set_up_session(item: pytest.Item) -> None:
             session_fixture(item, name)
 
 
-def know_once(session: pytest.Session) -> None:
+def cache_session_lookups(session: pytest.Session) -> None:
     """Let pytest compute once what is the same for every item of a session.
 
     Called after collection, since no conftest is loaded after that.
@@ -678,6 +682,6 @@ def set_file(writer: TerminalWriter, file: Any) -> None:  # noqa: ANN401 - an ob
     writer._file = file
 
 
-def begin_line(writer: TerminalWriter) -> None:
+def mark_line_ended(writer: TerminalWriter) -> None:
     """Tell a terminal writer that its line has ended (`TerminalWriter._current_line`)."""
     writer._current_line = ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.engine.endpoints import Endpoint, endpoints
 from pytest_ultrapar.pool.secret import read_secrets
-from pytest_ultrapar.pool.served import NO_WAIT, Wait, with_served_names
+from pytest_ultrapar.pool.served_models import NO_WAIT, Wait, with_served_names
 from pytest_ultrapar.simulator.address import default_token
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.episode import EpisodeSkipped, Work
 from pytest_ultrapar.engine.replay import NoBroker, ReplaySettings, StoredCase
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.pool.served import Wait
+from pytest_ultrapar.pool.served_models import Wait
 from pytest_ultrapar.records import Ending, EpisodeEnded
-from pytest_ultrapar.session import garbage, internals, prefetch, run_config
-from pytest_ultrapar.session.awaited import POLL_S, Awaited
+from pytest_ultrapar.session import garbage_collection, internals, prefetch, run_config
 from pytest_ultrapar.session.body_result import BodyResult, run_body
+from pytest_ultrapar.session.case_dependencies import POLL_S, CaseDependencies
 from pytest_ultrapar.session.collection import (
     Collected,
     arguments_for,
@@ -36,23 +36,23 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints, unsent_endpoi
 from pytest_ultrapar.session.prefetch import ANSWERS, CaseInfo, CaseState
 from pytest_ultrapar.session.runtime import Runtime
 from pytest_ultrapar.store.journal import JournalReader
-from pytest_ultrapar.store.parts import read_part
 from pytest_ultrapar.store.replayed import ReplayedEpisodes
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.store.string_parts import read_part
 from pytest_ultrapar.system.clock import utc_now_us
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.engine.engine import EngineSettings
     from pytest_ultrapar.engine.llm import Llm
     from pytest_ultrapar.pool.settings import Options
+    from pytest_ultrapar.session.answer_source import Source
     from pytest_ultrapar.session.grader_pool import GraderPool
     from pytest_ultrapar.session.graders import GraderFunction
     from pytest_ultrapar.session.prefetch import Prefetched
-    from pytest_ultrapar.session.source import Source
     from pytest_ultrapar.store.journal import Position
 
 _SWITCH_INTERVAL_S = 0.0005
@@ -83,7 +83,7 @@ def make_prefetcher(
     directory: Path,
     worker: str,
     base_urls: Mapping[str, str],
-    connect: Callable[[], Awaitable[BrokerPort]],
+    connect: Callable[[], Awaitable[BrokerInterface]],
     alone: bool = False,
 ) -> Prefetcher:
     """Build the parts that run cases in this process; nothing is sent before the first `put`.
@@ -108,8 +108,8 @@ def make_prefetcher(
     )
     # They are on disk by now.
     collected.cases.clear()
-    garbage.spare_items(config)
-    internals.know_once(items[0].session)
+    garbage_collection.spare_items(config)
+    internals.cache_session_lookups(items[0].session)
     # A source that sends nothing needs neither keys nor servers.
     if source.sends:
         run_config.check_keys(config, asked)
@@ -144,7 +144,7 @@ def _unheard_s(options: Options) -> float | None:
     return UNHEARD_S
 
 
-async def _no_broker() -> BrokerPort:
+async def _no_broker() -> BrokerInterface:
     return NoBroker()
 
 
@@ -230,7 +230,7 @@ class Prefetcher:
         # Main thread only.
         self._engine_error: BaseException | None = None
         self._backlog: deque[int] = deque()
-        self._awaited = Awaited(runtime.recovered, collected.peers)
+        self._awaited = CaseDependencies(runtime.recovered, collected.peers)
         self._ready = ReadyQueue()
         self._n_ready: Counter[str] = Counter()
         self._running: set[int] = set()

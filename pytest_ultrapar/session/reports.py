@@ -12,7 +12,7 @@ from pytest_ultrapar.broker.protocol import TAKEN
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import Grade, Outcome
 from pytest_ultrapar.report.text import harmless
-from pytest_ultrapar.session import internals, loading, prefetch
+from pytest_ultrapar.session import internals, own_imports, prefetch
 from pytest_ultrapar.session.collection import parameter
 from pytest_ultrapar.session.compatibility import is_of_subtest
 from pytest_ultrapar.session.graders import GraderEnded
@@ -87,7 +87,7 @@ class CaseReports:
 
         Called on the main thread, for each item.
         """
-        loading.keep_from_fakes()
+        own_imports.keep_from_fakes()
         try:
             state = self._prefetcher.begin_item(item)
         except ResultsError as error:

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.pool.network import check_routes, route_secrets
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.pool.vendors import named_pool
+from pytest_ultrapar.session.answer_source import PoolLanes, Source, source_of
 from pytest_ultrapar.session.options import pool_path
 from pytest_ultrapar.session.settings import read_options, read_overrides, selected_models
-from pytest_ultrapar.session.source import PoolLanes, Source, source_of
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import resolve_run
 

@@ -15,9 +15,9 @@ from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter, Position
-from pytest_ultrapar.store.parts import PartWriter
-from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.journal_history import RecoveredIndex
 from pytest_ultrapar.store.redact import Redactor
+from pytest_ultrapar.store.string_parts import PartWriter
 from pytest_ultrapar.system.files import read_whole, write_whole
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.session import internals, run_config
-from pytest_ultrapar.session.awaited import stage_of
+from pytest_ultrapar.session.case_dependencies import stage_of
 from pytest_ultrapar.session.collection import (
     CLUSTER,
     REPEAT,
@@ -37,8 +37,8 @@ from pytest_ultrapar.session.collection import (
 from pytest_ultrapar.session.options import INPUT
 from pytest_ultrapar.session.parameter_text import ContentDigests
 from pytest_ultrapar.session.prefetch import prefetched_of
-from pytest_ultrapar.session.settings import whose
-from pytest_ultrapar.session.tests_of_workers import refuse_other_tests
+from pytest_ultrapar.session.settings import models_hint
+from pytest_ultrapar.session.worker_test_lists import check_same_tests
 from pytest_ultrapar.store.cases_file import (
     Generated,
     Shared,
@@ -80,7 +80,7 @@ def parametrize_models(metafunc: pytest.Metafunc) -> bool:
     for mark in metafunc.definition.iter_markers("ultrapar"):
         for fault in mark_faults(mark):
             _note_fault(metafunc, fault)
-    if internals.takes_our_model(metafunc) and not _by_hand(metafunc):
+    if internals.uses_model_fixture(metafunc) and not _by_hand(metafunc):
         metafunc.parametrize("model", _models(metafunc))
     return True
 
@@ -111,7 +111,7 @@ def _models(metafunc: pytest.Metafunc) -> list[str]:
             _note_fault(
                 metafunc,
                 f"mark ultrapar(...) names {pattern!r}, which matches no model "
-                f"{whose(pool, pool.subjects)}",
+                f"{models_hint(pool, pool.subjects)}",
             )
     return [name for name in selected if any(fnmatchcase(name, one) for one in listed)]
 
@@ -272,7 +272,7 @@ def _repeats_fault(item: pytest.Item, counted: object, options: Options) -> str 
     return None
 
 
-class Again(NamedTuple):
+class SelectedCases(NamedTuple):
     """The selection of `--ultrapar-only`: ids of an earlier run's cases, made with its seed."""
 
     run_id: str
@@ -280,15 +280,15 @@ class Again(NamedTuple):
     ids: frozenset[str]
 
 
-again_key = pytest.StashKey[Again]()
+again_key = pytest.StashKey[SelectedCases]()
 
 
-def again(config: pytest.Config) -> Again | None:
+def again(config: pytest.Config) -> SelectedCases | None:
     """The selection of `--ultrapar-only`; None without the option."""
     given = getattr(config, "workerinput", {}).get(INPUT)
     if given is None:
         return config.stash.get(again_key, None)
-    return given["again"] and Again(*given["again"])
+    return given["again"] and SelectedCases(*given["again"])
 
 
 # -- then: a sample --------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ def collect_run(config: pytest.Config, items: Sequence[pytest.Item], directory: 
     if collected.case_ids:
         resumes = run_config.settings(config)[0].resume is not None
         if others := write_cases(directory, collected.cases, resumes=resumes):
-            refuse_other_tests(others, collected.cases)
+            check_same_tests(others, collected.cases)
         write_tables(directory, collected.tables)
         write_shared(directory, shared(config))
         write_generated(directory, config.stash.get(generated_key, None))

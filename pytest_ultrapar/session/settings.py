@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.errors import ConfigError, refuse, unusable
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard, settle
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME, PHASE, SETTINGS, Mode, Options, Repeats
 from pytest_ultrapar.pool.vendors import is_address
-from pytest_ultrapar.session.source import PoolLanes, Regrade, Replay, Source, source_of
+from pytest_ultrapar.session.answer_source import PoolLanes, Regrade, Replay, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -284,7 +284,7 @@ def selected_models(
         if not any(fnmatchcase(name, pattern) for name in among):
             # An address may contain a password.
             word = "URL" if "://" in pattern else repr(pattern)
-            msg = f"{option} {word} matches no model {whose(pool, among)}"
+            msg = f"{option} {word} matches no model {models_hint(pool, among)}"
             if is_address(pattern):
                 msg += "; to use it as an address, run without a pool (-o ultrapar_pool=)"
             raise ConfigError(msg)
@@ -293,7 +293,7 @@ def selected_models(
     return tuple(name for name in among if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
-def whose(pool: Pool, among: Sequence[str]) -> str:
+def models_hint(pool: Pool, among: Sequence[str]) -> str:
     """The end of a message about a name that is not among these models."""
     cases = " that gets cases" if len(among) < len(pool.models) else ""
     return f"in {pool.path}{cases}; it has {', '.join(among)}"

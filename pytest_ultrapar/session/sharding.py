@@ -41,7 +41,7 @@ class ShardCut:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> Generator[None]:
         """Keep only the calls of the shard. Runs last, when all parameters are known."""
-        internals.multiply_late(metafunc)
+        internals.parametrize_lazily(metafunc)
         yield
         definition = metafunc.definition
         is_case = bool(internals.prefetched_for(metafunc))
@@ -58,7 +58,7 @@ class ShardCut:
                 self._sum += int(case_id, 16)
             return is_in(shard, case_id)
 
-        if internals.keep_calls(metafunc, is_kept):
+        if internals.select_calls(metafunc, is_kept):
             self._cut.add(internals.test_identity(definition))
 
     def _note(self, metafunc: pytest.Metafunc) -> None:

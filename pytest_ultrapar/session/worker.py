@@ -11,9 +11,9 @@ import pytest
 
 from pytest_ultrapar.broker.client import connect_broker
 from pytest_ultrapar.errors import UltraparError, refuse
-from pytest_ultrapar.session import garbage, run_config, selection
+from pytest_ultrapar.session import garbage_collection, run_config, selection
 from pytest_ultrapar.session.ctrl_c import CtrlC
-from pytest_ultrapar.session.poolless import report_fault
+from pytest_ultrapar.session.no_pool import report_fault
 from pytest_ultrapar.session.prefetcher import Prefetcher, make_prefetcher
 from pytest_ultrapar.session.reports import register_reports
 from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
@@ -21,7 +21,7 @@ from pytest_ultrapar.session.worker_messages import Outbox, note_at, note_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
 
 _NOT_DRAINED = 2
 
@@ -81,7 +81,7 @@ class WorkerSession:
 
         dispatched: Future[None] = Future()
 
-        async def connect() -> BrokerPort:
+        async def connect() -> BrokerInterface:
             # The broker starts after the controller has the keys; then this worker gets its first
             # item.
             await asyncio.shield(asyncio.wrap_future(dispatched))
@@ -129,7 +129,7 @@ class WorkerSession:
     @pytest.hookimpl(trylast=True, specname="pytest_sessionfinish")
     def pytest_ultrapar_spare_reports(self, session: pytest.Session) -> None:
         """Collect garbage before pytest does, after the session's fixtures are torn down."""
-        garbage.spare_reports(session.config)
+        garbage_collection.spare_reports(session.config)
 
 
 class PrefetchQueue:

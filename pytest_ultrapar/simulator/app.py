@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_ultrapar.apis.sanitise import UNREADABLE
+from pytest_ultrapar.apis.server_json import UNREADABLE
 from pytest_ultrapar.simulator.answer import (
     CLOSE,
     ON_DEPARTURE,
@@ -27,15 +27,15 @@ from pytest_ultrapar.simulator.answer import (
 )
 from pytest_ultrapar.simulator.api_error import ApiError, RefusedError
 from pytest_ultrapar.simulator.completion import complete
-from pytest_ultrapar.simulator.draw import Draw
 from pytest_ultrapar.simulator.exchange import Request, Usage
-from pytest_ultrapar.simulator.faults.book import FaultBook
 from pytest_ultrapar.simulator.faults.kinds import Error
+from pytest_ultrapar.simulator.faults.selection import FaultBook
 from pytest_ultrapar.simulator.limits import Lateness
 from pytest_ultrapar.simulator.log import LogFile, encode_names, with_more
-from pytest_ultrapar.simulator.route import Target, presented_key, resource_of, targets
-from pytest_ultrapar.simulator.served import METRICS_HEADERS, ServedLane, encode_metrics
+from pytest_ultrapar.simulator.random_draws import Draw
+from pytest_ultrapar.simulator.served_pool import METRICS_HEADERS, ServedLane, encode_metrics
 from pytest_ultrapar.simulator.stream import STREAM_HEADERS
+from pytest_ultrapar.simulator.url_paths import Target, presented_key, resource_of, targets
 from pytest_ultrapar.simulator.wire.openai import models
 from pytest_ultrapar.simulator.wire.resource import Resource, resource_named
 from pytest_ultrapar.system.clock import Clock, CpuWaits
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.faults.script import FaultScript
     from pytest_ultrapar.simulator.faults.timeline import Timeline
     from pytest_ultrapar.simulator.log import Event
-    from pytest_ultrapar.simulator.served import ServedProvider
+    from pytest_ultrapar.simulator.served_pool import ServedProvider
 
 
 class Composed(msgspec.Struct, frozen=True):

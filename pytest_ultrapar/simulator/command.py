@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: The pool cannot be read or served, or the port is taken.
         ResultsError: The log cannot be written.
     """
-    from pytest_ultrapar.pool.config import Overrides, load_pool  # noqa: PLC0415 - light `--help`
+    from pytest_ultrapar.pool.load_pool import Overrides, load_pool  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.faults.file import load_faults  # noqa: PLC0415 - light `--help`
     from pytest_ultrapar.simulator.server import Server  # noqa: PLC0415 - light `--help`
 

@@ -15,10 +15,10 @@ from pytest_ultrapar.simulator.persona import PersonaReply, echo, heard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ultrapar.simulator.draw import Draw
     from pytest_ultrapar.simulator.exchange import Request
     from pytest_ultrapar.simulator.persona import ChatMessage
-    from pytest_ultrapar.simulator.served import ServedLane
+    from pytest_ultrapar.simulator.random_draws import Draw
+    from pytest_ultrapar.simulator.served_pool import ServedLane
 
 _CHARACTERS = 4
 """Characters of a text that count as one token."""

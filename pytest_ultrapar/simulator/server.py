@@ -26,7 +26,7 @@ from pytest_ultrapar.simulator.answer import CLOSE, ON_DEPARTURE, Scope
 from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.system.clock import MonotonicClock
 from pytest_ultrapar.system.files import cannot
 

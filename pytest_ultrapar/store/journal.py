@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.exchanges import ExchangeLog
-from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeWentOn, Exchange, JournalRecord
+from pytest_ultrapar.records import NO_VALUE, EpisodeEnded, EpisodeProgress, Exchange, JournalRecord
 from pytest_ultrapar.store.run_lock import read_holder
 from pytest_ultrapar.system.disk import Disk
 from pytest_ultrapar.system.files import cannot, open_file
@@ -208,14 +208,14 @@ class JournalWriter:
         return payload
 
     def _holds_secret(self, record: JournalRecord, payload: bytes) -> bool:
-        if not isinstance(record, EpisodeEnded | EpisodeWentOn):
+        if not isinstance(record, EpisodeEnded | EpisodeProgress):
             return self._redact(payload) is not payload
         n, m = self._clean.pop(episode := (record.case_id, record.started_at_us), (0, 0))
         if isinstance(record, EpisodeEnded) and m:
             new = replace(record, attempts=record.attempts[n:], exchanges=record.exchanges[m:])
             payload = self._encode(new)
         holds = self._redact(payload) is not payload
-        if isinstance(record, EpisodeWentOn) and not holds and m == record.n_before:
+        if isinstance(record, EpisodeProgress) and not holds and m == record.n_before:
             self._clean[episode] = n + len(record.attempts), m + len(record.exchanges)
         return holds
 
@@ -508,7 +508,7 @@ def _map_text(record: JournalRecord, change: Callable[[str], str]) -> JournalRec
     if isinstance(record, EpisodeEnded):
         changed["value"] = _map_json(record.value, change) if record.value else NO_VALUE
         changed["exchanges"] = _map_exchanges(record.exchanges, change)
-    elif isinstance(record, EpisodeWentOn):
+    elif isinstance(record, EpisodeProgress):
         # They are parts of bodies in other records; the episode's last record contains them, too.
         changed["exchanges"] = []
     return msgspec.structs.replace(record, **changed)

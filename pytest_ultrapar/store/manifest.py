@@ -20,8 +20,8 @@ from pytest_ultrapar.pool.model import EffectiveValue, Lane, Limit, answer_setti
 from pytest_ultrapar.pool.money import USD, ModelPrice
 from pytest_ultrapar.pool.roles import roles_differ
 from pytest_ultrapar.pool.settings import Recording, StorageFormat
-from pytest_ultrapar.store.bound import Bound
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, Generated
+from pytest_ultrapar.store.lower_bound import Bound
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder
 from pytest_ultrapar.store.timing import MeasuredPart
 from pytest_ultrapar.system.files import (

@@ -1,7 +1,8 @@
 """Remove known secrets from all text that is written or shown.
 
 `session.run_config.redactor` knows the secrets. All writers use a `Redactor`: the journal, manifest
-and summary of a run, the debug log, and pytest's own output (`session.secrecy`, `session.reports`).
+and summary of a run, the debug log, and pytest's own output (`session.secret_masking`,
+`session.reports`).
 """
 
 from __future__ import annotations

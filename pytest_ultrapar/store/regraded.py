@@ -25,9 +25,9 @@ from pytest_ultrapar.store.journal import (
     scan_segment,
     segments,
 )
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import JournalHistory, RecoveredIndex, decode_head
+from pytest_ultrapar.store.journal_history import JournalHistory, RecoveredIndex, decode_head
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pytest_ultrapar.errors import ResultsError, refuse
 from pytest_ultrapar.records import Case, EpisodeEnded, by_key
 from pytest_ultrapar.store.cases_file import changed_parameter, read_cases
 from pytest_ultrapar.store.journal import Damage, JournalReader, Position
+from pytest_ultrapar.store.journal_history import read_history
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME
 from pytest_ultrapar.system.files import read_whole, write_whole
 

@@ -17,9 +17,9 @@ from pytest_ultrapar.errors import ConfigError, refuse
 from pytest_ultrapar.store.cases_file import MANIFEST_NAME, PLAN_NAMES
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME
 from pytest_ultrapar.store.journal import segments
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
+from pytest_ultrapar.store.journal_history import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_lock import LOCK_NAME, read_holder, run_id_of, write_holder
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import NOT_THAT_JSON, cannot, read_file, sweep_temporaries
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _empty(folder: int) -> None:
                 os.unlink(entry.name, dir_fd=folder)
 
 
-def unpoint_latest(parent: Path, removed: Collection[Path]) -> None:
+def remove_latest_link(parent: Path, removed: Collection[Path]) -> None:
     """Remove `latest` in a folder if it points to one of these removed runs.
 
     Args:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import read_history
+from pytest_ultrapar.broker.limit_history import read_history
 from pytest_ultrapar.errors import ResultsError
 from pytest_ultrapar.records import (
     ASKED_FOR,
@@ -84,7 +84,7 @@ _texts_of = attrgetter(*(one.name for one in columns_of(TurnMessage) if one.kind
 """Texts other than the content may be longer than the content."""
 
 
-class KeptEpisode(NamedTuple):
+class StoredEpisode(NamedTuple):
     """The kept facts about an episode.
 
     Attributes:
@@ -117,8 +117,8 @@ class Ended(NamedTuple):
 
     number: int
     grade: Grade | None
-    episodes: Sequence[KeptEpisode]
-    graded: KeptEpisode | None
+    episodes: Sequence[StoredEpisode]
+    graded: StoredEpisode | None
     row: int
 
 
@@ -174,7 +174,7 @@ class TableSet:
 
     def add_episode(
         self, case: Case | None, position: Position, episode: EpisodeEnded, requests: range
-    ) -> KeptEpisode:
+    ) -> StoredEpisode:
         """Add one episode, graded or not.
 
         Args:
@@ -207,7 +207,7 @@ class TableSet:
         n_characters = sum([len(text) for each in messages for text in _texts_of(each) if text])
         self._n_characters += n_characters
         is_kept = self._n_characters <= TEXT_KEPT
-        return KeptEpisode(
+        return StoredEpisode(
             position,
             self._episodes.add(
                 spent_by(episode), head, charged(prices.of_all(episode.own_attempts)), place

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_ultrapar.apis.as_chat import conversation_of
-from pytest_ultrapar.apis.events import EventReader
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import reader_named
-from pytest_ultrapar.apis.sanitise import has_too_many_objects, sanitised
+from pytest_ultrapar.apis.server_json import has_too_many_objects, repaired
+from pytest_ultrapar.apis.server_sent_events import EventReader
 from pytest_ultrapar.errors import ResultsError
-from pytest_ultrapar.exchanges import said, unheard
+from pytest_ultrapar.exchanges import new_messages, said
 from pytest_ultrapar.records import TurnMessage
-from pytest_ultrapar.store.parts import PARTS_NAME, read_part
+from pytest_ultrapar.store.string_parts import PARTS_NAME, read_part
 from pytest_ultrapar.system.files import NOT_THAT_JSON
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def turn_messages(exchanges: Sequence[Exchange], part: Callable[[str], bytes]) -
         request = _read(one.sent)
         asked = conversation_of(request) if isinstance(request, dict) else [_shown(one.sent)]
         earlier = heard.setdefault(role, [])
-        new = unheard(asked, before.get(role, ()), earlier, partial(_message, turn))
+        new = new_messages(asked, before.get(role, ()), earlier, partial(_message, turn))
         before[role] = asked
         if one.exchange.status == _OK:
             new += _answers(one, request)
@@ -117,7 +117,7 @@ def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     try:
         return _decode(body)
     except NOT_THAT_JSON:
-        whole = sanitised(body)
+        whole = repaired(body)
         return None if whole is None else _read(whole)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_ultrapar.records import Attempt, EpisodeEnded, TurnMessage
 from pytest_ultrapar.store.journal import JournalReader, JournalWriter
-from pytest_ultrapar.store.recovered import RecoveredIndex
+from pytest_ultrapar.store.journal_history import RecoveredIndex
 from pytest_ultrapar.store.redact import Redactor
 
 ATTEMPT = Attempt(

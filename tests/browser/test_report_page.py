@@ -10,9 +10,9 @@ from playwright.sync_api import expect
 
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.records import TurnMessage
-from pytest_ultrapar.report.file import PAGE
 from pytest_ultrapar.report.pages import transcripts
 from pytest_ultrapar.report.pages.page import write_page
+from pytest_ultrapar.report.report_file import PAGE
 from tests.browser.conftest import serious_faults, watched
 from tests.unit.finished_run import (
     attempt,

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import NO_FEEDBACK, Feedback, LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.endpoints import endpoints
@@ -23,7 +23,7 @@ from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.engine.token_estimate import TokenEstimates
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.store.redact import Redactor
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from pytest_ultrapar.system.clock import MonotonicClock

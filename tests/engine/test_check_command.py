@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.coordinator.check import asking, pool_check
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.check import lane_requests, pool_check
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyLocks, take_all
 from pytest_ultrapar.engine.http import HttpClient
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import read_server_log
@@ -111,7 +111,7 @@ def test_connections_are_closed_although_all_results_are_known_before(tmp_path, 
             await super().close()
             closed.append(True)
 
-    monkeypatch.setattr(asking, "HttpClient", SlowToClose)
+    monkeypatch.setattr(lane_requests, "HttpClient", SlowToClose)
     with serving(tmp_path, LAB + MODEL.format("fine")):
         assert check()[0] == 0
     assert closed == [True]
@@ -130,7 +130,7 @@ def test_interrupt_lets_the_loop_finish_its_step(tmp_path, check, monkeypatch):
             await super().close()
             ended.append("close")
 
-    monkeypatch.setattr(asking, "HttpClient", Interrupting)
+    monkeypatch.setattr(lane_requests, "HttpClient", Interrupting)
     with serving(tmp_path, ONE):
         assert check()[0] == 2
     assert ended == ["step", "step", "close"]

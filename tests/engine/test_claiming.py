@@ -10,10 +10,10 @@ import pytest
 
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import BrokerStatus, GroupProgress, ModelProgress
-from pytest_ultrapar.cluster import claiming
+from pytest_ultrapar.cluster import claim_thread
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claiming import HOLD_S, Claiming
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.claim_thread import HOLD_S, Claiming
+from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.records import Case
@@ -70,10 +70,10 @@ class Host:
         self.over, self.lost, self.told = threading.Event(), [], []
         self.begun, self.ended, self.offered, self.taken = [], [], [], set()
         server = ClusterServer(read_address(world.kv.url, {}))
-        server.look()
+        server.read_facts()
         self.claiming = Claiming(
-            server, "night", name, self.numbered, (), directory=directory, patience_s=patience_s,
-            status=self.status,
+            server, "night", name, self.numbered, (), directory=directory,
+            patience_s=patience_s, status=self.status,
         )  # fmt: skip
 
     def start(self):
@@ -186,7 +186,7 @@ def test_group_with_one_case_at_a_time_holds_over_all_hosts(kv, tmp_path):
 
 @pytest.mark.slow
 def test_a_server_that_forgot_the_run_learns_all_finished_cases(kv, tmp_path, monkeypatch):
-    monkeypatch.setattr(claiming, "AT_ONCE", 8)
+    monkeypatch.setattr(claim_thread, "AT_ONCE", 8)
     world = World(kv)
     host = Host(world, "one", tmp_path / "one")
     host.start()

@@ -6,8 +6,8 @@ import pytest
 
 from pytest_ultrapar.broker.protocol import BrokerStatus, ModelProgress
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claiming import MOST_UNGRADED, Claiming
-from pytest_ultrapar.cluster.identity import NumberedCases, RunIdentity
+from pytest_ultrapar.cluster.claim_thread import MOST_UNGRADED, Claiming
+from pytest_ultrapar.cluster.run_identity import NumberedCases, RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer
 from pytest_ultrapar.records import Case
 from tests.key_value_server import KeyValueServer
@@ -58,7 +58,7 @@ def test_a_host_with_ungraded_cases_leaves_cases_to_others(tmp_path):
     host = Answering(cases)
     with KeyValueServer.start() as kv:
         server = Counting(read_address(kv.url, {}))
-        server.look()
+        server.read_facts()
         claiming = Claiming(
             server,
             "r",

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.broker.news import News
+from pytest_ultrapar.broker.notices import LaneNotice
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.cluster.address import read_address
-from pytest_ultrapar.cluster.claims import ClaimCall, JoinCall, LeaveCall
-from pytest_ultrapar.cluster.identity import RunIdentity
+from pytest_ultrapar.cluster.claim_protocol import ClaimCall, JoinCall, LeaveCall
 from pytest_ultrapar.cluster.ledger import Renewal, RowSpec, RowUse
 from pytest_ultrapar.cluster.notices import notice_of
+from pytest_ultrapar.cluster.run_identity import RunIdentity
 from pytest_ultrapar.cluster.server import ClusterServer, HostState, RunState
 from pytest_ultrapar.cluster.shards import whole_of
 from pytest_ultrapar.cluster.status import MOST_HOSTS
@@ -73,7 +73,7 @@ def server(kv, monkeypatch):
     kv.client().flushall()
     monkeypatch.setenv("ULTRAPAR_CLUSTER", kv.url)
     server = ClusterServer(read_address(None, {"ULTRAPAR_CLUSTER": kv.url}))
-    server.look()
+    server.read_facts()
     yield server
     server.close()
 
@@ -159,7 +159,7 @@ def test_status_shows_hosts_cases_limits_and_waiting_hosts(server, capsys):
 
 
 def test_page_on_clusters_documents_the_fields_of_the_json(server, capsys):
-    two_hosts(server, news=(notice_of(News("lab/i/key0", for_s=60.0), "night", 0),))
+    two_hosts(server, news=(notice_of(LaneNotice("lab/i/key0", for_s=60.0), "night", 0),))
     found = json.loads(status(capsys, "--json"))
     page = Path(__file__).parents[2].joinpath("docs/how-to/cluster.md").read_text(encoding="utf-8")
     section = page.split("`ultrapar cluster status --json` prints")[1].split("\n## ")[0]
@@ -187,7 +187,7 @@ def test_status_shows_how_long_a_new_server_keeps_rows_closed(server, capsys):
 
 def test_removed_and_paused_lanes_are_shown_with_their_reasons(server, capsys):
     def notice(lane, **facts):
-        news = News(f"lab/{lane}/key0", for_s=60.0, **facts)
+        news = LaneNotice(f"lab/{lane}/key0", for_s=60.0, **facts)
         return notice_of(news, "night", round(time.time() * 1000))
 
     gone = notice("i", removes="key", reason="401: \x1b[31mno such key")

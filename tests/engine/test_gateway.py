@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pytest_ultrapar.engine import gateway as gateways
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.engine.gateway import Gateway
 from tests.engine import native_play
 from tests.engine.native_play import EVENT_STREAM, LAST, TOKEN, event, until
@@ -127,7 +127,7 @@ def test_a_forbidden_request_gets_one_sentence_and_the_episode_decides(tmp_path,
 
 
 def test_large_body_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(sdk_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         client = Outside(told)
@@ -514,13 +514,13 @@ def test_clients_with_tokens_are_served_in_the_order_of_arrival(tmp_path):
     async def scene(told):
         first = Outside(told)
         second = Outside(told, token=guest(told, "another").token)
-        doors = told.llm._sender.parts.gateway._doors.values()
+        sessions = told.llm._sender.parts.gateway._sessions.values()
         asked = [asyncio.create_task(first.ask(user="0"))]
         await until(lambda: told.server.requests)
         for n in range(1, 9):
             client = first if n % 4 == 0 else second
             asked.append(asyncio.create_task(client.ask(user=str(n))))
-            await until(lambda n=n: sum(len(door.tasks) for door in doors) > n)
+            await until(lambda n=n: sum(len(session.tasks) for session in sessions) > n)
         may.set()
         assert {one.status_code for one in await asyncio.gather(*asked)} == {200}
         users = [json.loads(request.body)["user"] for request in told.server.requests]

@@ -243,7 +243,7 @@ def test_second_ctrl_c_ends_the_making_of_tables_and_loses_nothing(tmp_path, cap
     with serve(tmp_path) as served:
         process = served.process
         asyncio.run(harness(served.url))
-        (maker,) = named(family_of(process.pid), "analysis.compactor")
+        (maker,) = named(family_of(process.pid), "analysis.compaction_child")
         maker.send_signal(signal.SIGSTOP)
         try:
             said = said_after_ctrl_c(process)

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.served import served_models
+from pytest_ultrapar.pool.load_pool import load_pool
+from pytest_ultrapar.pool.served_models import served_models
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.vendors import vendors
 from tests.raw_server import RawServer

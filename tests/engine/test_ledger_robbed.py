@@ -19,7 +19,7 @@ DAY = RowSpec(name="key:abc:rpd", kind="counted", amount=500, window_ms=86_400_0
 def server(kv):
     kv.client().flushall()
     server = ClusterServer(read_address(kv.url, {}))
-    server.look()
+    server.read_facts()
     yield server
     server.close()
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pytest_ultrapar.engine import native_request
+from pytest_ultrapar.engine import sdk_request
 from pytest_ultrapar.errors import BadRequestError, ConfigError, InfraError, PromptRefused
 from tests.engine.native_play import CHAT, EVENT_STREAM, LAST, TOKEN, event, play
 from tests.raw_server import json_response, response
@@ -150,7 +150,7 @@ def test_body_that_is_not_an_object_is_refused(tmp_path, content):
 
 
 def test_huge_body_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(native_request, "LARGEST_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(sdk_request, "LARGEST_REQUEST_BYTES", 1000)
 
     async def scene(told):
         with pytest.raises(BadRequestError, match="is larger than the maximum of 1,000 bytes"):

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from pytest_ultrapar.broker.adaptive.server_load import ServerLoad, ask_load
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.model import Network
 from pytest_ultrapar.pool.network import route_to
 from pytest_ultrapar.store.manifest import read_manifest

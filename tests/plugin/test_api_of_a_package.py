@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ultrapar.apis import registry
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.raw_server import Peer, RawServer, Request, json_response
 from tests.unit.pool_texts import real
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ultrapar.apis import reading
+from pytest_ultrapar.apis import answer_reading
 from tests.faults.byte_faults import body
 
 pytestmark = pytest.mark.slow
@@ -176,7 +176,7 @@ def test_failed_generation_is_retried(project, suite):
 def test_failed_answer_of_an_earlier_version_is_a_miss_on_replay(project, suite, monkeypatch):
     suite(["error"], len(WAYS))
     with monkeypatch.context() as earlier:
-        earlier.setattr(reading, "_FAILED", re.compile("(?!)"))
+        earlier.setattr(answer_reading, "_FAILED", re.compile("(?!)"))
         project.run("-n0")
     assert {outcome for outcome, _ in results(project).values()} == {"unsolved", "error"}
     run = project.directory.resolve()

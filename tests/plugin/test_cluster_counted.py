@@ -65,7 +65,7 @@ price_per_mtok_out = 15.00
 def wait_for_hosts(kv, n):
     """Wait until this many hosts are alive in the ledger."""
     server = ClusterServer(read_address(kv.url, {}))
-    server.look()
+    server.read_facts()
     wait_until(lambda: server.ledger().n_hosts == n, 60)
     server.close()
 

@@ -19,8 +19,8 @@ from pytest_ultrapar.broker.spending_file import read_spending
 from pytest_ultrapar.pool.money import UNITS
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.journal_history import cut_off_episodes, read_history
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import SPENDING_FILE
 from tests.family import workers_of
 from tests.journals import scan_journal

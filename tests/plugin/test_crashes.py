@@ -273,7 +273,7 @@ def test_killed_controller_leaves_nothing_and_resume_completes(folder):
 
 
 def _finished_episodes(run_dir: Path) -> set[str]:
-    from pytest_ultrapar.store.recovered import read_history
+    from pytest_ultrapar.store.journal_history import read_history
     from tests.journals import find_finished
 
     return set(find_finished(read_history(run_dir / "journal")))

@@ -95,7 +95,7 @@ def test_pool_hook_replaces_the_file(project):
     project.pytester.makeconftest(
         """
 import os
-from pytest_ultrapar.pool.config import load_pool, Overrides
+from pytest_ultrapar.pool.load_pool import load_pool, Overrides
 
 def pytest_ultrapar_pool(config):
     return load_pool("other.toml", environ=os.environ, overrides=Overrides())

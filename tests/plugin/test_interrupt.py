@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.records import EpisodeEnded, EpisodeStarted, Grade
 from pytest_ultrapar.session import internals
-from pytest_ultrapar.store.recovered import read_history
+from pytest_ultrapar.store.journal_history import read_history
 from tests.journals import find_finished, scan_journal
 from tests.plugin.conftest import cases
 from tests.running import Running, wait_until
@@ -199,5 +199,5 @@ def test_interrupt_before_the_first_line_of_a_function_is_reported_as_usual():
         unplaced()
     with pytest.raises(TypeError):
         caught.getrepr(funcargs=True)
-    internals.leave_out_unplaced(caught)
+    internals.drop_frames_without_line(caught)
     assert "KeyboardInterrupt" in str(caught.getrepr(funcargs=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyLocks, take_all
 from pytest_ultrapar.pool.keys import key_identity
 from pytest_ultrapar.testing import ServerLog, read_server_log
 from tests.plugin.conftest import CANARY, cases

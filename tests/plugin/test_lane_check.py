@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_ultrapar.coordinator.check import pool_check
-from pytest_ultrapar.coordinator.claims.key_lock import Holder
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder
 from pytest_ultrapar.engine.lane_check import MESSAGES
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.store.manifest import read_manifest

@@ -11,8 +11,8 @@ import pytest
 from pytest_ultrapar import cli
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import scan_segment, segments
+from pytest_ultrapar.store.journal_history import decode_head
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import decode_head
 from tests.plugin.conftest import cases
 
 BODY = cases(["say a", "say b", "filter", "status 500 down", "say c"], 'grade(answer == "a")')

@@ -527,7 +527,7 @@ def test_module_finders_are_restored_when_pytest_has_ended(project):
     script = (
         "import sys; before = [*sys.meta_path]; import pytest;"
         "assert pytest.main(['--collect-only', '-q']) == pytest.ExitCode.NO_TESTS_COLLECTED;"
-        "assert 'pytest_ultrapar.session.loading' in sys.modules;"
+        "assert 'pytest_ultrapar.session.own_imports' in sys.modules;"
         "assert sys.meta_path == before, sys.meta_path"
     )
     done = project.pytester.run(sys.executable, "-c", script)

@@ -10,7 +10,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.exchanges import said
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.parts import read_part
+from pytest_ultrapar.store.string_parts import read_part
 from tests.journals import scan_journal
 from tests.plugin.conftest import CANARY
 from tests.plugin.test_secrets import leaks

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import HistoryFile
+from pytest_ultrapar.broker.limit_history import HistoryFile
 from pytest_ultrapar.broker.protocol import EstimatedLimit, LaneStatus
 from pytest_ultrapar.cli import main
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.money import ModelPrice
 from pytest_ultrapar.records import EngineSpent
-from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.store.manifest import read_manifest
 from tests.examples import examples
 from tests.unit.finished_run import (

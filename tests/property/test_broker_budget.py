@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
 from pytest_ultrapar.broker.budget import Budgets, spent_by_limit
-from pytest_ultrapar.broker.protocol import BUDGET, Feedback, Most
+from pytest_ultrapar.broker.protocol import BUDGET, Feedback, TokenBounds
 from pytest_ultrapar.broker.spending_file import (
     ALL_LANES,
     SpendingFile,
-    look_at_spending,
+    find_spending,
     read_spending,
 )
 from pytest_ultrapar.broker.wire import Paid, Pay
@@ -330,7 +330,7 @@ def test_missing_lease_is_not_paid():
     request = opening(play, "a")
     lease = play.leases[request]
     play.back(request, "unsent")
-    assert play.say("gw0", Pay(lease.lease_id, Most(0, 1))) == Paid(False)
+    assert play.say("gw0", Pay(lease.lease_id, TokenBounds(0, 1))) == Paid(False)
     assert play.broker._table.budgets.purses["pool"].reserved == 0
 
 
@@ -474,7 +474,7 @@ def test_changed_file_gives_at_least_the_spent_amount_or_is_refused(tmp_path):
         again.reserved(2, "p/a/k", 5)
         again.settled(2, 1)
         again.close()
-        found = look_at_spending(path)
+        found = find_spending(path)
         assert found.spent == {**spent, "p/a/k": spent.get("p/a/k", 0) + 1}
         assert not found.trouble
     # Files whose first line was changed.
@@ -492,7 +492,7 @@ def test_file_is_whole_after_a_kill_between_a_line_and_the_sum(tmp_path, monkeyp
         file.settled(3, 1500)
     else:
         file.reserved(3, "p/a/k", 2000)
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert (found.spent, found.trouble) == ({"p/a/k": 2037, "q/b/k": 456}, "")
 
 
@@ -501,7 +501,7 @@ def test_file_of_an_earlier_version_continues_with_checksums(tmp_path):
     old = "\nbegin;\nreserve 1 100 p/a/k;\nsettle 1 30;\nreserve 2 5 q/b/k;\nsettle 2"
     path.write_text(old)
     SpendingFile(path, run_id="r1").close()
-    found = look_at_spending(path)
+    found = find_spending(path)
     assert found == ({"p/a/k": 30, "q/b/k": 5}, "r1", "")
     assert path.read_text().startswith("spending r1 ")
 

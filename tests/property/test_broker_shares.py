@@ -18,7 +18,7 @@ from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.day_ledger import DayLedger
 from pytest_ultrapar.broker.headroom import first_late_s, never_late_s
 from pytest_ultrapar.broker.protocol import NO_PART, GroupProgress
-from pytest_ultrapar.broker.shares import Holding, declared_row, rows_of, whole_row
+from pytest_ultrapar.broker.shares import HeldUnits, declared_row, rows_of, whole_row
 from pytest_ultrapar.pool.model import LIMIT_KINDS, Limit, Pool
 from tests.broker_play import Play
 from tests.played_clock import PlayedDayClock
@@ -449,13 +449,13 @@ def test_host_spends_exactly_its_tranche_of_a_day():
     assert play.leases == {}
     play.book(play.broker.share({row: 2}, 1e6, 0.0))
     assert len(play.leases) == 2
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 2)
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 2)
     # With nothing in flight, no request is refused for this: the day itself is not used up.
     play.back(asked[0])
     play.back(asked[1], "unsent")
     assert len(play.leases) == 1
     assert play.refused == {}
-    assert play.broker.holdings(0.0)[row] == Holding(0, 2, 1)
+    assert play.broker.holdings(0.0)[row] == HeldUnits(0, 2, 1)
     play.back(asked[2])
     play.book(play.broker.share({}, 1e6, 0.0))
     play.book(play.broker.share({row: 1}, 5.0, 0.0))
@@ -464,13 +464,13 @@ def test_host_spends_exactly_its_tranche_of_a_day():
     play.wait(5.0)
     play.book(play.broker.share({row: 10}, 1e6, 5.0))
     assert len(play.leases) == 1
-    assert play.broker.holdings(5.0)[row] == Holding(9, 4, 1)
+    assert play.broker.holdings(5.0)[row] == HeldUnits(9, 4, 1)
     assert play.broker.wants(5.0, {"m": 7}).rows[row].units >= 7
     play.book(play.broker.share({row: 3}, 6.0, 5.0))
     play.wait(1.0)
     closed = play.ask()
     assert play.lane(closed) is None
-    assert play.broker.holdings(6.0)[row] == Holding(3, 4, 1)
+    assert play.broker.holdings(6.0)[row] == HeldUnits(3, 4, 1)
 
 
 def test_used_up_shared_day_is_refused():
@@ -528,31 +528,31 @@ def test_other_hosts_learn_of_removals_and_pauses():
     here.back(1, "rate", 30.0)
     here.ask(lane="p/b/k")
     here.back(2, "server_error")
-    (pause,) = here.broker.take_news(1.0)
+    (pause,) = here.broker.take_notices(1.0)
     assert pause.lane_id == "p/a/k"
     assert 29.0 <= pause.for_s <= 32.0
-    assert here.broker.take_news(1.0) == []
+    assert here.broker.take_notices(1.0) == []
     there.connect("gw0")
     there.now_s = 100.0
     for _ in range(2):
-        there.book(there.broker.hear([pause], 100.0))
-        here.book(here.broker.hear([pause], 1.0))
+        there.book(there.broker.apply_notices([pause], 100.0))
+        here.book(here.broker.apply_notices([pause], 1.0))
     assert there.status("p/a/k").state == "paused"
     assert there.status("p/b/k").state == "up"
     there.wait(pause.for_s)
     assert there.status("p/a/k").state == "up"
-    there.book(there.broker.hear([pause], there.now_s))
+    there.book(there.broker.apply_notices([pause], there.now_s))
     assert there.status("p/a/k").state == "up"
     here.wait(60.0)
     here.ask(lane="p/a/k")
     here.back(3, "auth")
     waiting = there.ask(lane="p/b/k")
     also = [there.ask(lane="p/b/k") for _ in range(5)]
-    there.book(there.broker.hear(here.broker.take_news(60.0), there.now_s))
+    there.book(there.broker.apply_notices(here.broker.take_notices(60.0), there.now_s))
     assert {one.state for one in there.broker.status(0.0).lanes} == {"out"}
     assert waiting in there.leases
     assert set(also[3:]) <= set(there.refused)
-    assert there.broker.take_news(there.now_s) == []
+    assert there.broker.take_notices(there.now_s) == []
 
 
 @pytest.mark.parametrize(

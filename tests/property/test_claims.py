@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.cluster.claims import (
+from pytest_ultrapar.cluster.claim_protocol import (
     KEY_NAMES,
     SILENT_MS,
     ClaimCall,

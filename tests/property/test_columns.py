@@ -14,17 +14,17 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.analysis.intake import Intake
-from pytest_ultrapar.analysis.layouts import Uses
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import Measures
 from pytest_ultrapar.analysis.repetitions import cells_of
+from pytest_ultrapar.analysis.table_layouts import Uses
 from pytest_ultrapar.records import Case, Grade
 from pytest_ultrapar.store import table_set
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
+from pytest_ultrapar.store.journal_history import JournalHistory
 from pytest_ultrapar.store.manifest import Manifest, read_manifest
-from pytest_ultrapar.store.recovered import JournalHistory
 from pytest_ultrapar.store.tables import (
     UNREADABLE,
     Charged,
@@ -134,8 +134,8 @@ def plain(table):
 
 def taken(run):
     measures = Measures()
-    with closing(Intake(run)) as intake:
-        intake.take_up()
+    with closing(JournalScan(run)) as intake:
+        intake.read_new()
         intake.leave_out_others()
         ended = intake.ended()
         intake.figures(ended, intake.tables.spent(ended), measures)

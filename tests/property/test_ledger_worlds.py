@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.cluster.ledger import Renewal, RowUse
-from pytest_ultrapar.cluster.script import answer_of, arguments_of, keys_of, script_text
+from pytest_ultrapar.cluster.ledger_script import answer_of, arguments_of, keys_of, script_text
 from tests.examples import examples
 from tests.ledger_servers import Scripted, binary, server
 from tests.ledger_world import LANES, ROWS, World

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.events import EventReader, MaskedEvents
+from pytest_ultrapar.apis.server_sent_events import EventReader, MaskedEvents
 from pytest_ultrapar.store.redact import Redactor
 from tests.examples import examples
 

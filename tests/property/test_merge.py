@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.compaction import compact
-from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.merge.write_merged import merge
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.journal import decode_record, scan_segment, segments
 from tests.examples import examples

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.apis.classify import classify_status
-from pytest_ultrapar.engine.output import EpisodeOutput
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 from pytest_ultrapar.store.redact import Redactor
 from tests.examples import examples
 

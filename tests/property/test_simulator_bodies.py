@@ -16,7 +16,7 @@ from pytest_ultrapar.simulator.app import Simulator
 from pytest_ultrapar.simulator.faults.script import FaultScript
 from pytest_ultrapar.simulator.faults.timeline import Timeline
 from pytest_ultrapar.simulator.log import LogFile
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.system.clock import MonotonicClock
 from tests.simulated_pool import simulated_pool
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
-from pytest_ultrapar.broker.suspicion import TELLING
+from pytest_ultrapar.broker.refusal_cause import TELLING
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.testing import BrokerPlay
 from tests.pools import lane, pool

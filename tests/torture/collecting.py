@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.store.cases_file import read_cases
-from pytest_ultrapar.store.recovered import FINISHED_ENDINGS
+from pytest_ultrapar.store.journal_history import FINISHED_ENDINGS
 from pytest_ultrapar.system.files import TEMPORARY_SUFFIX
 from pytest_ultrapar.testing import read_server_log
 from tests.journals import scan_journal

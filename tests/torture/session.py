@@ -28,7 +28,7 @@ _ROLES = (
     ("worker", "sys.stdin.readline"),
     ("broker", "pytest_ultrapar.broker.server"),
     ("simulator", "pytest_ultrapar.simulator"),
-    ("compaction", "pytest_ultrapar.analysis.compactor"),
+    ("compaction", "pytest_ultrapar.analysis.compaction_child"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ultrapar.analysis.plan.load import resources
-from pytest_ultrapar.analysis.plan.lower_bound import given
+from pytest_ultrapar.analysis.plan.lower_bound import burst_allowance
 
 
 def certify(lanes, limits, requests, prices):
@@ -35,5 +35,7 @@ def certify(lanes, limits, requests, prices):
     for part in parts:
         if part.is_rate:
             users = {lane.model for lane in lanes if part.limit in lane.limits}
-            proven -= priced.get((part.limit, part.kind), 0.0) * given(part, requests, users)
+            proven -= priced.get((part.limit, part.kind), 0.0) * burst_allowance(
+                part, requests, users
+            )
     return max(0.0, proven / whole)

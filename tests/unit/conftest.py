@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ultrapar import cli
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Pool
 from pytest_ultrapar.store.run_directory import RunDirectory
 from tests.unit.finished_run import run_of_seven

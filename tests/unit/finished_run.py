@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
-from pytest_ultrapar.broker.history import HistoryFile
+from pytest_ultrapar.broker.limit_history import HistoryFile
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.pool.model import Lane, LaneId
 from pytest_ultrapar.pool.money import ModelPrice

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_ultrapar.broker.assignment import Assignment, Group, check_assignment
 from pytest_ultrapar.coordinator.dispatch import Dispatch, DispatchItem, homes
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Lane, Pool
 from pytest_ultrapar.records import Case
 from tests.broker_play import Play

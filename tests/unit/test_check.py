@@ -12,13 +12,13 @@ from pytest_ultrapar.apis.failure_classes import CLASSES
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.broker.protocol import DAILY_QUOTA, KnownLane
-from pytest_ultrapar.coordinator.check.answers import (
+from pytest_ultrapar.coordinator.check.lane_report import (
     LaneAnswer,
     failures,
     lane_answer,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Seen
+from pytest_ultrapar.coordinator.check.lane_requests import Seen
 from pytest_ultrapar.coordinator.check.run_check import needed_lanes
 from pytest_ultrapar.engine.answers import Answer
 from pytest_ultrapar.engine.endpoints import Endpoint

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.day_file import DayMemory
 from pytest_ultrapar.broker.day_ledger import DayLedger
-from pytest_ultrapar.broker.demand import RowWant
-from pytest_ultrapar.broker.shares import Holding, Tranche
-from pytest_ultrapar.cluster.days_before import DayFiles
+from pytest_ultrapar.broker.demand import RowDemand
+from pytest_ultrapar.broker.shares import GrantedUnits, HeldUnits
+from pytest_ultrapar.cluster.earlier_daily_use import DayFiles
 from pytest_ultrapar.cluster.ledger import RowShare, RowSpec
 from pytest_ultrapar.cluster.ledger_view import LedgerKeys, view_of
 from pytest_ultrapar.cluster.spent_rows import CountedRow, CountedShare
@@ -22,7 +22,7 @@ from pytest_ultrapar.cluster.status import Status, status_lines
 from tests.played_clock import PlayedDayClock
 
 SPEC = RowSpec(name="rpd", kind="counted", amount=500, window_ms=86_400_000)
-WANT = RowWant(10)
+WANT = RowDemand(10)
 
 
 class Spender:
@@ -30,7 +30,7 @@ class Spender:
 
     def __init__(self, row, amount):
         self.row, self.amount = row, amount
-        self.tranche = Tranche()
+        self.tranche = GrantedUnits()
         self.share = CountedShare(row, SPEC, self.holding)
         self.open = []
         self.n_used = 0
@@ -38,7 +38,7 @@ class Spender:
     @property
     def holding(self):
         one = self.tranche
-        return Holding(max(0, one.left), one.spent, one.reserved)
+        return HeldUnits(max(0, one.left), one.spent, one.reserved)
 
     def spend(self, units):
         if units <= self.tranche.usable:

@@ -14,9 +14,9 @@ from importlib import import_module
 import psutil
 import pytest
 
-from pytest_ultrapar.analysis.compactor import FOLLOW, Breaks, Reader, work_ahead
-from pytest_ultrapar.analysis.compactor_process import CompactionProcess
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.compaction_child import FOLLOW, CpuYield, Reader, work_ahead
+from pytest_ultrapar.analysis.compaction_process import CompactionProcess
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.errors import ResultsError
 
 
@@ -25,7 +25,7 @@ from pytest_ultrapar.errors import ResultsError
 def test_compactor_returns_the_summary_and_keeps_pyarrow_out(run):
     code = (
         "import sys; from pathlib import Path;"
-        "from pytest_ultrapar.analysis.compactor_process import CompactionProcess;"
+        "from pytest_ultrapar.analysis.compaction_process import CompactionProcess;"
         "s = CompactionProcess.start(Path(sys.argv[1])).compact();"
         "print(s.statistics.n_final, s.run_id, 'pyarrow' in sys.modules,"
         " 'pytest_benchmark' in sys.modules)"
@@ -54,7 +54,7 @@ def test_compactor_that_is_stopped_or_abandoned_changes_no_file(run):
     stopped.stop()
     stopped.stop()
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "pytest_ultrapar.analysis.compactor", run.path],
+        [sys.executable, "-m", "pytest_ultrapar.analysis.compaction_child", run.path],
         stdin=subprocess.PIPE,
     )
     waiting.communicate(b"")
@@ -163,7 +163,7 @@ class Machine:
 
 def test_no_break_is_taken_while_no_other_process_wants_the_cpu():
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     for _ in range(1000):
         machine.work(0.001)
         assert not breaks.take()
@@ -173,7 +173,7 @@ def test_no_break_is_taken_while_no_other_process_wants_the_cpu():
 
 def test_other_processes_that_want_the_cpu_get_nearly_all_of_it():
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     while machine.now_s < 10:
         machine.work(0.002, waited_s=0.002)
         breaks.take()
@@ -182,7 +182,7 @@ def test_other_processes_that_want_the_cpu_get_nearly_all_of_it():
 
 def test_no_break_is_taken_while_the_coordinator_waits():
     machine = Machine([(0.05, FOLLOW), (0.1, b"go")])
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     machine.work(0.01, waited_s=0.01)
     assert not breaks.take()
     assert (breaks.follows, machine.now_s) == (True, 0.05)
@@ -201,7 +201,7 @@ def test_break_is_taken_during_an_import(tmp_path, monkeypatch):
     (tmp_path / "needed_by_it.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     machine = Machine()
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     monkeypatch.setattr(sys, "meta_path", [breaks, *sys.meta_path])
     machine.work(0.01, waited_s=0.01)
     import_module("needs_another")
@@ -214,20 +214,20 @@ def test_nothing_is_loaded_on_one_core_before_the_run_is_planned(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", before := [*sys.meta_path])
     machine = Machine([(0.35, b"")])
     with pytest.raises(SystemExit):
-        work_ahead("nowhere", Breaks(machine.hear, machine.clock))
+        work_ahead("nowhere", CpuYield(machine.hear, machine.clock))
     assert machine.heard == [0.1] * 4
     assert sys.meta_path == before
 
 
 def test_work_ends_when_the_coordinator_ends():
     machine = Machine([(0.0, b"")])
-    breaks = Breaks(machine.hear, machine.clock)
+    breaks = CpuYield(machine.hear, machine.clock)
     machine.work(0.01)
     with pytest.raises(SystemExit):
         breaks.take()
 
 
-class ReadOnce(Intake):
+class ReadOnce(JournalScan):
     """Reports when it has read the journal, and at which priority."""
 
     def __init__(self, run_dir):
@@ -235,8 +235,8 @@ class ReadOnce(Intake):
         self.is_read = threading.Event()
         self.priority = None
 
-    def take_up(self, stop=lambda: False):
-        super().take_up(stop)
+    def read_new(self, stop=lambda: False):
+        super().read_new(stop)
         self.priority = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
         self.is_read.set()
 

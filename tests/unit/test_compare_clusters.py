@@ -17,7 +17,7 @@ from pytest_ultrapar.compare.figures import UNRATED
 from pytest_ultrapar.compare.gate import judge
 from pytest_ultrapar.compare.rules import parse_rule
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.report.brief import brief_lines
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from tests.unit.compared_runs import outcomes_of, write_run
 from tests.unit.test_report_summary import lines as told_of
 

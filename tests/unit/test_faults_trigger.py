@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.faults.book import Trigger
 from pytest_ultrapar.simulator.faults.kinds import Hang
 from pytest_ultrapar.simulator.faults.script import Fault, When
+from pytest_ultrapar.simulator.faults.selection import Trigger
 from pytest_ultrapar.simulator.faults.timeline import Span, Timeline, Where
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.apis.failure import LARGEST_TEXT, beginning
-from pytest_ultrapar.engine.output import EpisodeOutput
+from pytest_ultrapar.engine.captured_output import EpisodeOutput
 
 _DROPPED = 4096
 

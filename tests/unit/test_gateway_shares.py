@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ultrapar.cli import main
-from pytest_ultrapar.cluster.gateway_shares import LATELY_S, Lately, Went
+from pytest_ultrapar.cluster.gateway_shares import LATELY_S, RecentUse, Traffic
 
 POOL = """
 schema = 1
@@ -20,22 +20,22 @@ name = "m"
 
 
 def test_waiting_requests_count_immediately():
-    lately = Lately({})
-    lately.note(10.0, {"m": 3}, {"m": Went(0, 0.0)})
+    lately = RecentUse({})
+    lately.note(10.0, {"m": 3}, {"m": Traffic(0, 0.0)})
     assert lately.most("m") == 3
     assert lately.most("other") == 0
 
 
 def test_short_requests_between_renewals_count_by_their_average():
-    lately = Lately({})
-    lately.note(10.0, {}, {"m": Went(5, 2.0), "n": Went(0, 0.0)})
-    lately.note(11.0, {}, {"m": Went(45, 5.6), "n": Went(1, 0.01)})
+    lately = RecentUse({})
+    lately.note(10.0, {}, {"m": Traffic(5, 2.0), "n": Traffic(0, 0.0)})
+    lately.note(11.0, {}, {"m": Traffic(45, 5.6), "n": Traffic(1, 0.01)})
     assert (lately.most("m"), lately.most("n")) == (4, 1)
 
 
 def test_demand_that_has_ended_expires():
-    lately = Lately({})
-    went = {"m": Went(0, 0.0)}
+    lately = RecentUse({})
+    went = {"m": Traffic(0, 0.0)}
     lately.note(10.0, {"m": 3}, went)
     lately.note(10.0 + LATELY_S - 0.1, {}, went)
     assert lately.most("m") == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ultrapar.coordinator.gateway.harness import (
+from pytest_ultrapar.coordinator.gateway.child_command import (
     environment,
     look_up,
     variables,

@@ -14,13 +14,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pytest_ultrapar.coordinator.claims import key_lock
-from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys, LockedKey, keep_keys
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, Taken, take_all
+from pytest_ultrapar.coordinator.keys import key_lock_file
+from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys, LockedKey, keep_keys
+from pytest_ultrapar.coordinator.keys.key_lock_file import (
+    Holder,
+    KeyGroup,
+    KeyInUse,
+    KeyLocks,
+    take_all,
+)
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.report.wait_notice import WaitingLine
-from tests.unit.test_key_keeping import VirtualTime
+from tests.unit.test_acquire_keys import VirtualTime
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ME = Holder(1, "/mine", SINCE)
@@ -39,22 +45,22 @@ def joined(directory: Path, who: KeyGroup | None, names=("k",), holder=ME) -> Ke
 def crash(fds: tuple[int, ...]) -> None:
     """Close the files, as the system does when a process is killed."""
     for fd in fds:
-        key_lock._open_fds.discard(fd)
+        key_lock_file._open_fds.discard(fd)
         os.close(fd)
 
 
 def test_members_share_a_key_and_other_runs_wait_for_all_members(tmp_path):
     one, two = joined(tmp_path, group("a", 1)), joined(tmp_path, group("a", 2))
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     one.give_back({"k": 0.0})
     for other in (None, group("b", 1), group("a", 2)):
-        assert isinstance(take_all(tmp_path, ["k"], ME, other), Taken)
+        assert isinstance(take_all(tmp_path, ["k"], ME, other), KeyInUse)
     joined(tmp_path, group("a", 1)).give_back({"k": 0.0})
     two.give_back({"k": 0.0})
     alone = joined(tmp_path, None)
     assert [path.name for path in tmp_path.iterdir()] == ["k"]
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
     alone.give_back({})
 
 
@@ -94,8 +100,8 @@ def test_broker_keeps_the_place_of_its_member_after_the_coordinator_died(tmp_pat
     )
     child.stdout.readline()
     crash(locks.fds)
-    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), Taken)
-    assert isinstance(take_all(tmp_path, ["k"], ME), Taken)
+    assert isinstance(take_all(tmp_path, ["k"], ME, group("a", 1)), KeyInUse)
+    assert isinstance(take_all(tmp_path, ["k"], ME), KeyInUse)
     joined(tmp_path, group("a", 2)).give_back({})
     child.communicate(b"")
     joined(tmp_path, group("a", 1)).give_back({})
@@ -212,7 +218,7 @@ RUNNER = """
 import os, sys
 from datetime import datetime, UTC
 from pathlib import Path
-from pytest_ultrapar.coordinator.claims.key_lock import Holder, KeyGroup, KeyLocks, take_all
+from pytest_ultrapar.coordinator.keys.key_lock_file import Holder, KeyGroup, KeyLocks, take_all
 folder, me = Path(sys.argv[1]), sys.argv[2]
 name = me.split("-")[0]
 group = None if name == "alone" else KeyGroup(name, me.split("-")[1])

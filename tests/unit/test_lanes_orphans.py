@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.broker.lanes import TELLING_ANSWERS
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.broker_play import Play
 from tests.unit.pool_texts import real
 

@@ -17,8 +17,8 @@ from pytest_ultrapar.broker.protocol import (
     Grant,
     Lease,
     LeaseRequest,
-    Most,
     Refusal,
+    TokenBounds,
 )
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.pool.model import Limit
@@ -34,8 +34,8 @@ CLIENT_MESSAGES = [
     wire.EpisodesOver(("c", "d")),
     wire.Assign(Assignment({"gw0": ("p/a/k0",)}, (Group("g", ("c",), at_once=2),))),
     wire.AskStatus(),
-    wire.Acquire(LeaseRequest(1, "m", most=Most(5, 6))),
-    wire.Pay(7, Most(12, 34, 1)),
+    wire.Acquire(LeaseRequest(1, "m", most=TokenBounds(5, 6))),
+    wire.Pay(7, TokenBounds(12, 34, 1)),
 ]
 SERVER_MESSAGES = [
     wire.Welcome(),

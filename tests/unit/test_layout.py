@@ -35,7 +35,7 @@ LEVELS = (
 """All parts from the bottom up. A part imports only lower parts."""
 CORE = set().union(*LEVELS[: LEVELS.index({"session"})])
 HOSTS = {"pytest", "_pytest", "pluggy", "xdist", "execnet"}
-STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "retry_budget", "suspicion", "waiting"}
+STATE_OF_THE_BROKER = {"groups", "lanes", "limits", "refusal_cause", "retry_budget", "waiting"}
 """Their objects refer to each other both ways, so their imports for types have no order."""
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
@@ -154,7 +154,7 @@ LIGHT = {
     # `--collect-only` lists 12,200 cases without an HTTP client; only a run loads one.
     "a suite": (f"{OURS}; {OURS}.Llm, {OURS}.prefetch", {"pyarrow", *HTTP, *ARITHMETIC}),
     "a pool": (
-        f"{OURS}.pool.config as c, {OURS}.pool.secret as s;"
+        f"{OURS}.pool.load_pool as c, {OURS}.pool.secret as s;"
         "s.read_secrets(c.load_pool('pool.toml', environ={}, overrides=c.Overrides()), {})",
         {"pyarrow", "httpx", "aiohttp", "uvicorn", "asyncio", "xdist", "difflib"},
     ),
@@ -172,14 +172,14 @@ LIGHT = {
         f"{OURS}.session.worker",
         {"pyarrow", "rich", "uvicorn", "hypothesis", "pytest_benchmark", *ARITHMETIC},
     ),
-    "a controller": (f"{RUN}.controller", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
+    "a controller": (f"{RUN}.xdist_session", {"asyncio", "pyarrow", *HTTP, *ARITHMETIC}),
     "a gate": (f"{RUN}.run_gate", {"pyarrow", "hypothesis", "pytest_benchmark", *ARITHMETIC}),
     "a live view": (f"{OURS}.coordinator.live", ARITHMETIC),
     "the end of a run": (f"{OURS}.coordinator.finish, {OURS}.analysis.run_summary", ARITHMETIC),
     "a run before its first request": (
-        f"{RUN}.local, {OURS}.session.prefetcher",
+        f"{RUN}.local_session, {OURS}.session.prefetcher",
         {
-            *(f"{OURS}.simulator.{name}" for name in ("process", "served", "faults.script")),
+            *(f"{OURS}.simulator.{name}" for name in ("process", "served_pool", "faults.script")),
             *(f"{OURS}.{name}" for name in ("coordinator.finish", "report.summary")),
             f"{OURS}.analysis.plan.forecast",
             *ARITHMETIC,
@@ -187,18 +187,18 @@ LIGHT = {
     ),
     # The compactor takes breaks before it loads anything.
     "a compactor": (
-        f"{OURS}.analysis.compactor",
-        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compactor_process"},
+        f"{OURS}.analysis.compaction_child",
+        {"msgspec", "subprocess", "argparse", "logging", f"{OURS}.analysis.compaction_process"},
     ),
     **{
         f"a run without gate, check or cluster: {name}": (
             f"{OURS}.coordinator.coordinator, {OURS}.{name}",
             {f"{OURS}.compare", f"{OURS}.coordinator.check", f"{OURS}.cluster", "redis"},
         )
-        for name in ("coordinator.controller", "session.worker", "coordinator.local")
+        for name in ("coordinator.xdist_session", "session.worker", "coordinator.local_session")
     },
     "a run without telemetry": (
-        f"{OURS}.session.worker, {OURS}.coordinator.local",
+        f"{OURS}.session.worker, {OURS}.coordinator.local_session",
         {"opentelemetry"},
     ),
     "the help of the command": (
@@ -237,7 +237,15 @@ def all_sources() -> list[Path]:
     return [*sources(PACKAGE), *(path for name in others for path in sources(ROOT / name))]
 
 
-OWN_FILES = {"clock", "child", "worker_watch", "script", "frame", "vocabulary", "vendors"}
+OWN_FILES = {
+    "clock",
+    "child",
+    "worker_watch",
+    "ledger_script",
+    "page_template",
+    "vocabulary",
+    "vendors",
+}
 """Modules that read only files of the system or of the package."""
 
 

@@ -138,10 +138,10 @@ def asking(monkeypatch, eta, took_s=0.0, **to_do):
     monkeypatch.setattr(live, "estimate", estimated)
     monkeypatch.setattr(live, "boot_s", lambda: now_s[0] + took_s)
     found = live._Asking(
-        to_ask(**to_do), {"m": 20}, lambda: status(9), live.Tally(), is_simulated=False
+        to_ask(**to_do), {"m": 20}, lambda: status(9), live.CaseCounter(), is_simulated=False
     )
     for _ in range(30):
-        found.look(now_s[0])
+        found.read_status(now_s[0])
         view = found.view(now_s[0])
         now_s[0] += 0.1
     return view, times_s
@@ -151,11 +151,11 @@ def test_no_eta_is_shown_while_cases_only_wait_to_retry(monkeypatch):
     monkeypatch.setattr(live, "estimate", lambda *_: Eta(0.29, "lab/key0 (workers)"))
     looks = [BrokerStatus(1.0, n, 3, 1, 19, [], trying=1) for n in (1, 0)]
     found = live._Asking(
-        to_ask(), {"m": 20}, lambda: looks.pop(0), live.Tally(), is_simulated=False
+        to_ask(), {"m": 20}, lambda: looks.pop(0), live.CaseCounter(), is_simulated=False
     )
-    found.look(1000.0)
+    found.read_status(1000.0)
     assert "ETA 0.29 s, slowest: lab/key0 (workers)" in found.line(1000.0, 200)
-    found.look(1000.1)
+    found.read_status(1000.1)
     line = found.line(1000.1, 200)
     assert "1 case waits after refusals or failures" in line
     assert "ETA" not in line

@@ -18,14 +18,14 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.broker.adaptive.observation import LIMITS_FILE, LimitChange, LimitRecord
 from pytest_ultrapar.broker.health import PAUSES_FILE, LanePause, PauseRecord
 from pytest_ultrapar.broker.protocol import LaneStatus
-from pytest_ultrapar.merge import merging
+from pytest_ultrapar.merge import write_merged
 from pytest_ultrapar.merge.clocks import clocks_of
-from pytest_ultrapar.merge.merging import STAGE, merge
+from pytest_ultrapar.merge.write_merged import STAGE, merge
 from pytest_ultrapar.pool.model import EffectiveValue, Limit
 from pytest_ultrapar.store.cases_file import Generated, read_cases, read_tables, write_tables
 from pytest_ultrapar.store.journal import segments
 from pytest_ultrapar.store.manifest import FILE_NAME, read_manifest, write_manifest
-from pytest_ultrapar.store.parts import PARTS_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from tests.unit.finished_run import (
     LANE,
     NOW,
@@ -428,7 +428,7 @@ def test_disk_that_is_full_at_the_last_file_leaves_nothing_behind(tmp_path, monk
     def no_room(directory, run_id):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
 
-    monkeypatch.setattr(merging, "mark_as_run", no_room)
+    monkeypatch.setattr(write_merged, "mark_as_run", no_room)
     (tmp_path / "w").mkdir()
     assert "No space left on device" in refusal(ultrapar, tmp_path / "w", a)
     assert [*(tmp_path / "w").iterdir()] == []

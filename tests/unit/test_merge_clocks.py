@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.merge.clocks import TICK_S, ServerClock
-from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.merge.write_merged import merge
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.store.clock_stamps import CLOCKS_NAME, Stamp, StampFile, read_stamps
 from tests.unit.finished_run import LANE, NOW, case, episode, grade, make_run, write_journal

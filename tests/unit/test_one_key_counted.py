@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pytest_ultrapar.analysis.plan.load import key_load
 from pytest_ultrapar.analysis.requests import audit
 from pytest_ultrapar.broker.assignment import Assignment
-from pytest_ultrapar.coordinator.claims.key_keeping import locked_keys
+from pytest_ultrapar.coordinator.keys.acquire_keys import locked_keys
 from pytest_ultrapar.coordinator.policies import find_policy
 from pytest_ultrapar.records import Case
 from pytest_ultrapar.report.plan_report import key_lines

@@ -30,8 +30,8 @@ from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import TurnMessage
 from pytest_ultrapar.report.pages import snapshot, transcripts
 from pytest_ultrapar.report.pages.figures import read_figures
-from pytest_ultrapar.report.pages.frame import embedded
 from pytest_ultrapar.report.pages.page import render
+from pytest_ultrapar.report.pages.page_template import embedded
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     lanes_plot,
@@ -199,7 +199,7 @@ def test_pass_at_k_matches_the_tables(repeated):
 
 def test_models_are_compared_with_the_best_one_paired_by_case(repeated):
     figures = read_figures(repeated, read_manifest(repeated))
-    (look,) = figures.beside_best
+    (look,) = figures.compared_with_best
     asked = defaultdict(dict)
     for row in table(repeated, "results"):
         if row["outcome"] in {"solved", "unsolved"}:

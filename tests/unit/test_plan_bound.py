@@ -14,7 +14,7 @@ import pytest
 from pytest_ultrapar.analysis.plan.load import resources
 from pytest_ultrapar.analysis.plan.lower_bound import (
     RequestClass,
-    alike,
+    group_similar,
     lower_bound,
     on_paths,
     request_classes,
@@ -198,7 +198,7 @@ def test_classes_lose_half_a_percent_if_seats_bind():
 def classes(lanes, limits):
     """The number of lane classes, and the size of each class of resources."""
     parts = resources(limits)
-    of_lane, of_part = alike(lanes, parts, *on_paths(lanes, parts))
+    of_lane, of_part = group_similar(lanes, parts, *on_paths(lanes, parts))
     return len({*of_lane}), sorted(np.bincount(of_part))
 
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.run_plan import contradictions
 from pytest_ultrapar.analysis.plan.waste import Service, more_seats_than_cases, waste
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from tests.unit.policy_play import ROOT
 from tests.unit.pool_texts import real
 

@@ -12,11 +12,11 @@ from pytest_ultrapar.analysis.plan.eta import (
     MOST_LOOKS,
     EndEstimates,
     Eta,
-    Looks,
     ToAsk,
+    UseSamples,
     estimate,
 )
-from pytest_ultrapar.analysis.plan.forecast import Course, Step, _Play
+from pytest_ultrapar.analysis.plan.forecast import ForecastEpisode, Step, _Play
 from pytest_ultrapar.broker.assignment import Assignment, Group
 
 FREE = Assignment()
@@ -38,7 +38,7 @@ class Watched(_Play):
 def estimates(pool, courses, **options):
     """The estimate and the true remaining time at each tenth of the run."""
     play = Watched(pool, courses, **options)
-    looks = Looks.at(0.0)
+    looks = UseSamples.at(0.0)
     end_s = play.run().makespan_s
     to_ask = ToAsk(
         Counter(course.model for course in courses),
@@ -82,7 +82,7 @@ def courses(model, n, n_turns, service_s, seed=1):
     """Episodes with random lengths around these means."""
     draw = random.Random(seed)
     return [
-        Course(
+        ForecastEpisode(
             f"{model}{number}",
             model,
             "",
@@ -121,7 +121,7 @@ def test_undeclared_limit_lengthens_the_estimate(pool):
 def test_estimate_holds_for_groups_in_sequence(pool):
     found = pool(provider("p", "per_key = { workers = 10 }", "a", "b"))
     cases = [
-        Course(course.case_id, course.model, course.model, course.services_s)
+        ForecastEpisode(course.case_id, course.model, course.model, course.services_s)
         for course in (*courses("a", 300, 2, 1.0), *courses("b", 300, 2, 1.0, seed=2))
     ]
     groups = tuple(
@@ -160,7 +160,10 @@ def shapes(pool, seed):
         "workers = 60": (courses("m", 600, 6, 2.0, seed), {}),
         "workers = 4": (courses("m", 40, 8, 3.0, seed), {}),
         "rpm = 30": (courses("m", 120, 2, 1.0, seed), {}),
-        "tpm = 6000": ([Course(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)], {}),
+        "tpm = 6000": (
+            [ForecastEpisode(f"c{n}", "m", "", (1.0,), tokens=100) for n in range(300)],
+            {},
+        ),
         "workers = 50": (courses("m", 300, 6, 0.5, seed), {"most_open": 10, "between_s": 0.5}),
         "workers = 51": (courses("m", 200, 3, 0.5, seed), {"most_open": 1, "between_s": 0.2}),
         "qps = 3": (courses("m", 100, 3, 2.0, seed), {}),
@@ -174,7 +177,7 @@ def test_estimate_at_half_time_is_close_and_its_interval_contains_the_end(pool):
     errors, n_held = [], 0
     for found, cases, held in shapes(pool, 11):
         play = Watched(found, cases, **held)
-        looks, ends = Looks.at(0.0), EndEstimates()
+        looks, ends = UseSamples.at(0.0), EndEstimates()
         end_s = play.run().makespan_s
         to_ask = ToAsk(
             Counter(course.model for course in cases),
@@ -218,7 +221,7 @@ def test_interval_narrows_as_cases_end_and_covers_recent_estimates():
 def test_episodes_without_requests_lower_the_remaining_work(pool):
     found = pool(provider("p", "per_key = { workers = 4 }", "m"))
     play = Watched(found, courses("m", 40, 1, 1.0))
-    first = Looks.at(0.0).since
+    first = UseSamples.at(0.0).since
     play.broker.episodes_ended("forecast", [f"silent{n}" for n in range(100)], 0.0)
     end_s = play.run().makespan_s
     status = play.seen[len(play.seen) // 2]
@@ -237,7 +240,7 @@ def test_requests_of_judges_are_counted(pool):
         + provider("q", "per_key = { workers = 4 }", "j")
     )
     judged = [
-        Course(one.case_id, "m", "", one.services_s, beside=(Step("j", 0.5),) * 2)
+        ForecastEpisode(one.case_id, "m", "", one.services_s, beside=(Step("j", 0.5),) * 2)
         for one in courses("m", 600, 2, 0.5)
     ]
     assert_true(estimates(two, judged), "q/key0 (workers)")

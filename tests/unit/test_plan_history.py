@@ -11,7 +11,7 @@ from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.plan.expectations import Expected
 from pytest_ultrapar.analysis.plan.waste import Service
 from pytest_ultrapar.broker.protocol import EstimatedLimit
-from pytest_ultrapar.coordinator.check.answers import learned_limits
+from pytest_ultrapar.coordinator.check.lane_report import learned_limits
 from pytest_ultrapar.coordinator.earlier_run import find_history, newest_estimates
 from pytest_ultrapar.coordinator.header import known_services, pool_hints
 from pytest_ultrapar.coordinator.planning import hint_notes

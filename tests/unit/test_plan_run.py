@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ultrapar.analysis.plan.expectations import EarlierEpisode, EarlierRun, Expected
 from pytest_ultrapar.analysis.plan.load import KeyLoad, LaneLoad, binding, limit_loads
-from pytest_ultrapar.analysis.plan.run_plan import Way, make_plan
+from pytest_ultrapar.analysis.plan.run_plan import ModeOption, make_plan
 from pytest_ultrapar.broker.assignment import Assignment, Group
 from pytest_ultrapar.coordinator.policies import one_at_a_time
 from pytest_ultrapar.records import Case
@@ -50,12 +50,14 @@ def run(n, model="m", tokens=(1000, 100), basis="case", services=(0.25, 0.25)):
 def ways(pool, expected, *, processes=()):
     cases = [Case(k, one.case_id, "", "s", one.model, 0, {}, 0) for k, one in enumerate(expected)]
     return [
-        Way(
+        ModeOption(
             "serial", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=False),))
         ),
-        Way("rotate", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=True),))),
-        Way("phase", "", None, "no conftest defines its phases"),
-        Way("ultra", "even", Assignment(), processes=processes),
+        ModeOption(
+            "rotate", "none", Assignment(groups=(one_at_a_time(pool.lanes, cases, rotates=True),))
+        ),
+        ModeOption("phase", "", None, "no conftest defines its phases"),
+        ModeOption("ultra", "even", Assignment(), processes=processes),
     ]
 
 
@@ -196,7 +198,7 @@ def test_cases_without_a_lane_are_counted_as_refused(pool):
     expected, before = run(3)
     lanes = tuple(lane.lane_id for lane in pool.lanes if lane.model == "n")
     bound = Assignment(groups=(Group("g", tuple(one.case_id for one in expected), lanes),))
-    way = Way("ultra", "even", bound)
+    way = ModeOption("ultra", "even", bound)
     plan = make_plan(pool, pool.lanes, expected, EarlierRun(before, 0, 0), [way], mode="ultra")
     assert len(plan.chosen.forecast.refused) == 3
     assert text(plan)

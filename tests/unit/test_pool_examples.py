@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ultrapar.pool.config import Overrides, load_pool
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.providers import mean_s
 from pytest_ultrapar.pool.secret import read_secrets
 

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import serialization as pem
 
 from pytest_ultrapar.broker.adaptive.server_load import watch_variables
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.network import DIRECT, Proxy, check_routes, route_secrets, route_to
 from pytest_ultrapar.store.redact import Redactor
 from tests.unit.pool_texts import API_URL, real, simulated

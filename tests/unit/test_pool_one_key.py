@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import Overrides, load_pool
 from pytest_ultrapar.pool.keys import key_identity
+from pytest_ultrapar.pool.load_pool import Overrides, load_pool
 from pytest_ultrapar.pool.model import Limit
 from pytest_ultrapar.pool.secret import read_secrets
 from tests.unit.pool_texts import API_URL, real, simulated, without_schema

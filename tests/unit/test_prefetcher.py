@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pytest_ultrapar.session.answer_source import PoolLanes
 from pytest_ultrapar.session.collection import Collected
 from pytest_ultrapar.session.prefetcher import Prefetcher
-from pytest_ultrapar.session.source import PoolLanes
 
 
 class StillPrefetcher(Prefetcher):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ultrapar.apis.provider_state import flaw_of_request, state_made, state_named
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.state import flaw_of_request, state_made, state_named
 
 
 def encoded(value: object) -> bytes:

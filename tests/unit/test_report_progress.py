@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.analysis.plan.eta import Eta
 from pytest_ultrapar.broker.protocol import BrokerStatus
+from pytest_ultrapar.report.cluster_progress import ClusterProgress
 from pytest_ultrapar.report.progress import (
     WINDOW_S,
     ProgressState,
@@ -23,7 +24,6 @@ from pytest_ultrapar.report.progress import (
     tables_line,
 )
 from pytest_ultrapar.report.text import duration
-from pytest_ultrapar.report.whole_run import WholeRun
 
 COUNTS = {"solved": 20, "partial": 5, "unsolved": 10, "infra": 2, "error": 1}
 KEY = Eta(15.0, "lab/key0 (qps)")
@@ -141,7 +141,7 @@ def test_duration_is_short(seconds, text):
     assert duration(seconds) == text
 
 
-WHOLE = WholeRun(3, 560, 120, 9, {"m": 431})
+WHOLE = ClusterProgress(3, 560, 120, 9, {"m": 431})
 
 
 def of_several(waits="", n_before=100):

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 
 from pytest_ultrapar.analysis.run_summary import CaseNote, Cell, ResultsOfTest, RunSummary
+from pytest_ultrapar.analysis.slowdown import Slowdown
 from pytest_ultrapar.analysis.statistics import Latency, MeanScore, RunStatistics
-from pytest_ultrapar.analysis.stretch import Stretch
 from pytest_ultrapar.broker.protocol import LaneStatus
 from pytest_ultrapar.coordinator.finish import stopped_early
 from pytest_ultrapar.report.sections import text_lines
@@ -160,7 +160,7 @@ def test_speedup_without_a_sample_is_an_upper_bound():
     measures = "; measure it with --ultrapar-baseline=7"
     for interval in (None, (0.0, 33.0)):
         assert f"{most}{measures}" in of_own_times(interval)
-    slow = Stretch(4.2, 39.6, 2.31, 2.1, 2.5, None)
+    slow = Slowdown(4.2, 39.6, 2.31, 2.1, 2.5, None)
     took = "answers took 2.3x as long with 40 in flight as with 4"
     told = of_own_times((0.0, 33.0), slow)
     assert f"{most}; {took}{measures}" in told
@@ -169,7 +169,7 @@ def test_speedup_without_a_sample_is_an_upper_bound():
 
 
 def test_speedup_is_reported_if_load_did_not_slow_answers_down():
-    told = of_own_times((25.0, 33.0), Stretch(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
+    told = of_own_times((25.0, 33.0), Slowdown(1.5, 39.6, 1.02, 0.9, 1.1, 1.2))
     assert (
         "speed-up 30.0x (interval of at least 95 %: 25.0x to 33.0x) over a serial run"
         " (5 min 00 s, from answer times, which did not rise with the number of requests in flight)"

@@ -12,12 +12,12 @@ import pytest
 from pytest_ultrapar.analysis.compaction import compact
 from pytest_ultrapar.analysis.measured_run import find_measured_run, read_rows
 from pytest_ultrapar.errors import ConfigError, ResultsError
-from pytest_ultrapar.merge.merging import merge
+from pytest_ultrapar.merge.write_merged import merge
 from pytest_ultrapar.report.browse.run_cases import read_run_cases
 from pytest_ultrapar.store.cases_file import iter_plan, read_cases
 from pytest_ultrapar.store.journal import Damage, frame, largest_sizes, segments
+from pytest_ultrapar.store.journal_history import recover
 from pytest_ultrapar.store.manifest import read_manifest, write_manifest
-from pytest_ultrapar.store.recovered import recover
 from pytest_ultrapar.store.regraded import take_episodes
 from pytest_ultrapar.store.run_directory import RunDirectory
 from pytest_ultrapar.store.table_rows import read_rows as read_table

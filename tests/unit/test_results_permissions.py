@@ -18,7 +18,7 @@ from pytest_ultrapar.errors import ConfigError, ResultsError
 from pytest_ultrapar.session.runtime import ASSIGNMENT_FILE, read_assignment
 from pytest_ultrapar.store import parquet  # noqa: F401 - nobody may be unable to import it
 from pytest_ultrapar.store.cases_file import TABLES_FILE, read_tables
-from pytest_ultrapar.store.recovered import (
+from pytest_ultrapar.store.journal_history import (
     RecoveredIndex,
     find_started_not_ended,
     read_history,

@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.statistics import (
 )
 from pytest_ultrapar.records import Case, EpisodeEnded, Grade
 from pytest_ultrapar.store.journal import Position
-from pytest_ultrapar.store.recovered import CaseHistory, EpisodeEntry
+from pytest_ultrapar.store.journal_history import CaseHistory, EpisodeEntry
 from pytest_ultrapar.store.tables import parameter_columns, spent_by
 from tests.unit import finished_run
 from tests.unit.case_measures import measure_case, measures_of

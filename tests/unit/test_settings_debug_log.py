@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pytest_ultrapar.broker import debug_log
 from pytest_ultrapar.broker.debug_log import DebugLog
+from pytest_ultrapar.broker.interface import acquire_lease
 from pytest_ultrapar.broker.local import LocalBroker
-from pytest_ultrapar.broker.port import acquire_lease
 from pytest_ultrapar.broker.protocol import LeaseRequest
 from pytest_ultrapar.broker.settings import BrokerSettings
 from pytest_ultrapar.engine.answers import Answer
@@ -25,7 +25,7 @@ from pytest_ultrapar.engine.llm import Llm
 from pytest_ultrapar.engine.retry import RetryPolicy
 from pytest_ultrapar.engine.sender import EngineParts, Sender
 from pytest_ultrapar.errors import BadRequestError, InfraError, ResultsError
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
 from pytest_ultrapar.pool.model import LaneId, Limit
 from pytest_ultrapar.pool.setting_values import parse_which
 from pytest_ultrapar.system.clock import MonotonicClock

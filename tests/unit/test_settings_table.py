@@ -8,8 +8,8 @@ import pytest
 
 from pytest_ultrapar.coordinator.policies import POLICIES
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.bounds import Bounds
 from pytest_ultrapar.pool.file import WholePoolTable
+from pytest_ultrapar.pool.number_ranges import Bounds
 from pytest_ultrapar.pool.setting_values import effective, settle
 from pytest_ultrapar.pool.settings import (
     SETTINGS,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.money import budget_units
 from pytest_ultrapar.pool.setting_values import Overrides, parse_shard
 from pytest_ultrapar.pool.settings import Shard

@@ -10,7 +10,7 @@ from _pytest._io import TerminalWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.coordinator.terminal import SharedTerminal
+from pytest_ultrapar.coordinator.shared_terminal import SharedTerminal
 
 COLUMNS, LINES = 24, 10
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 from pytest_ultrapar.simulator.persona import ChatMessage
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 
 
 def test_echo_returns_the_beginning_of_the_last_user_message():

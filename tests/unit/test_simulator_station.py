@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.simulator.served import ServerModel
+from pytest_ultrapar.simulator.served_pool import ServerModel
 
 
 @given(

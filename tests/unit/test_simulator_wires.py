@@ -10,7 +10,7 @@ from pytest_ultrapar.pool.model import Latency
 from pytest_ultrapar.simulator.answer import Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.app import compose
 from pytest_ultrapar.simulator.faults.kinds import Malformed
-from pytest_ultrapar.simulator.served import served_providers
+from pytest_ultrapar.simulator.served_pool import served_providers
 from pytest_ultrapar.simulator.wire.resource import resource_named
 from tests.simulated_pool import simulated_pool
 

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ultrapar.apis.events import EventReader
+from pytest_ultrapar.apis.server_sent_events import EventReader
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\n"

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ultrapar.apis.reply import Reply
 from pytest_ultrapar.apis.request import asked_of
-from pytest_ultrapar.broker.quantile import ANSWER_TOKENS, FEW, REMEMBERED, High
+from pytest_ultrapar.broker.high_quantile import ANSWER_TOKENS, FEW, REMEMBERED, HighQuantile
 from pytest_ultrapar.engine.token_estimate import (
     MOST_TOKENS,
     TOKENS_PER_ATTACHMENT,
@@ -111,7 +111,7 @@ def test_models_without_a_limit_reserve_nothing(estimates):
 
 
 def test_quantile_forgets_old_values():
-    high = High(10.0)
+    high = HighQuantile(10.0)
     assert high.value == 10
     for value in (50.0, *[1.0] * REMEMBERED):
         high.add(value)

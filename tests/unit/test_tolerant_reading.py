@@ -16,7 +16,7 @@ import pytest
 from pytest_ultrapar.apis.failure import Failure
 from pytest_ultrapar.apis.registry import api_named
 from pytest_ultrapar.apis.reply import Reply
-from pytest_ultrapar.apis.sanitise import LEFT_OUT
+from pytest_ultrapar.apis.server_json import LEFT_OUT
 
 Events = list[Any]
 

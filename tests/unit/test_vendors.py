@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ultrapar.errors import ConfigError
-from pytest_ultrapar.pool.config import load_pool
-from pytest_ultrapar.pool.fields import Location
+from pytest_ultrapar.pool.field_checks import Location
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.network import host_of, is_local
 from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.setting_values import Overrides

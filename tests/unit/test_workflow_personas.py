@@ -9,7 +9,7 @@ from bench_suites import workflow
 from bench_suites.workflow import score
 from pytest_ultrapar.simulator.persona import ChatMessage
 from pytest_ultrapar.simulator.personas.workflow import obedient, repairing, sloppy
-from pytest_ultrapar.simulator.served import persona_by_name
+from pytest_ultrapar.simulator.served_pool import persona_by_name
 from tests.unit.workflow_models import run_arm
 
 BROKEN_PLAN = "Inputs:\n- a: [1, \n\n1. x\n   Purpose: \n   Parameters: a = \n   Needs: "

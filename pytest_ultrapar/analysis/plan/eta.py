@@ -139,7 +139,7 @@ MOST_LOOKS = 32
 """The most looks at the second half of a run so far."""
 
 
-class Looks(msgspec.Struct, frozen=True):
+class UseSamples(msgspec.Struct, frozen=True):
     """The use of the lanes up to some moments of a run.
 
     Attributes:
@@ -152,21 +152,21 @@ class Looks(msgspec.Struct, frozen=True):
     used: tuple[Used, ...]
 
     @classmethod
-    def at(cls, now_s: float) -> Looks:
+    def at(cls, now_s: float) -> UseSamples:
         """Return the look before the first lease."""
         return cls(now_s, (Used(now_s, {}, {}),))
 
-    def then(self, status: BrokerStatus) -> Looks:
+    def then(self, status: BrokerStatus) -> UseSamples:
         """Add a later look, and drop looks that are too old or too close together."""
         if not any(lane.granted for lane in status.lanes):
-            return Looks.at(status.now_s)
+            return UseSamples.at(status.now_s)
         window_s = (status.now_s - self.started_s) / 2
         used = self.used
         if len(used) < 2 or status.now_s - used[-1].now_s >= window_s / MOST_LOOKS:  # noqa: PLR2004
             used = (*used, Used.of(status))
         while len(used) > 1 and status.now_s - used[1].now_s >= window_s:
             used = used[1:]
-        return Looks(self.started_s, used)
+        return UseSamples(self.started_s, used)
 
     @property
     def since(self) -> Used:

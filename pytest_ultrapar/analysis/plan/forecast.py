@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pytest_ultrapar.analysis.plan.load import LaneLoad
 from pytest_ultrapar.broker.broker import LaneBroker
 from pytest_ultrapar.broker.headroom import settled_late_s
-from pytest_ultrapar.broker.play import BrokerPlay
 from pytest_ultrapar.broker.protocol import Grant, LeaseRequest
+from pytest_ultrapar.broker.virtual_time import BrokerPlay
 from pytest_ultrapar.engine.admission import Admission
 from pytest_ultrapar.pool.model import LaneId
 
@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ForecastEpisode:
     """An episode in the forecast: its requests, and how long they occupy a seat.
 
     Attributes:
@@ -89,7 +89,7 @@ class Forecast:
 
 def forecast(
     pool: Pool,
-    courses: Sequence[Course],
+    courses: Sequence[ForecastEpisode],
     assignment: Assignment,
     *,
     between_s: float = 0.0,
@@ -117,7 +117,7 @@ class _Play(BrokerPlay):
     def __init__(  # noqa: PLR0917 - called once
         self,
         pool: Pool,
-        courses: Sequence[Course],
+        courses: Sequence[ForecastEpisode],
         assignment: Assignment,
         between_s: float,
         most_open: int,
@@ -126,8 +126,8 @@ class _Play(BrokerPlay):
         super().__init__(LaneBroker(pool, seed=seed, late_s=settled_late_s))
         self._between_s = between_s
         self._ids = itertools.count()
-        self._asked: dict[int, tuple[Course, int]] = {}
-        self._admission: Admission[Course] = Admission(most_open)
+        self._asked: dict[int, tuple[ForecastEpisode, int]] = {}
+        self._admission: Admission[ForecastEpisode] = Admission(most_open)
         # If all episodes may be open, no episode waits for the end of another.
         self._is_narrow = most_open < len(courses)
         self._begin_s = math.inf
@@ -163,7 +163,7 @@ class _Play(BrokerPlay):
                 while (course := self._admission.next_to_ask(line)) is not None:
                     self._ask(course, 0, None)
 
-    def _ask(self, course: Course, turn: int, lane: LaneId | None) -> None:
+    def _ask(self, course: ForecastEpisode, turn: int, lane: LaneId | None) -> None:
         number = next(self._ids)
         self._asked[number] = (course, turn)
         step, is_own = course.step(turn), turn < len(course.services_s)
@@ -178,7 +178,7 @@ class _Play(BrokerPlay):
         )
         self.request(_WORKER, request)
 
-    def _answered(self, course: Course, turn: int, lease: Lease) -> None:
+    def _answered(self, course: ForecastEpisode, turn: int, lease: Lease) -> None:
         self._in_flight -= 1
         self._end_s = self.now_s
         self.release(_WORKER, lease.lease_id)
@@ -187,7 +187,7 @@ class _Play(BrokerPlay):
         else:
             self._over(course)
 
-    def _over(self, course: Course) -> None:
+    def _over(self, course: ForecastEpisode) -> None:
         case_id = course.case_id
         self._longest_s = max(self._longest_s, self.now_s - self._opened_s.pop(case_id))
         self.episode_ended(_WORKER, case_id)

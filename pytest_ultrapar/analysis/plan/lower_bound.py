@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pytest_ultrapar.analysis.plan.load import resources
-from pytest_ultrapar.store.bound import Bound, Price
+from pytest_ultrapar.store.lower_bound import Bound, Price
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def lower_bound(
     return Bound(seconds, tuple(prices), longest_s)
 
 
-def given(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
+def burst_allowance(part: Resource, requests: Sequence[RequestClass], models: set[str]) -> float:
     """Return a rate's free amount: its burst, minus the part that comes too late to be used.
 
     Args:
@@ -130,7 +130,7 @@ def on_paths(lanes: Sequence[Lane], parts: Sequence[Resource]) -> tuple[Numbers,
     return lane_of, part_of
 
 
-def alike(
+def group_similar(
     lanes: Sequence[Lane], parts: Sequence[Resource], lane_of: Numbers, part_of: Numbers
 ) -> tuple[Numbers, Numbers]:
     """Return the class of each lane and of each resource; interchangeable ones share a class.
@@ -193,7 +193,7 @@ class _Program:
         self, lanes: Sequence[Lane], parts: Sequence[Resource], requests: Sequence[RequestClass]
     ) -> None:
         lane_of, part_of = on_paths(lanes, parts)
-        of_lane, self._of_part = alike(lanes, parts, lane_of, part_of)
+        of_lane, self._of_part = group_similar(lanes, parts, lane_of, part_of)
         first = np.sort(np.unique(of_lane, return_index=True)[1])
         # A class counts twice if a lane's key and its pool have the same limits and share a class.
         paths = np.zeros((len(first), self._of_part.max() + 1), np.int64)
@@ -203,7 +203,8 @@ class _Program:
         for n, at in zip(lane_of, part_of, strict=True):
             users[at].add(lanes[n].model)
         given_away = [
-            given(part, requests, models) for part, models in zip(parts, users, strict=True)
+            burst_allowance(part, requests, models)
+            for part, models in zip(parts, users, strict=True)
         ]
         self._part_per_s = np.array([part.per_s for part in parts])
         self._per_s = np.bincount(self._of_part, self._part_per_s)

@@ -17,7 +17,7 @@ from pytest_ultrapar.analysis.plan.expectations import (
     too_large,
     without_roles,
 )
-from pytest_ultrapar.analysis.plan.forecast import Course, Forecast, Step, forecast
+from pytest_ultrapar.analysis.plan.forecast import Forecast, ForecastEpisode, Step, forecast
 from pytest_ultrapar.analysis.plan.load import KeyLoad, LimitLoad, limit_loads, longest
 from pytest_ultrapar.analysis.plan.lower_bound import lower_bound, request_classes
 from pytest_ultrapar.analysis.plan.waste import seat_uses
@@ -26,7 +26,7 @@ from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.pool.model import LIMIT_KINDS, PRICE_FIELDS
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.store.bound import Bound
+from pytest_ultrapar.store.lower_bound import Bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -272,7 +272,7 @@ were 0.4 ms and 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ModeOption:
     """A mode in which the cases could run.
 
     Attributes:
@@ -300,7 +300,7 @@ class Prediction:
         limits: The load of each limit, the slowest first.
     """
 
-    way: Way
+    way: ModeOption
     forecast: Forecast | None = None
     makespan_s: Amount | None = None
     limits: tuple[LimitLoad, ...] = ()
@@ -366,7 +366,7 @@ def make_plan(
     lanes: Sequence[Lane],
     expected: Sequence[Expected],
     earlier: EarlierRun,
-    ways: Sequence[Way],
+    ways: Sequence[ModeOption],
     *,
     mode: str,
 ) -> RunPlan:
@@ -443,7 +443,11 @@ def _sums(
 
 
 def _predict(
-    pool: Pool, lanes: Sequence[Lane], expected: Sequence[Expected], earlier: EarlierRun, way: Way
+    pool: Pool,
+    lanes: Sequence[Lane],
+    expected: Sequence[Expected],
+    earlier: EarlierRun,
+    way: ModeOption,
 ) -> Prediction:
     if way.assignment is None:
         return Prediction(way)
@@ -458,7 +462,7 @@ def _predict(
                 for service in one.services_s
             )
     courses = [
-        Course(
+        ForecastEpisode(
             one.case_id,
             one.model,
             group_of.get(one.case_id, ""),

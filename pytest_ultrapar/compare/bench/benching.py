@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # With -P, the current directory is not in `sys.path`, as if the `pytest` script were used.
-_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.whole_runs")
+_PYTEST = (sys.executable, "-P", "-m", "pytest", "-p", "pytest_ultrapar.session.bench_runs")
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _BY_SIGNAL = 128

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from pytest_ultrapar.analysis.benchmark_json import CASE_LATENCY, in_scope
-from pytest_ultrapar.analysis.intake import Intake
+from pytest_ultrapar.analysis.journal_scan import JournalScan
 from pytest_ultrapar.analysis.measures import CaseMeasure, Kind, Measures
 from pytest_ultrapar.analysis.run_speeds import FILE_NAME as BENCHMARK_FILE
 from pytest_ultrapar.analysis.run_summary import RunSummary
@@ -53,8 +53,8 @@ def read_mode_run(directory: Path, summary: RunSummary) -> ModeRun:
         ResultsError: A file of the run cannot be read.
     """
     manifest = read_manifest(directory)
-    with closing(Intake(directory)) as taken:
-        taken.take_up()
+    with closing(JournalScan(directory)) as taken:
+        taken.read_new()
         taken.leave_out_others()
         ended, columns = taken.ended(), Measures()
         taken.figures(ended, taken.tables.spent(ended), columns)

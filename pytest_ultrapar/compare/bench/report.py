@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.analysis.equivalence import changed, equivalence, graded_pairs
 from pytest_ultrapar.analysis.paired import typical_ratio
-from pytest_ultrapar.analysis.stretch import NOTICED
+from pytest_ultrapar.analysis.slowdown import NOTICED
 from pytest_ultrapar.compare.bench.merged import base_run, full_speedup
 from pytest_ultrapar.errors import ConfigError
 from pytest_ultrapar.pool.settings import ONE_AT_A_TIME

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.coordinator.check.answers import (
+from pytest_ultrapar.coordinator.check.lane_report import (
     first_line,
     in_short,
     lane_answer,
@@ -19,13 +19,13 @@ from pytest_ultrapar.coordinator.check.answers import (
     learned_limits,
     summary_lines,
 )
-from pytest_ultrapar.coordinator.check.asking import Asking
-from pytest_ultrapar.coordinator.claims.day_left import day_lines, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
+from pytest_ultrapar.coordinator.check.lane_requests import LaneRequests
+from pytest_ultrapar.coordinator.daily_limits_left import day_lines, days_left, run_days
 from pytest_ultrapar.coordinator.earlier_run import newest_estimates
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
-from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.network import check_routes
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.vendors import named_pool
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_ultrapar.broker.daily_limits import DailyLimit
-    from pytest_ultrapar.coordinator.check.answers import LaneAnswer
+    from pytest_ultrapar.coordinator.check.lane_report import LaneAnswer
     from pytest_ultrapar.pool.model import Pool
 
 
@@ -83,7 +83,7 @@ def lane_answers(
     redact = run_config.redactor(pool).text
     waiting = [lane.lane_id for lane in pool.lanes]
     began_s = boot_s()
-    with Asking(pool, asked, days, wait_s) as asking:
+    with LaneRequests(pool, asked, days, wait_s) as asking:
         while waiting:
             seen = asking.next(_QUIET_S)
             if seen is None:

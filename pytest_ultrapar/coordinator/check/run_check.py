@@ -6,9 +6,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.lane_table import free_s
-from pytest_ultrapar.coordinator.check.answers import counts, failures
+from pytest_ultrapar.coordinator.check.lane_report import counts, failures
 from pytest_ultrapar.coordinator.check.pool_check import lane_answers
-from pytest_ultrapar.coordinator.claims.key_keeping import wait_until_free
+from pytest_ultrapar.coordinator.keys.acquire_keys import wait_until_free
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.report.text import counted, listed
 from pytest_ultrapar.system.clock import MonotonicClock
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.broker.assignment import Assignment
     from pytest_ultrapar.broker.daily_limits import DailyLimit
     from pytest_ultrapar.broker.protocol import KnownLane
-    from pytest_ultrapar.coordinator.check.answers import LaneAnswer
+    from pytest_ultrapar.coordinator.check.lane_report import LaneAnswer
     from pytest_ultrapar.pool.model import Lane, Pool
     from pytest_ultrapar.records import Case
     from pytest_ultrapar.report.wait_notice import WaitingLine

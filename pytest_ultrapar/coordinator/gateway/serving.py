@@ -21,18 +21,23 @@ import msgspec
 from pytest_ultrapar.broker.assignment import Assignment
 from pytest_ultrapar.broker.local import LocalBroker
 from pytest_ultrapar.cluster.ledger import UNHEARD_S
-from pytest_ultrapar.coordinator.claims.day_left import begun_days, days_left, run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import keep_keys, locked_keys
-from pytest_ultrapar.coordinator.gateway.everyone import Everyone, grade_of
-from pytest_ultrapar.coordinator.gateway.harness import Harness, environment, look_up, variables
+from pytest_ultrapar.coordinator.daily_limits_left import begun_days, days_left, run_days
+from pytest_ultrapar.coordinator.gateway.child_command import (
+    ChildCommand,
+    environment,
+    look_up,
+    variables,
+)
+from pytest_ultrapar.coordinator.gateway.clients import GatewayClients, grade_of
 from pytest_ultrapar.coordinator.gateway.sharing import sharing_of
+from pytest_ultrapar.coordinator.keys.acquire_keys import keep_keys, locked_keys
 from pytest_ultrapar.coordinator.services import Services
 from pytest_ultrapar.engine.engine import Engine
 from pytest_ultrapar.engine.gateway import Gateway, in_url, listen
 from pytest_ultrapar.engine.loop import engine_context
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
-from pytest_ultrapar.pool.config import load_pool
 from pytest_ultrapar.pool.keys import sent_lines
+from pytest_ultrapar.pool.load_pool import load_pool
 from pytest_ultrapar.pool.model import answered_by
 from pytest_ultrapar.pool.network import check_routes, is_local
 from pytest_ultrapar.pool.price_book import check_budgets, with_book_prices
@@ -40,9 +45,9 @@ from pytest_ultrapar.pool.secret import read_secrets
 from pytest_ultrapar.pool.setting_values import Overrides
 from pytest_ultrapar.pool.settings import Options
 from pytest_ultrapar.records import EpisodeEnded, JournalRecord
-from pytest_ultrapar.report.brief import brief_lines
 from pytest_ultrapar.report.browse.screen import write_line
-from pytest_ultrapar.report.file import write_report
+from pytest_ultrapar.report.report_file import write_report
+from pytest_ultrapar.report.terminal_summary import brief_lines
 from pytest_ultrapar.report.text import counted
 from pytest_ultrapar.report.wait_notice import WaitingLine
 from pytest_ultrapar.session import run_config
@@ -52,8 +57,8 @@ from pytest_ultrapar.session.lane_endpoints import lane_endpoints
 from pytest_ultrapar.store.cases_file import ComingCases, cases_digest, suite_digest
 from pytest_ultrapar.store.journal import JournalWriter, largest_sizes
 from pytest_ultrapar.store.manifest import Manifest, conditions, write_manifest
-from pytest_ultrapar.store.parts import PartWriter
 from pytest_ultrapar.store.run_directory import RunDirectory
+from pytest_ultrapar.store.string_parts import PartWriter
 from pytest_ultrapar.system.clock import MonotonicClock
 
 if TYPE_CHECKING:
@@ -63,10 +68,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType
 
-    from pytest_ultrapar.broker.port import BrokerPort
+    from pytest_ultrapar.broker.interface import BrokerInterface
     from pytest_ultrapar.broker.protocol import BrokerStatus
-    from pytest_ultrapar.coordinator.claims.key_keeping import KeptKeys
     from pytest_ultrapar.coordinator.gateway.sharing import GatewaySharing
+    from pytest_ultrapar.coordinator.keys.acquire_keys import KeptKeys
     from pytest_ultrapar.pool.model import Pool
     from pytest_ultrapar.pool.settings import Recording
     from pytest_ultrapar.records import Case
@@ -238,7 +243,7 @@ class Serving:
         self.code = self._n_refused = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
-        self._harness: Harness | None = None
+        self._child: ChildCommand | None = None
         # Signals that arrive while the command is starting.
         self._early: list[int] | None = None
         self._variables: list[dict[str, str]] = []
@@ -289,11 +294,11 @@ class Serving:
         engine = Engine(
             settings,
             record=self._record,
-            ended=lambda told: everyone.end(told),  # noqa: PLW0108 - it is made with the engine
+            ended=lambda told: clients.end(told),  # noqa: PLW0108 - it is made with the engine
             sync=self._sync,
             lost=self._note_lost,
         )
-        everyone = Everyone(
+        clients = GatewayClients(
             list(settings.endpoints.values()),
             settings.tokens,
             self._directory.run_id,
@@ -301,7 +306,7 @@ class Serving:
             engine.submit,
             settings.shown,
         )
-        token = self._gateway.admit(everyone, "the gateway", token).token
+        token = self._gateway.admit(clients, "the gateway", token).token
         self._write_plan([])
         self._directory.point_latest()
         self._engine = engine
@@ -311,7 +316,7 @@ class Serving:
         paths = {path for lane in settings.endpoints.values() for path in lane.api.serves}
         self._variables = variables(paths, self._address, token)
 
-    async def _connect(self) -> BrokerPort:
+    async def _connect(self) -> BrokerInterface:
         settings = self._services.broker_settings(
             self._arguments.timeout, Options.wait_for_servers_s.default
         )
@@ -353,7 +358,7 @@ class Serving:
         everything = environment(os.environ, self._variables, self._arguments.host)
         self._early = []
         try:
-            self._harness = Harness(command, everything, self._over.set)
+            self._child = ChildCommand(command, everything, self._over.set)
         except OSError as error:
             self.code = _not_run(command, error)
             return
@@ -361,12 +366,12 @@ class Serving:
         for number in early:
             self.interrupted(number, None)
         self._wait()
-        self.code = self._harness.end()
+        self.code = self._child.end()
         if self._gateway.n_served:
             # By then, clients that end with the command have disconnected.
             time.sleep(_SOON_S)
         self._n_refused = self._gateway.n_refused
-        self._harness = None
+        self._child = None
         if not self._gateway.n_heard:
             names = ", ".join(next(iter(own)) for own in self._variables)
             write_line(
@@ -378,10 +383,10 @@ class Serving:
         """Handle a signal to end. While the command is running, pass the signal on to it."""
         if self._early is not None:
             self._early.append(number)
-        elif self._harness is None:
+        elif self._child is None:
             signal.default_int_handler(number, frame)
         else:
-            self._harness.pass_on(number)
+            self._child.pass_on(number)
             self._begin_to_drain()
 
     def drain(self) -> None:

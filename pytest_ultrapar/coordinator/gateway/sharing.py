@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ultrapar.broker.day_file import state_directory
 from pytest_ultrapar.cluster.address import check_installed, check_name, read_address
-from pytest_ultrapar.coordinator.claims.day_left import run_days
-from pytest_ultrapar.coordinator.claims.key_keeping import key_identities
-from pytest_ultrapar.coordinator.claims.key_lock import KeyGroup
+from pytest_ultrapar.coordinator.daily_limits_left import run_days
+from pytest_ultrapar.coordinator.keys.acquire_keys import key_identities
+from pytest_ultrapar.coordinator.keys.key_lock_file import KeyGroup
 from pytest_ultrapar.errors import ConfigError, UltraparError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GatewaySharing:
         self._pool = pool
         server = ClusterServer(self.address)
         try:
-            server.look()
+            server.read_facts()
         except UltraparError as error:
             raise ConfigError(str(error)) from None
         finally:
@@ -87,9 +87,9 @@ class GatewaySharing:
         Args:
             days: The daily limits.
         """
-        from pytest_ultrapar.cluster.days_before import day_files  # noqa: PLC0415 - with a cluster only
+        from pytest_ultrapar.cluster.earlier_daily_use import day_files  # noqa: PLC0415 - with a cluster only
         from pytest_ultrapar.cluster.host_shares import Line, SharingSettings, epoch_path  # noqa: PLC0415 - as above
-        from pytest_ultrapar.cluster.rows import shared_rows  # noqa: PLC0415 - as above
+        from pytest_ultrapar.cluster.ledger_rows import shared_rows  # noqa: PLC0415 - as above
 
         lanes = self._pool.lanes
         models = tuple(dict.fromkeys(lane.model for lane in lanes))

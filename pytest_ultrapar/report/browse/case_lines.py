@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_ultrapar.pool.money import money
-from pytest_ultrapar.report.again import again_command, again_lines
+from pytest_ultrapar.report.rerun_commands import rerun_command, rerun_lines
 from pytest_ultrapar.report.text import (
     counted,
     duration,
@@ -94,7 +94,7 @@ def list_lines(
             yield shorten(f"  {one_line(why.splitlines()[0])}", width)
     counts = Counter(one.state for one in run.cases)
     if run.manifest is not None:
-        yield from map(visible, again_lines(run.manifest, counts, run.directory))
+        yield from map(visible, rerun_lines(run.manifest, counts, run.directory))
 
 
 def short_names(cases: Sequence[Case]) -> tuple[str, list[str]]:
@@ -167,7 +167,7 @@ def case_lines(run: RunCases, one: RunCase, reader: EpisodeReader, *, width: int
     if episode is not None:
         rows += _episode_facts(run, reader, episode)
     if run.manifest is not None:
-        rows.append(("run again", visible(again_command(run.manifest, one.case.nodeid))))
+        rows.append(("run again", visible(rerun_command(run.manifest, one.case.nodeid))))
     label = max(len(name) for name, _ in rows)
     for name, text in rows:
         # A text of several lines starts below its name, so that tracebacks keep their layout.

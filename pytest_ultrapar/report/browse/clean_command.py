@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     # These modules are slow to load, and `--help` does not need them.
     from pytest_ultrapar.report.browse.run_folder import find_runs  # noqa: PLC0415
-    from pytest_ultrapar.store.run_directory import remove_run, unpoint_latest  # noqa: PLC0415
+    from pytest_ultrapar.store.run_directory import remove_latest_link, remove_run  # noqa: PLC0415
 
     if arguments.keep is None and arguments.older_than is None and not arguments.interrupted:
         refuse("no rule is given: add --keep N, --older-than AGE or --interrupted")
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             continue
         removed.append(one)
         write(f"removed {one_line(one.name)}, {size(one.bytes)}\n")
-    unpoint_latest(arguments.folder, {Path(one.directory) for one in removed})
+    remove_latest_link(arguments.folder, {Path(one.directory) for one in removed})
     write(f"removed {sum_line(removed)}\n")
     return 0 if len(removed) == len(going) else EXIT_UNUSABLE
 

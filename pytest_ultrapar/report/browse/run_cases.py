@@ -9,15 +9,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pytest_ultrapar.errors import ResultsError, refuse
-from pytest_ultrapar.pool.fields import did_you_mean
+from pytest_ultrapar.pool.field_checks import did_you_mean
 from pytest_ultrapar.pool.money import amount_of
 from pytest_ultrapar.records import EpisodeEnded
 from pytest_ultrapar.report.text import counted, listed, one_line
 from pytest_ultrapar.store.cases_file import read_cases
 from pytest_ultrapar.store.cost import Prices
 from pytest_ultrapar.store.journal import JournalReader, cut_off
+from pytest_ultrapar.store.journal_history import CaseHistory, cut_off_episodes, read_history
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import CaseHistory, cut_off_episodes, read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pytest_ultrapar.records import Attempt, Case
     from pytest_ultrapar.store.journal import Damage, Position
+    from pytest_ultrapar.store.journal_history import EpisodeEntry, JournalHistory
     from pytest_ultrapar.store.manifest import Manifest
-    from pytest_ultrapar.store.recovered import EpisodeEntry, JournalHistory
 
 _ORDER = (
     *("error", "infra", "unsolved", "partial", "interrupted", "never ran", "not graded"),

@@ -14,9 +14,9 @@ from pytest_ultrapar.analysis.run_summary import read_summary
 from pytest_ultrapar.errors import ConfigError, ResultsError, refuse
 from pytest_ultrapar.records import GRADED
 from pytest_ultrapar.store.cases_file import read_cases
+from pytest_ultrapar.store.journal_history import read_history
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
 from pytest_ultrapar.store.manifest import read_manifest
-from pytest_ultrapar.store.recovered import read_history
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME, run_id_of
 from pytest_ultrapar.system.files import cannot

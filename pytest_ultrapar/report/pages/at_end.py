@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ultrapar.report.file import PAGE
-from pytest_ultrapar.report.pages.frame import template
 from pytest_ultrapar.report.pages.page import TEMPLATE, write_page
+from pytest_ultrapar.report.pages.page_template import template
+from pytest_ultrapar.report.report_file import PAGE
 
 if TYPE_CHECKING:
     from pathlib import Path

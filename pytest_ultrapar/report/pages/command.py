@@ -45,23 +45,23 @@ def run(arguments: argparse.Namespace) -> int:
         ResultsError: A file cannot be read or written.
     """
     from pytest_ultrapar.report.pages.out_file import out_file  # noqa: PLC0415
-    from pytest_ultrapar.report.pages.snapshot import gently  # noqa: PLC0415
+    from pytest_ultrapar.report.pages.snapshot import at_low_priority  # noqa: PLC0415
     from pytest_ultrapar.store.run_directory import in_use, resolve_run  # noqa: PLC0415
 
     directory = resolve_run(arguments.run).resolve()
     path = None if arguments.out is None else out_file(arguments.out, "--out")
     work = partial(_write_markdown if arguments.markdown else _write_page, directory, path)
     if in_use(directory):
-        gently(work)
+        at_low_priority(work)
     else:
         work()
     return 0
 
 
 def _write_page(directory: Path, path: Path | None) -> None:
-    from pytest_ultrapar.report.file import PAGE  # noqa: PLC0415
     from pytest_ultrapar.report.pages.page import write_page  # noqa: PLC0415 - 60 ms
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import PAGE  # noqa: PLC0415
 
     path = path or directory / PAGE
     with readable(directory) as found:
@@ -71,8 +71,8 @@ def _write_page(directory: Path, path: Path | None) -> None:
 
 def _write_markdown(directory: Path, path: Path | None) -> None:
     from pytest_ultrapar.analysis.run_summary import read_summary  # noqa: PLC0415 - 60 ms
-    from pytest_ultrapar.report.file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.pages.snapshot import readable  # noqa: PLC0415
+    from pytest_ultrapar.report.report_file import run_sections  # noqa: PLC0415
     from pytest_ultrapar.report.sections import MOST_OF_A_COMMENT, markdown_within  # noqa: PLC0415
     from pytest_ultrapar.store.manifest import read_manifest  # noqa: PLC0415
     from pytest_ultrapar.system.files import write_whole  # noqa: PLC0415

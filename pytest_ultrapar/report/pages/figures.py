@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_ultrapar.analysis.layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.analysis.measures import CaseMeasure
 from pytest_ultrapar.analysis.repetitions import cells_of, mean_interval_of, questions_of, share_of
 from pytest_ultrapar.analysis.statistics import mean_of, quantile
+from pytest_ultrapar.analysis.table_layouts import MOST_VALUES, TEST, Uses, shown_tests
 from pytest_ultrapar.errors import unusable
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import GRADED, LABEL, META, RATED, function_of
@@ -42,10 +42,10 @@ from pytest_ultrapar.report.pages.lanes import (
     requests_sent,
 )
 from pytest_ultrapar.report.pages.models import (
-    Beside,
+    ComparedWithBest,
     ModelCost,
     PassAt,
-    beside_best,
+    compare_with_best,
     model_costs,
     passes,
 )
@@ -79,7 +79,7 @@ _LIMITS = ("limit", "t_s", "workers", "reason")
 _PAUSES = (*LANE, "cause", "t_s", "t_end_s")
 
 
-class Square(msgspec.Struct, frozen=True):
+class HeatmapCell(msgspec.Struct, frozen=True):
     """The graded cases of one model and one value.
 
     Attributes:
@@ -110,7 +110,7 @@ class Dimension(msgspec.Struct, frozen=True):
 
     name: str
     values: list[str]
-    squares: list[list[Square]]
+    squares: list[list[HeatmapCell]]
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class Figures(msgspec.Struct, frozen=True):
     """How many requests were rate limited."""
     best: str
     """The model that solved the largest share of its graded cases; empty if none was graded."""
-    beside_best: list[Beside]
+    compared_with_best: list[ComparedWithBest]
     """The other models compared with the best one."""
     lanes: list[LaneUse]
     limit_uses: list[LimitUse]
@@ -204,7 +204,7 @@ def _figures(run_dir: Path, manifest: Manifest) -> Figures:
         for model, own in by_model.items()
         if (those := [row for row in own if row.outcome in RATED])
     }
-    best, besides = beside_best(rated, questions, shown) if rated else ("", [])
+    best, besides = compare_with_best(rated, questions, shown) if rated else ("", [])
     del cells, clusters, questions
     params = _facts(results)
     names += [name for name in params if name.startswith(LABEL)]
@@ -331,7 +331,7 @@ def labels(values: Iterable[Scalar]) -> list[str]:
 def _dimension(
     name: str,
     values: list[Scalar],
-    square: Callable[[Numbers], Square],
+    square: Callable[[Numbers], HeatmapCell],
     at: tuple[Numbers, Numbers],
     n_models: int,
 ) -> Dimension:
@@ -343,19 +343,19 @@ def _dimension(
     return Dimension(visible(name), labels(values) if name else [""], by_model)
 
 
-def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> Square:
+def _square(rows: list[CaseMeasure], scored: Floats | None, at: Numbers) -> HeatmapCell:
     those = [rows[number] for number in at]
     if scored is not None and those:
         own, least, most = scored[at].tolist(), float(np.nanmin(scored)), float(np.nanmax(scored))
         low, high = mean_interval_of(those, own).known
         mean = mean_of(own)
         place = (mean - least) / (most - least) if least < most else 0.5
-        return Square(len(those), 0, 0, low, high, mean, place)
+        return HeatmapCell(len(those), 0, 0, low, high, mean, place)
     hits = [row.outcome == "solved" for row in those]
     share = share_of(those, hits)
     low, high = (share.low, share.high) if share is not None else (None, None)
     n_partial = sum(row.outcome == "partial" for row in those)
-    return Square(len(those), sum(hits), n_partial, low, high)
+    return HeatmapCell(len(those), sum(hits), n_partial, low, high)
 
 
 def _curves(model_at: Numbers, seconds: Floats, shown: Mapping[str, str]) -> list[Curve]:

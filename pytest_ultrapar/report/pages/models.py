@@ -43,7 +43,7 @@ class ModelCost(msgspec.Struct, frozen=True):
         return self.cost / self.n_solved if self.n_solved else None
 
 
-class Beside(msgspec.Struct, frozen=True):
+class ComparedWithBest(msgspec.Struct, frozen=True):
     """A comparison of a model with the best model, over the graded cases that both have.
 
     Attributes:
@@ -132,11 +132,11 @@ def passes(rows: Mapping[str, Sequence[Repetition]], shown: Mapping[str, str]) -
     return found
 
 
-def beside_best(
+def compare_with_best(
     rows: Mapping[str, Sequence[Repetition]],
     questions: Mapping[str, Question],
     shown: Mapping[str, str],
-) -> tuple[str, list[Beside]]:
+) -> tuple[str, list[ComparedWithBest]]:
     """Find the model with the largest solved share, and compare the others with it, closest first.
 
     Args:
@@ -154,7 +154,9 @@ def beside_best(
         pairs = [(own[one], row) for one, row in asked.items() if one in own]
         if pairs:
             n_gained, n_lost, interval = solved_change(pairs)
-            found.append(Beside(shown[model], len(pairs), n_gained, n_lost, *interval.known))
+            found.append(
+                ComparedWithBest(shown[model], len(pairs), n_gained, n_lost, *interval.known)
+            )
     return shown[best], sorted(found, key=lambda one: -one.difference)
 
 

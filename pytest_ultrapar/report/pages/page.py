@@ -9,11 +9,9 @@ from pytest_ultrapar.analysis.run_summary import all_of, read_summary
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.again import again_command
-from pytest_ultrapar.report.file import run_sections
 from pytest_ultrapar.report.pages.figures import read_figures
-from pytest_ultrapar.report.pages.frame import Tile, embedded, framed
 from pytest_ultrapar.report.pages.lanes import N_SLICES
+from pytest_ultrapar.report.pages.page_template import Tile, embedded, framed
 from pytest_ultrapar.report.pages.plots import (
     costs_plot,
     curves_plot,
@@ -25,6 +23,8 @@ from pytest_ultrapar.report.pages.plots import (
 )
 from pytest_ultrapar.report.pages.snapshot import Readable
 from pytest_ultrapar.report.pages.transcripts import pack
+from pytest_ultrapar.report.report_file import run_sections
+from pytest_ultrapar.report.rerun_commands import rerun_command
 from pytest_ultrapar.report.sections import Section
 from pytest_ultrapar.report.summary import SIMULATED, mean_text, waits_line
 from pytest_ultrapar.report.text import columns_of, counted, duration, listed, percent
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_ultrapar.analysis.run_summary import RunSummary
     from pytest_ultrapar.analysis.statistics import RunStatistics
     from pytest_ultrapar.report.pages.figures import Figures
-    from pytest_ultrapar.report.pages.models import Beside
+    from pytest_ultrapar.report.pages.models import ComparedWithBest
     from pytest_ultrapar.store.manifest import Manifest
 
 _ANSWERS = "The total time of all answers of a graded case, excluding waits."
@@ -99,7 +99,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         "models": figures.models,
         "outcomes": outcomes,
         "dimensions": [{"name": one.name, "values": one.values} for one in figures.dimensions],
-        "again": None if is_others else again_command(manifest),
+        "again": None if is_others else rerun_command(manifest),
     }
     return framed(
         TEMPLATE,
@@ -119,7 +119,7 @@ def render(run_dir: Path, found: Readable | None = None) -> bytes:
         figures=figures,
         plots=plots,
         sections=list(run_sections(summary, manifest, run_dir, goes_on=goes_on)),
-        beside_best=_beside_best(figures),
+        compared_with_best=_compared_with_best(figures),
         settings=_settings(manifest),
         outcomes=outcomes,
     )
@@ -194,9 +194,9 @@ def _is_of_one_piece(manifest: Manifest) -> bool:
     return manifest.ended_at is not None and not manifest.resumed and not any(taken)
 
 
-def _beside_best(figures: Figures) -> Section | None:
+def _compared_with_best(figures: Figures) -> Section | None:
     """Compare the best model with the others; None if there are no others."""
-    if not figures.beside_best:
+    if not figures.compared_with_best:
         return None
     header, rows = columns_of(
         [
@@ -213,14 +213,14 @@ def _beside_best(figures: Figures) -> Section | None:
                 ),
                 "the best is better": _verdict(one),
             }
-            for one in figures.beside_best
+            for one in figures.compared_with_best
         ]
     )
     title = f"Comparison with {figures.best}, which solved the largest share"
     return Section(title, header, tuple(rows))
 
 
-def _verdict(one: Beside) -> str:
+def _verdict(one: ComparedWithBest) -> str:
     """Whether the best model is better than this one."""
     if not one.n_gained and not one.n_lost:
         return "equal"

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from pytest_ultrapar.pool.money import money
 from pytest_ultrapar.records import by_key
-from pytest_ultrapar.report.pages.drawn import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.pages.lanes import N_SLICES
+from pytest_ultrapar.report.pages.svg import Scale, axis, bar, interval, strip, up_to
 from pytest_ultrapar.report.summary import PARTS
 from pytest_ultrapar.report.text import columns_of, counted, duration, percent
 

@@ -22,11 +22,11 @@ from pytest_ultrapar.broker.health import PAUSES_FILE
 from pytest_ultrapar.errors import refuse
 from pytest_ultrapar.store.cases_file import PLAN_NAMES
 from pytest_ultrapar.store.journal import segments
+from pytest_ultrapar.store.journal_history import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.manifest import FILE_NAME as MANIFEST_NAME
-from pytest_ultrapar.store.parts import PARTS_NAME
-from pytest_ultrapar.store.recovered import FILE_NAME as RECOVERED_NAME
 from pytest_ultrapar.store.run_directory import JOURNAL_NAME, in_use
 from pytest_ultrapar.store.run_lock import LOCK_NAME
+from pytest_ultrapar.store.string_parts import PARTS_NAME
 from pytest_ultrapar.system.files import cannot, read_file
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _is_over(run_dir: Path) -> bool:
     return not in_use(run_dir) and read_summary(run_dir) is not None
 
 
-def gently(work: Callable[[], None]) -> None:
+def at_low_priority(work: Callable[[], None]) -> None:
     """Do the work at the lowest CPU priority, because a run in progress needs the CPU more."""
     with ThreadPoolExecutor(1, initializer=_yield_to_others) as one:
         one.submit(work).result()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.fields import Location, check_name, check_word, shown
+from pytest_ultrapar.pool.field_checks import Location, check_name, check_word, shown
 from pytest_ultrapar.pool.file import FileTable, Seed, decode_as, parse_toml, read_pool_file, within
 from pytest_ultrapar.pool.model import LIMIT_KINDS
 from pytest_ultrapar.simulator.faults.kinds import KINDS, FaultTable, PlaceTable, refuse_unknown

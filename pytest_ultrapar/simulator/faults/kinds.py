@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NoReturn, Self, 
 import msgspec
 from msgspec import Meta
 
-from pytest_ultrapar.pool.fields import Location, did_you_mean, shown
+from pytest_ultrapar.pool.field_checks import Location, did_you_mean, shown
 from pytest_ultrapar.pool.file import FileTable
 from pytest_ultrapar.simulator.answer import NEVER, Answer, Pieces, Whole, broken_off
 from pytest_ultrapar.simulator.api_error import ApiError
