@@ -86,7 +86,7 @@ def test_summary_shows_figures_of_repetitions_with_their_cells(run):
         "pass@3: at least one of 3 repetitions of a cell is solved; pass^3: all are; majority"
         in legend
     )
-    assert "a cell is left out if fewer than k repetitions were graded" in legend
+    assert "a cell is left out if fewer than k of its repetitions were graded" in legend
     assert any("repetitions of a cell" in line and "Wilson interval" in line for line in lines)
 
 

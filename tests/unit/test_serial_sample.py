@@ -101,5 +101,5 @@ def test_sample_is_drawn_evenly_from_all_models():
 
 @pytest.mark.parametrize(("n", "n_cases"), [(5, 3), (3, 3), (1, 1)])
 def test_sample_of_all_cases_is_refused(n, n_cases):
-    with pytest.raises(ConfigError, match=f"baseline {n}: the suite has {n_cases} case"):
+    with pytest.raises(ConfigError, match=f"baseline {n}: this run has only {n_cases} case"):
         draw_sample(cases(MODELS[:1], repeats=n_cases), n, 0)
