@@ -269,7 +269,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
     (line,) = lines
     assert line.startswith("ultrapar check: error: pool.toml")
     assert line.endswith(
-        "names the environment variable CHECK_KEY_0, which is not set or empty; so is CHECK_KEY_1"
+        "names the environment variable CHECK_KEY_0, which is unset or empty; so is CHECK_KEY_1"
     )
     assert log(tmp_path).requests == ()
 
