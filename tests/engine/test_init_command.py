@@ -101,7 +101,7 @@ def test_existing_file_is_not_changed(init, tmp_path):
 def test_error_without_any_key_says_what_to_do(init, tmp_path):
     code, said = init()
     assert code == 4
-    assert "--model: is required, such as openai/gpt-5-mini: no key of a known vendor is set" in said
+    assert "--model: is required, such as openai/gpt-5-mini: no key of a known vendor" in said
     code, said = init("--model", f"openai/{CANARY}")
     assert code == 4
     assert list(tmp_path.iterdir()) == []

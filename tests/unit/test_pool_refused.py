@@ -94,7 +94,7 @@ REFUSED = [
         "provider[0] brings the pool above 10000 lanes (instances times keys)",
     ),
     # Addresses, ports and settings of one API.
-    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" requires the'),
+    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" requires'),
     (real(url=""), 'provider[0].base_url is missing: api = "openai" requires it'),
     (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
     *(
