@@ -345,7 +345,7 @@ def test_check_runs_against_a_simulated_provider_that_is_already_running(tmp_pat
     for url in ("http://example.com", "http://127.0.0.1:99999", "http://["):
         code, lines = check("--simulator", url)
         assert code == 4
-        assert "--simulator must be an http:// URL of this machine" in lines[0]
+        assert "--simulator must be an http:// URL on this machine" in lines[0]
 
 
 def test_key_in_use_by_a_run_is_not_used(tmp_path, check):
