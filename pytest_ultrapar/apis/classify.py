@@ -308,7 +308,7 @@ def _led(headers: Mapping[str, str]) -> str:
 
 
 def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
-    """The limit of which nothing is left, according to the headers."""
+    """The limit that is exhausted, according to the headers."""
     counted: dict[Exceeded, list[str]] = vocabulary()["used_up"]
     for exceeded, names in counted.items():
         if any(headers.get(name, "").strip() == "0" for name in names):

@@ -372,8 +372,8 @@ class Part(msgspec.Struct):
 class WireMessage(msgspec.Struct):
     """A message from the model, or what one piece of a stream adds to it.
 
-    DeepSeek and older versions of vLLM call the reasoning `reasoning_content`, newer versions of
-    vLLM call it `reasoning`.
+    DeepSeek and older versions of vLLM call the reasoning `reasoning_content`, and newer versions
+    of vLLM call it `reasoning`.
     """
 
     content: str | list[Part] | None = None

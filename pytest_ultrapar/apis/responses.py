@@ -249,7 +249,7 @@ def _reply(
 
 
 class ResponseStream(EventStream["_Event"]):
-    """The events of one answer so far. The last contains the whole answer, the others show timing.
+    """The events of one answer so far. The last contains the whole answer; the others show timing.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """

@@ -24,7 +24,7 @@ class Simulated(OpenAi):
     }
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """The URL of a path: OpenAI's paths are below `/v1`, all others are next to it."""
+        """The URL of a path. OpenAI's paths are below `/v1`, and all others are next to it."""
         if path in OpenAi.serves:
             return super().resource_url(base_url, name, version, path)
         path = path.replace("/v1/models/", "/v1beta/models/")

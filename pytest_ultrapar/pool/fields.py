@@ -57,7 +57,7 @@ class Location:
 def looks_like_secret(text: str) -> bool:
     """Whether `text` could be an API key: a known prefix, or a long run of letters and digits.
 
-    Names of models do not match, since `-`, `.`, `_` or `:` break the run.
+    Names of models do not match, because `-`, `.`, `_` or `:` interrupts the run.
     """
     if _SECRET_PREFIXES.match(text):
         return True

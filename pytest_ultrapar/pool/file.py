@@ -135,7 +135,7 @@ else:
 
 
 class LimitTable(_Amounts, kw_only=True):
-    """The bounds that any level may declare, one field for each kind; without it, unlimited."""
+    """The bounds that any level may declare, one field per kind; a missing field is unlimited."""
 
     day: str | None = None
     budget: Money | None = None

@@ -98,7 +98,7 @@ class LimitBook:
         self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
-        """Filter the `names` to those with a limit; the order stays."""
+        """Return the `names` that have a limit, in the same order."""
         return tuple(name for name in names if name in self.limits)
 
 

@@ -193,8 +193,8 @@ class Model:
         stream: Whether answers are requested as streams.
         max_tokens: The maximum length of an answer in tokens, unless a suite sets it; None means no
             maximum.
-        parameters: For suites' parameters that are sent under another name, that name; None means
-            that the parameter is not sent.
+        parameters: For each parameter that is not sent under its own name, the name to send; None
+            means that the parameter is not sent.
     """
 
     name: str

@@ -232,8 +232,8 @@ def route_to(network: Network, url: str, environ: Mapping[str, str], location: L
     """Return the route to a checked URL.
 
     The pool's settings override the environment, which applies only with `trust_env`. http is
-    allowed only to this machine and never uses a proxy: the key would leave the machine
-    unencrypted.
+    allowed only to this machine. It never uses a proxy, because the key would then leave the
+    machine unencrypted.
 
     Args:
         network: The provider's settings.

@@ -296,7 +296,7 @@ def build_model(
         ConfigError: Something about the model is not allowed.
     """
     location, table = provider_place.at("model").item(index), provider.model[index]
-    # If a model lists its instances, ids contain their names, which have no `/`.
+    # If a model lists its instances, ids contain their names, which contain no `/`.
     parts = [table.name] if table.instances is None else table.name.split("/")
     for part in parts:
         check_name(location.at("name"), part)
@@ -444,5 +444,5 @@ def _check_instances(location: Location, models: tuple[Model, ...], keys: tuple[
     key_names = {key.name for key in keys}
     for where, name in places:
         if name in key_names:
-            # Both would have the limit `<provider>/<name>`.
+            # The limits of both would be called `<provider>/<name>`.
             where.refuse(f'"{name}" is also the name of a key of this provider; rename one of them')

@@ -29,7 +29,7 @@ _GITHUBS = re.compile(
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
-    """Check that a pool file names no variable that holds a credential of another tool.
+    """Check that a variable named in a pool file does not hold another tool's credential.
 
     To use such a credential on purpose, a user copies it to another variable. No field of the file
     can allow it, because the user may not have written the file.

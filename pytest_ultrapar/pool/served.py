@@ -81,7 +81,7 @@ def unnamed(pool: Pool) -> set[str]:
 
 
 def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
-    """Return the pool with its `SERVED` models replaced with the names that the servers list.
+    """Return the pool with the API names of its `SERVED` models, as the servers list them.
 
     Only servers that have a lane in the pool get a request, so the pool may be limited to the lanes
     that the run uses.

@@ -168,7 +168,7 @@ def number_of(worker: str) -> int:
 
 
 class Setting(Generic[T]):
-    """A row of the table. The class `Options` returns the row itself, an object returns its value.
+    """A row of the table. On the class `Options` it is the row itself, on an object the value.
 
     Attributes:
         name: The name of the attribute of `Options`.

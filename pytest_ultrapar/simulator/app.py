@@ -54,7 +54,7 @@ class Composed(msgspec.Struct, frozen=True):
     """An answer that has not been sent yet.
 
     Attributes:
-        latency_s: Seconds from the moment when the request is processed to its answer.
+        latency_s: Seconds from the start of processing to the answer.
         usage: The tokens of the request and its answer.
     """
 
