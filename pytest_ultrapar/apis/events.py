@@ -30,9 +30,9 @@ _HALF_ESCAPE = re.compile(
 _HALF_BYTES = 64
 """The number of bytes at the end of a text that are searched for a cut escape."""
 _CUT = b"..."
-"""The mark after a text that continues in another event, for the redactor to find a beginning."""
+"""The mark after a text that continues in another event. It helps the redactor find beginnings."""
 _BEGINNING_BYTES = 96
-"""How many bytes of a text to keep: more than identify a secret by its beginning, however spelt."""
+"""How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
 _SECRET_BYTES = 4096
 """How many bytes to keep of a text with a secret, which may continue: more than a whole secret."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)

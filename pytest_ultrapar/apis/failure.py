@@ -9,9 +9,9 @@ from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
-"""How many characters to store at most of printed text, log text and a server's error."""
+"""The maximum number of characters to store of printed text, log text or a server's error."""
 _LONGEST_SECRET = 4096
-"""The maximum length of a secret, with escapes; tokens for gateways have 1,000 to 2,000 letters."""
+"""The maximum length of a secret with escapes; gateways' tokens have 1,000 to 2,000 characters."""
 
 
 def beginning(text: str) -> str:

@@ -16,7 +16,7 @@ decides whether the lane waits or is removed."""
 _YEAR_S = 365 * 86_400.0
 """The longest plausible wait: a larger number is a timestamp, or invalid."""
 _MILLIS_FROM = 1e11
-"""Unix timestamps in seconds are smaller than this, timestamps in milliseconds are larger."""
+"""Unix timestamps in seconds are smaller than this; timestamps in milliseconds are larger."""
 _UNIT_S = {"day": 86_400.0, "hour": 3600.0, "min": 60.0, "minute": 60.0, "sec": 1.0, "second": 1.0}
 _UNIT_S |= {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "millisecond": 1e-3}
 _UNIT_S |= {"us": 1e-6, "µs": 1e-6, "ns": 1e-9}

@@ -111,10 +111,10 @@ def sent_lines(pool: Pool, lanes: Iterable[Lane]) -> Iterator[str]:
     )
     for (name, where), names in together.items():
         network = providers[name].network
-        by = f", by the proxy {network.proxy}" if network.proxy else ""
+        by = f", through the proxy {network.proxy}" if network.proxy else ""
         # These authorities can certify any server as the host.
         by += f", trusting {shown_text(network.ca_file)}" if network.ca_file else ""
-        by += f", showing {shown_text(network.client_cert)}" if network.client_cert else ""
+        by += f", presenting {shown_text(network.client_cert)}" if network.client_cert else ""
         yield f"{name} sends {', '.join(_in_short(names))} to {where}{by}"
 
 

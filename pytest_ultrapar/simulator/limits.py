@@ -119,7 +119,7 @@ class Lateness:
 
 
 SEAT_RETRY_S = 1.0
-"""The wait that callers are told when all seats are taken: it is unknown when the next is free."""
+"""The wait to send if all seats are taken, because the time of the next free seat is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

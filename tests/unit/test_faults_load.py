@@ -171,7 +171,7 @@ REFUSED = [
     (entry("error", "status = 500", "headers = { 'a b' = '' }"), "is not a header name"),
     (entry("error", "status = 500", "headers = { a = 2 }"), "fault[0].headers.a must be a string"),
     (entry("error", "status = 500", "headers = { Content-Length = '1' }"), "cannot be set"),
-    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "and one line"),
+    (entry("error", "status = 500", r'headers = { a = "b\r\nc" }'), "must be one line"),
     (entry("slow"), 'fault[0].kind must be "error" or "hang"'),
     (
         entry("hang", "key = 'key00'"),
