@@ -335,7 +335,7 @@ class Options:
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
         "Run a sample: N cells, or a share such as '5%%', each with all its repetitions. The seed "
-        "selects them evenly from every test and model. To run the others, resume without it",
+        "selects them evenly from all tests and models. Resume without it to run the other cells",
         between=COUNT,
         is_recorded=True,
     )
@@ -466,9 +466,9 @@ class Options:
     )
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
-        "How much of conversations to record. 'full': all requests and answers; 'text': message "
-        "roles, contents and tool calls; 'none': only the values that episodes return. Every word "
-        "allows you to resume and grade",
+        "How much of conversations to record. 'full': all requests and answers. 'text': message "
+        "roles, contents and tool calls. 'none': only the values that episodes return, which are "
+        "enough to resume and grade",
         default="full",
         choices=get_args(Recording),
         file="record",
