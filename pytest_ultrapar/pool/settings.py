@@ -467,8 +467,8 @@ class Options:
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
         "How much of conversations to record. 'full': all requests and answers. 'text': message "
-        "roles, contents and tool calls. 'none': only the values that episodes return, which are "
-        "enough to resume and grade",
+        "roles, contents and tool calls. 'none': only the episodes' return values, which suffice "
+        "to resume and grade",
         default="full",
         choices=get_args(Recording),
         file="record",
