@@ -372,7 +372,7 @@ class Options:
         "--ultrapar-rate-mode MODE",
         "'fixed': use the limits that the pool declares; 'adaptive': estimate limits, up to the "
         "declared adaptive ones",
-        by_default="as the pool says, otherwise fixed",
+        by_default="as in the pool, otherwise fixed",
         choices=RATE_MODES,
         variable="RATE_MODE",
         file="rate_mode",
@@ -381,7 +381,7 @@ class Options:
         "--ultrapar-max-workers N",
         "Maximum number of requests in flight over the whole pool",
         kind=int,
-        by_default="as the pool says",
+        by_default="as in the pool",
         between=WORKERS,
         variable="MAX_WORKERS",
         file="workers",
@@ -392,7 +392,7 @@ class Options:
         "The run reserves the cost before it sends a request, so every model needs a price. Cases "
         "that exceed the budget are 'infra' with kind 'budget'",
         kind=float,
-        by_default="as the pool says",
+        by_default="as in the pool",
         between=MONEY,
         file="budget",
     )
@@ -548,7 +548,7 @@ class Options:
         "--ultrapar-plan-from RUN",
         "Earlier run from which the plan takes turns, tokens and times: its directory, its id, "
         "'latest', or 'none'",
-        by_default="the newest that covers most of the cases",
+        by_default="the newest run that covers most of the cases",
     )
     check: Setting[LaneCheck | None] = Setting(
         "--ultrapar-check [WORD]",
@@ -588,7 +588,7 @@ class Options:
     cluster_host: Setting[str | None] = Setting(
         "--ultrapar-cluster-host NAME",
         "Name of this host in a run on several hosts; each host needs a different name",
-        by_default="the machine's",
+        by_default="the machine's name",
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
