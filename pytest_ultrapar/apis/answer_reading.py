@@ -1,4 +1,4 @@
-"""The parts of reading that all APIs share: bounded JSON, token counts, and errors.
+"""The parts of reading an answer that all APIs share: bounded JSON, token counts, and errors.
 
 Each API adds its wire shapes. This module limits bodies, repairs them and checks their values.
 """
@@ -35,14 +35,14 @@ NOTHING = msgspec.Raw(b"null")
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """The shape of an answer or event; an error may come instead.
+    """The common fields of an answer or event. Instead of an answer, it may contain an error.
 
     Attributes:
         error: The error, if it is in a field.
-        kind: The field `type`; it or `object` is "error" if the whole object is an error.
+        kind: The field `type`. If the whole object is an error, `type` or `object` is "error".
         object: The kind of the object.
-        id: Not decoded, so that an odd value does not fail the answer; the same holds for `model`
-            and `usage`.
+        id: Not decoded, so that an odd value does not make the answer invalid. The same applies to
+            `model` and `usage`.
     """
 
     error: msgspec.Raw = NOTHING
@@ -56,23 +56,23 @@ class Answer(msgspec.Struct, omit_defaults=True):
 T = TypeVar("T")
 A = TypeVar("A", bound=Answer)
 MOST_TOKENS = 10**9
-"""The largest plausible count of one answer: a thousand times the longest context, and sums of 10^9
-such counts still fit in 64 bits."""
-CALL_WITHOUT_ID = "a tool call of the answer has no id, which its result needs"
+"""The largest plausible token count for one answer: a thousand times the longest context. Sums of
+10^9 such counts still fit in 64 bits."""
+CALL_WITHOUT_ID = "a tool call in the answer has no id, but its result needs one"
 MOST_TOOL_CALLS = 1_000
-"""The most tool calls, and also the most choices; OpenAI allows 128 of each. The bound protects
-against a hostile stream of empty pieces."""
+"""The maximum number of tool calls, and also of choices; OpenAI allows 128 of each. The maximum
+protects against a hostile stream of empty pieces."""
 
 
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
-    """An answer or an event of a stream, or the reason that it cannot be decoded.
+    """Decode an answer or an event of a stream, or return the reason why that is impossible.
 
-    Text that cannot be stored is escaped (`server_json.repaired`); side fields of unexpected types
+    Text that cannot be stored is escaped (`server_json.repaired`). Side fields with unexpected types
     are ignored (`server_json.decode_tolerantly`).
 
     Args:
         content: Any bytes.
-        decoder: Decoder of the expected shape.
+        decoder: The decoder for the expected shape.
         noun: The name of the shape, for messages.
     """
     if has_too_many_objects(content):
@@ -94,13 +94,13 @@ def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | 
 
 
 def answered(content: bytes, decoder: msgspec.json.Decoder[A], noun: str) -> A | Failure:
-    """The same as `decoded`; an error instead of an answer becomes its failure."""
+    """Decode as `decoded` does, but return a failure if the answer is an error."""
     found = decoded(content, decoder, noun)
     return found if isinstance(found, Failure) else error_in(found, content) or found
 
 
 def error_in(found: Answer, content: bytes) -> Failure | None:
-    """The failure of an error in an answer, if there is one.
+    """Return the failure if an answer contains an error; otherwise None.
 
     Args:
         found: The decoded answer.
@@ -112,7 +112,7 @@ def error_in(found: Answer, content: bytes) -> Failure | None:
 
 
 _NO_ERROR = frozenset(("", "0", "0.0", "200", "none", "null", "false", "ok", "success", "no error"))
-"""Values of `error` that mean no error: some gateways keep the field in good answers."""
+"""Values of `error` that mean no error: some gateways send the field with good answers, too."""
 _LONGEST_NO_ERROR = 300
 
 
@@ -137,21 +137,24 @@ def is_nothing(field: msgspec.Raw) -> bool:
 
 
 class Usage(dict[str, msgspec.Raw]):
-    """The counts of an API, not decoded: gateways may write 12.0, and no count fails an answer."""
+    """The token counts of an API, not decoded.
+
+    Gateways may write 12.0, and an odd count must not make the answer invalid.
+    """
 
     @classmethod
     def of(cls, field: msgspec.Raw, name: str = "usage") -> Self:
-        """The usage of an answer; empty without one."""
+        """Return the usage in an answer; empty if the answer contains none."""
         return cls(part_of(field, dict[str, msgspec.Raw], name) or {})
 
     def count(self, name: str, within: str = "") -> int | None:
-        """A number of tokens; None without a plausible number.
+        """Return a number of tokens; None if there is no plausible number.
 
         Args:
             name: The name of the number.
             within: The field of the usage that contains it; empty for the usage itself.
         """
-        # Many answers lack some, and exceptions would take a third of the time to read an answer.
+        # In many answers some are missing; exceptions would take a third of the time of reading.
         counts = self if not within else Usage.of(self[within], "") if within in self else Usage()
         if name not in counts:
             return None
@@ -162,19 +165,19 @@ class Usage(dict[str, msgspec.Raw]):
         return int(number) if 0 <= number <= MOST_TOKENS else None
 
     def add(self, more: Usage) -> None:
-        """Add a later event's counts, which are totals; ignore the zeros that some servers send."""
+        """Apply a later event's counts, which are totals; ignore zeros, which some servers send."""
         for name, figure in more.items():
             if re.search(b"[1-9]", bytes(figure)) or is_nothing(self.get(name, NOTHING)):
                 self[name] = figure
 
 
 def malformed(reason: str) -> Failure:
-    """The failure of an answer that cannot be read; its cost is unknown."""
+    """Return the failure for an answer that cannot be read. Its cost is unknown."""
     return Failure("malformed", reason, maybe_billed=True)
 
 
 def filtered(why: str = "") -> Failure:
-    """The failure of an answer that a content filter stopped, with the reason if there is one."""
+    """Return the failure for an answer that a content filter stopped, with the reason if known."""
     reason = "the provider's content filter stopped the answer" + (f": {why}" if why else "")
     return Failure("refused", reason, "content_filter")
 
@@ -190,14 +193,14 @@ _FILTERED = re.compile(
     r"(?i:content[-_]?filter(?:ed)?\b.*|(?:image_)?(?:safety|recitation|prohibited_content)"
     r"|blocklist|spii|sensitive|refusal|guardrail_intervened|error_toxic|model_armor)|LANGUAGE"
 )
-"""Words from the providers' documentation. An unknown word is not a failure."""
+"""Words from the providers' documentation. Unknown words are not failures."""
 
 
 def broken_off(reason: str | None, why: str = "") -> Failure | None:
-    """The failure of a generation that was stopped or failed; None if the answer is valid.
+    """Return the failure if a generation failed or was stopped; None if the answer is valid.
 
     Args:
-        reason: The finish reason in the API's word.
+        reason: The finish reason as the API names it.
         why: The API's explanation, if any.
     """
     if reason is None:
@@ -217,10 +220,11 @@ class _ErrorCode(msgspec.Struct):
 
 
 def failure_in_answer(error: bytes) -> Failure:
-    """The failure of an error object, by the rules for HTTP errors.
+    """Return the failure for an error object, according to the rules for HTTP errors.
 
-    vLLM puts the HTTP status into `code`; OpenAI puts a word into `code` and `type`. Without
-    either, it is a server error. It may be billed, because the provider had begun to answer.
+    vLLM puts the HTTP status into `code`; OpenAI puts words into `code` and `type`. If both are
+    missing, it is a server error. The request may be billed, because the provider had begun to
+    answer.
 
     Args:
         error: The object as JSON.
@@ -247,11 +251,11 @@ _PIECE = re.compile(
     rb'\s*:\s*")([^"\\]*+(?:\\.[^"\\]*+)*+)',
     re.DOTALL,
 )
-"""Text fields that may continue in another event."""
+"""Text fields whose text may continue in another event."""
 _CUT = re.compile(rb"\A\\u([dD][c-fC-F]%b)|(?<!\\)((?:\\\\)*)\\u([dD][89abAB]%b)\Z" % (_HEX, _HEX))
-"""Half a surrogate pair at the beginning or end of a piece; a Python text cannot store it."""
+"""Half of a surrogate pair at the beginning or end of a piece. Python strings cannot store it."""
 _MARK = os.urandom(8).hex()
-"""A mark before a half until its other half comes; random, so that no server can send it."""
+"""Marks a half until its other half arrives. It is random, so that no server can send it."""
 _HALF = re.compile(rf"{_MARK}(?:([dD][89abAB]..){_MARK}([dD][c-fC-F]..)|(....))")
 
 
@@ -265,21 +269,23 @@ def _whole(half: re.Match[str]) -> str:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """The pieces of a stream's text as one: split characters joined, unpaired halves escaped."""
+    """Join the pieces of a stream's text. Split characters are joined, unpaired halves escaped."""
     return _HALF.sub(_whole, "".join(pieces))
 
 
 class EventStream(Generic[A]):
-    """The events of one answer so far; see `registry.Stream`. Each API implements `_take`.
+    """The events of one answer that have arrived so far; see `registry.Stream`.
+
+    Each API implements `_take`.
 
     Attributes:
         done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
-        t_first_token_s: The time of the first content, reasoning or tool call, by the clock of the
-            caller; None before.
+        t_first_token_s: When the first content, reasoning or tool call arrived, on the caller's
+            clock; None until then.
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[A], noun: str) -> None:
-        """Prepare to read events as `answered` does."""
+        """Prepare to read events in the same way as `answered`."""
         self.done = False
         self.t_first_token_s: float | None = None
         self._decoder = decoder
@@ -289,22 +295,22 @@ class EventStream(Generic[A]):
         self._said_done = False
 
     def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, received at `now_s`."""
+        """Process the next bytes of the body, received at `now_s`."""
         for event in self._events.feed(piece):
             self.take(event, now_s)
 
     def end(self, now_s: float) -> None:
-        """Record the regular end of the HTTP body."""
+        """Record that the HTTP body ended properly."""
         for event in self._events.end():
             self.take(event, now_s)
         self.done = True
 
     def take(self, data: bytes, now_s: float) -> None:
-        """Take the data of an event."""
+        """Process the data of an event."""
         data = data.strip()
         if not data or self.done:
             return
-        # Chat completions end with it; gateways may add it to streams of other APIs.
+        # Chat completions end with it, and gateways may add it to the streams of other APIs.
         if data == b"[DONE]":
             self._said_done = self.done = True
             return
@@ -317,18 +323,18 @@ class EventStream(Generic[A]):
             self._take(event, now_s)
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or its failure: an error in the stream, or a stream that was cut off."""
+        """Return the reply, or a failure if the stream contained an error or was cut off."""
         found = self._whole(lane, latency_s)
         if self._failure is None:
             return found
         return replace(self._failure, came=found.came if isinstance(found, Failure) else found)
 
     def _take(self, event: A, now_s: float) -> None:
-        """Take an event."""
+        """Process an event."""
         raise NotImplementedError
 
     def _whole(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply of all events before an error, if any."""
+        """The reply, made from all events that came before an error, if there was one."""
         raise NotImplementedError
 
     def _note_token(self, now_s: float) -> None:

@@ -1,6 +1,6 @@
-"""Anthropic's Messages: chat completions translated, answers and streams read.
+"""Anthropic's Messages API: translates chat completions, and reads answers and streams.
 
-The module has the API's interface first, then requests, answers, streams, and the wire shapes.
+The module contains the API's interface, then requests, answers, streams, and the wire shapes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ NAME = "anthropic"
 MESSAGES_PATH = "/v1/messages"
 _VERSION = "2023-06-01"
 MAX_TOKENS = 4096
-"""The bound on an answer if neither suite nor pool sets one: the API requires a bound, and every
-model accepts this one."""
+"""The maximum length of an answer if neither the suite nor the pool sets one: the API requires a
+maximum, and every model accepts this one."""
 
 
 class Anthropic(OpenAi):
-    """`api = "anthropic"`; see `registry.Api` for what each attribute and method means."""
+    """`api = "anthropic"`. `registry.Api` explains each attribute and method."""
 
     path: ClassVar[str] = MESSAGES_PATH
     base_url_hint: ClassVar[str] = ""
@@ -57,21 +57,21 @@ class Anthropic(OpenAi):
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A message if the URL contains a part of the path that the plugin adds; else None."""
+        """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages")):
             return 'must be the address without "/v1" and the rest of the path'
         return None
 
     def headers(self, token: str) -> dict[str, str]:
-        """The header with the key, and the supported version of the API."""
+        """The header with the key, and the header with the supported version of the API."""
         return {"x-api-key": token, "anthropic-version": _VERSION}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated."""
+        """The body, translated from a chat completion."""
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or the reason that it cannot be used."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         message = answered(body, _message_decoder, "message")
         if isinstance(message, Failure):
             return message
@@ -104,7 +104,7 @@ _translate = Translator(
 )
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _FOREIGN_PARTS = frozenset({"input_audio", "file", "refusal"})
-"""Parts of chat completions without a counterpart; the API itself checks unknown parts."""
+"""Parts of chat completions that have no counterpart. The API itself checks unknown parts."""
 
 
 def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
             _translate.refuse("response_format of type 'json_object'")
     match parameters.get("thinking"):
         case {"budget_tokens": int(n)} if most is None:
-            # The bound on the answer must leave room for the thinking.
+            # The maximum must leave room for the thinking.
             body["max_tokens"] += n
     return body | parameters
 
@@ -196,7 +196,7 @@ def _result(message: Message, place: str) -> dict[str, Any]:
 
 
 def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original blocks if unchanged, else its text and calls."""
+    """A turn of the model: the original blocks if they are unchanged, otherwise text and calls."""
     calls = [
         {"type": "tool_use", "id": call_id, "name": name, "input": object_of(arguments)}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -207,7 +207,7 @@ def _said(message: Message, place: str) -> str | Sequence[Mapping[str, Any]]:
             used = [{name: one.get(name) for name in _CALL} for one in of_kind(turn, "tool_use")]
             whole = "".join(one.get("text") or "" for one in of_kind(turn, "text"))
             if used == calls and whole == text:
-                # The API refuses an empty text.
+                # The API refuses an empty text block.
                 return [one for one in turn if one != _NO_TEXT]
     if not calls:
         return text
@@ -227,7 +227,7 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
 }
-"""Other reasons, such as `pause_turn`, keep the API's word: chat completions lack one for them."""
+"""Other reasons, such as `pause_turn`, keep the API's word: chat completions have no such word."""
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 
 
@@ -269,10 +269,10 @@ def _reply(
 
 
 class MessageStream(EventStream["_Event"]):
-    """The events of one answer so far.
+    """The events of one answer that have arrived so far.
 
-    Source: docs.claude.com, "Streaming messages": a block begins, grows by deltas and ends; the
-    stop reason and the last usage come in a separate event; `message_stop` is the end.
+    Source: docs.claude.com, "Streaming messages". A block begins, grows with each delta and ends.
+    The stop reason and the final usage come in a separate event; `message_stop` is the end.
     """
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ class MessageStream(EventStream["_Event"]):
         return replace(reply, native={"api": NAME, "turn": turn})
 
     def one_body(self, _: Reply) -> bytes:
-        """The message as a response without streaming has it."""
+        """The message, in the form of a response without streaming."""
         turn = [one.whole() for _, one in sorted(self._growing.items())]
         own = {"kind": "message", "role": "assistant", "content": turn, "usage": self._usage}
         return _encoder.encode(msgspec.structs.replace(self._message, **own))
@@ -348,7 +348,7 @@ _GROWING = frozenset(("text", "thinking", "signature", "partial_json"))
 
 @dataclass(slots=True)
 class _Growing:
-    """A block of a stream: its beginning, decoded and as it came, and the pieces of each field."""
+    """A block in a stream: its beginning, decoded and as received, and the pieces of each field."""
 
     begin: _Block
     said: dict[str, Any]
@@ -364,7 +364,7 @@ class _Growing:
         )
 
     def whole(self) -> dict[str, Any]:
-        """The block as a response without streaming has it."""
+        """The block, in the form of a response without streaming."""
         said = dict(self.said)
         for name, pieces in self.pieces.items():
             if name == "partial_json":
@@ -397,7 +397,7 @@ class _Message(Answer):
 
 
 class _Delta(msgspec.Struct):
-    """An event's addition to a block or to the message."""
+    """The text or fields that an event adds to a block or to the message."""
 
     text: str | None = None
     thinking: str | None = None

@@ -1,4 +1,4 @@
-"""The meaning of an HTTP response without a reply, for all APIs with OpenAI's error shape."""
+"""Find the meaning of an HTTP response without a reply, for all APIs with OpenAI's error format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOKED_AT = 16_384
 _MOST_CODES = 50
 _LONGEST_CODE = 200
 _ADDRESS = re.compile(r"https?://(?:(?!#token-limit)\S)+")
-"""An address, except for DashScope's one word in it that tells a rate limit from a dead key."""
+"""An address, except `#token-limit`, with which DashScope marks a rate limit, not a dead key."""
 _QUOTED_INPUT = re.compile(r"""['"]input['"]: .*""", re.DOTALL)
 """The part of a printed pydantic validation error that quotes the request."""
 _NOT_THERE = msgspec.Raw()
@@ -33,13 +33,13 @@ _NOT_THERE = msgspec.Raw()
 
 @dataclass(frozen=True, slots=True)
 class ErrorSaid:
-    """The words of an error, in lower case.
+    """The text of an error, in lower case.
 
     Attributes:
-        codes: Code, type and status of the error and of the inner error.
-        message: The message, without addresses and quotes of the request.
+        codes: The codes, types and statuses of the error and of its inner error.
+        message: The message, without addresses and quotes from the request.
         back_s: Seconds to wait before a retry, from Google's `RetryInfo`; None without one.
-        param: The wrong parameter; empty if the error names none.
+        param: The wrong parameter; empty if the error does not name a parameter.
     """
 
     codes: frozenset[str]
@@ -54,7 +54,7 @@ class ErrorSaid:
 
 
 class _Fields(msgspec.Struct):
-    """The fields of an error that are read. Others are skipped, since they may quote a prompt."""
+    """The fields of an error that are read. Others are skipped, because they may quote a prompt."""
 
     error: msgspec.Raw = _NOT_THERE
     detail: msgspec.Raw = _NOT_THERE
@@ -71,7 +71,7 @@ class _Fields(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """OpenRouter's additions: the provider's error as text, the source of the limit, the flags."""
+    """OpenRouter's additions: the provider's error as text, the source of the limit, and flags."""
 
     raw: str = ""
     provider_error_code: str | int = ""
@@ -97,14 +97,14 @@ _word_decoder = msgspec.json.Decoder(str | int)
 
 
 def read_error(body: bytes) -> ErrorSaid:
-    """The error in the body of a response.
+    """Read the error in the body of a response.
 
     In JSON, only the error's own fields are read: under `error`, `detail` or at the top level, as
-    OpenAI, Azure, vLLM and FastAPI write them. A body that is not JSON, or has too many objects,
-    counts as one message.
+    OpenAI, Azure, vLLM and FastAPI write them. A body that is not JSON, or contains too many
+    objects, is treated as one message.
 
     Args:
-        body: The body, of any content and size.
+        body: The body, with any content and of any size.
     """
     try:
         if has_too_many_objects(body):
@@ -143,7 +143,7 @@ def read_error(body: bytes) -> ErrorSaid:
 def _word(raw: msgspec.Raw) -> str:
     try:
         return str(_word_decoder.decode(raw))[:_LOOKED_AT]
-    except (*UNREADABLE, ValueError):  # an int of more digits than Python prints
+    except (*UNREADABLE, ValueError):  # an int with more digits than Python prints
         return ""
 
 
@@ -167,12 +167,12 @@ _BY_STATUS: dict[int, FailedOutcome] = {
 _BY_HUNDREDS: dict[int, FailedOutcome] = {4: "bad_request", 5: "overload"}
 _NO_HEADERS: dict[str, str] = {}
 _SOON_S = 900.0
-"""A limit that recovers within 15 minutes counts as a rate limit, even if the error says that the
-quota is used up. By default an episode may last that long, and its lanes pause for it."""
+"""A limit that recovers within 15 minutes is treated as a rate limit, even if the error says that
+the quota is exhausted. By default an episode may last that long, and lanes may pause that long."""
 _LIMIT = re.compile(r"\blimit(?:ed to| is| of)?\W{0,3}([0-9][0-9,_]*)")
 _REQUESTED = re.compile(r"\brequested(?: tokens)?\W{0,3}([0-9][0-9,_]*)")
 _TEACH = "; if this is a context overflow or a content filter, add it to the provider's patterns"
-_RENAME = "; rename or remove the parameter with parameters of the model in the pool"
+_RENAME = "; to rename or omit the parameter, set parameters of the model in the pool"
 _TAUGHT_ON = (400, 413, 422)
 _PROMPT = frozenset(("", "messages", "prompt", "input", "contents"))
 _NAMED = re.compile(
@@ -190,13 +190,13 @@ _NO_PARAMETER = re.compile(
 def classify_status(
     status: int, body: bytes, retry_after_s: float | None, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Failure:
-    """The failure for a response other than 200.
+    """Return the failure for a response with a status other than 200.
 
     Args:
         status: HTTP status, not 200.
         body: The response's body. Only the error's code, type and message are read, never a prompt
-            that it echoes. The failure quotes its beginning.
-        retry_after_s: The validated time from the headers.
+            that the body repeats. The failure quotes the beginning of the body.
+        retry_after_s: The validated wait from the headers, in seconds.
         headers: The response's headers, with lower-case lookup.
     """
     error = read_error(body)
@@ -204,7 +204,7 @@ def classify_status(
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Failure("malformed", f"HTTP {status}: {_led(headers)}", is_final=True)
     asked_s = retry_after_s or error.back_s
-    # Other 2xx responses cannot be read; other 4xx responses are a fault of the request.
+    # Other 2xx responses cannot be read; other 4xx responses mean that the request is wrong.
     outcome = _BY_STATUS.get(status) or _BY_HUNDREDS.get(status // 100, "malformed")
     if status == HTTPStatus.SERVICE_UNAVAILABLE and asked_s is not None:
         outcome = "rate"
@@ -218,7 +218,7 @@ def classify_status(
         outcome,
         message,
         retry_after_s=asked_s,
-        # A proxy has timed out; the model may still answer.
+        # A proxy has timed out, but the model may still answer.
         maybe_billed=status in {504, 524},
         is_wordless=status == HTTPStatus.SERVICE_UNAVAILABLE and outcome == "overload",
         said=error.text,
@@ -234,7 +234,7 @@ def classify_status(
 
 
 def _hint(error: ErrorSaid) -> str:
-    """Advice for an error with unknown words."""
+    """Advice to append to an error whose wording is unknown."""
     if _NO_PARAMETER.search(error.text):
         return _RENAME
     is_named = error.param not in _PROMPT or _NAMED.search(error.text)
@@ -242,10 +242,11 @@ def _hint(error: ErrorSaid) -> str:
 
 
 def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
-    """The meaning of an error with a status; None if unknown.
+    """The meaning of an error with this status; None if unknown.
 
-    Numbers override words: a request above the limit that the error names can never pass, but a
-    request below it can. A short wait also overrides words about a used-up quota.
+    Numbers take precedence over words: a request that is larger than the stated limit can never
+    succeed, but a smaller request can. A short wait also takes precedence over words that report an
+    exhausted quota.
     """
     asked, limits = (
         [int(re.sub("[,_]", "", number)[:20]) for number in pattern.findall(error.message)]
@@ -262,15 +263,15 @@ def _meaning(error: ErrorSaid, heard: int, *, is_soon: bool) -> str | None:
 
 
 def as_meant(failure: Failure, meaning: str) -> Failure:
-    """The failure with the outcome of a meaning.
+    """Return the failure with the outcome that a meaning implies.
 
     Args:
-        failure: The failure by its status.
+        failure: The failure that its status alone implies.
         meaning: A meaning in `vocabulary.toml`.
     """
     outcome: FailedOutcome = vocabulary()["meanings"][meaning]["outcome"]
     if outcome in {"overload", "loading"} and failure.outcome == "rate":
-        # A server failure that asks clients to wait.
+        # The server failed and asked clients to wait.
         outcome = "rate"
     return replace(
         failure,
@@ -284,10 +285,10 @@ def as_meant(failure: Failure, meaning: str) -> Failure:
 
 
 def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failure:
-    """The failure with the meaning that the pool's patterns give its words, if any.
+    """Return the failure with the meaning of the first pattern in the pool that matches, if any.
 
     Args:
-        failure: The failure by the plugin's vocabulary.
+        failure: The failure according to the plugin's vocabulary.
         patterns: Regular expressions by meaning; the first match counts.
     """
     for meaning, texts in patterns.items():
@@ -297,7 +298,7 @@ def as_taught(failure: Failure, patterns: Mapping[str, Iterable[str]]) -> Failur
 
 
 def _led(headers: Mapping[str, str]) -> str:
-    """The target of a redirect, without possible secrets, and the fix."""
+    """Describe a redirect: its target without possible secrets, and how to fix the problem."""
     place = re.sub(r"//[^/@]*@", "//", headers.get("location", ""))
     to = re.sub("[?#].+", "?...", f" to {place}" if place else "", flags=re.DOTALL)
     return (
@@ -307,7 +308,7 @@ def _led(headers: Mapping[str, str]) -> str:
 
 
 def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
-    """The limit with nothing left, from the headers."""
+    """The limit that is exhausted, according to the headers."""
     counted: dict[Exceeded, list[str]] = vocabulary()["used_up"]
     for exceeded, names in counted.items():
         if any(headers.get(name, "").strip() == "0" for name in names):
@@ -316,7 +317,7 @@ def _used_up(headers: Mapping[str, str]) -> Exceeded | None:
 
 
 def _as_asked(failure: Failure, headers: Mapping[str, str]) -> Failure:
-    """The failure with `x-should-retry` applied; a lane that is out stays out."""
+    """Apply the header `x-should-retry`; it never keeps a lane that the failure removes."""
     should_retry = parse_should_retry(headers)
     if should_retry is False:
         return replace(failure, is_final=True)

@@ -1,4 +1,4 @@
-"""Answers of `/embeddings` for SDKs: only the usage is read, the vectors are for the SDK."""
+"""Read answers of `/embeddings` for SDKs: only the usage, because the vectors are for the SDK."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pytest_ultrapar.apis.reply import Reply
 
 
 class Embeddings:
-    """A `registry.Reader`."""
+    """The `registry.Reader` for embeddings."""
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """A reply without text. Vectors are not decoded: there may be 2,000 of 3,072 numbers."""
+        """A reply without text. Vectors are not decoded: there may be 2,000 with 3,072 numbers."""
         found = answered(body, _decoder, "list of embeddings")
         if isinstance(found, Failure):
             return found
@@ -25,7 +25,7 @@ class Embeddings:
         return Reply("", None, (), None, tokens_in, tokens_out, lane, latency_s)
 
     def stream(self) -> ChatStream:
-        """A chat stream: embeddings are never streamed, so any stream fails."""
+        """A chat stream. Embeddings are never streamed, so reading any stream fails."""
         return ChatStream()
 
 

@@ -1,4 +1,4 @@
-"""A failed attempt, the same for all APIs."""
+"""A failed attempt, in the same form for all APIs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pytest_ultrapar.apis.outcome import Exceeded
 from pytest_ultrapar.apis.reply import Reply
 
 LARGEST_TEXT = 64 * 1024
-"""The most characters stored of printed text, log text and a server's error."""
+"""The maximum number of characters to store of printed text, log text or a server's error."""
 _LONGEST_SECRET = 4096
-"""The most characters of a secret, with escapes; tokens of gateways have 1,000 to 2,000."""
+"""The maximum length of a secret with escapes; gateways' tokens have 1,000 to 2,000 characters."""
 
 
 def beginning(text: str) -> str:
-    """`text`, or its beginning if it has more than `LARGEST_TEXT` characters.
+    """Return `text`, or its beginning if it has more than `LARGEST_TEXT` characters.
 
-    The cut is moved back by as many visible characters as a secret may have. Otherwise blanks in a
-    secret could move its beginning into the shown part.
+    The cut is moved back by as many visible characters as a secret may contain. Otherwise blanks
+    inside a secret could leave its beginning in the part that is shown.
     """
     if len(text) <= LARGEST_TEXT:
         return text
@@ -31,7 +31,7 @@ def beginning(text: str) -> str:
 
 
 def beginning_of_bytes(body: bytes) -> str:
-    """`beginning` of UTF-8 text; invalid bytes are replaced."""
+    """Return the `beginning` of UTF-8 text; invalid bytes are replaced."""
     return beginning(body[: 4 * LARGEST_TEXT + 4].decode("utf-8", "replace"))
 
 
@@ -41,19 +41,19 @@ class Failure:
 
     Attributes:
         outcome: The outcome with which the lease is returned.
-        message: One sentence for people. It may quote the server at length, and with it a secret:
-            `engine.sender.EngineParts.shown` removes secrets and shortens it before it is shown or
-            stored.
+        message: One sentence for the user. It may quote the server at length, including a secret.
+            Before it is shown or stored, `engine.sender.EngineParts.shown` removes secrets and
+            shortens it.
         refused_kind: `context_length` or `content_filter` if `outcome` is `refused`.
-        retry_after_s: The wait that the server asked for, seconds.
-        maybe_billed: Whether the provider may have charged for it although no answer came.
-        exceeded: The exceeded limit, with outcome `rate` or if `is_wordless`.
-        is_final: Whether the server asked not to send the request again.
+        retry_after_s: The wait that the server asked for, in seconds.
+        maybe_billed: Whether the provider may have charged for the request although no answer came.
+        exceeded: The exceeded limit, if `outcome` is `rate` or if `is_wordless`.
+        is_final: Whether the server asked clients not to send the request again.
         is_wordless: Whether it is a 503 without `Retry-After` or a refused connection. It becomes
             `congestion` if the instance answers other requests meanwhile.
-        meaning: The meaning of its words, one of `vocabulary.toml`; None if unknown.
-        said: The error's message and codes in lower case; the pool's patterns match them.
-        came: The part of an answer that came, only for the record; None without one.
+        meaning: The meaning of the error's words according to `vocabulary.toml`; None if unknown.
+        said: The error's message and codes in lower case; the pool's patterns are matched with it.
+        came: The part of an answer that arrived, only for the record; None if nothing arrived.
     """
 
     outcome: FailedOutcome

@@ -1,7 +1,7 @@
-"""Gemini's generateContent: chat completions translated, answers and streams read.
+"""Gemini's generateContent: translates chat completions, and reads answers and streams.
 
-A turn is a list of parts: texts, thoughts, images, function calls and their results. Calls need no
-id: if the server sends none, the module adds one and removes it again before sending.
+A turn is a list of parts: texts, thoughts, images, function calls and their results. Calls do not
+require an id: if the server sends none, the module adds one and removes it again before sending.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ SDK_PATHS = tuple(
     for version in ("v1", "v1alpha", "v1beta")
     for verb in ("generateContent", "streamGenerateContent")
 )
-"""The version of an SDK stays, because it decides the available fields."""
+"""The version in an SDK's path is kept, because the available fields depend on it."""
 
 
 class Gemini(OpenAi):
-    """`api = "gemini"`; see `registry.Api` for what each attribute and method means."""
+    """`api = "gemini"`. `registry.Api` explains each attribute and method."""
 
     path: ClassVar[str] = CONTENT_PATH
     base_url_hint: ClassVar[str] = ""
-    # A stream has a different address, not a different body.
+    # A stream is requested with a different address, not with a different body.
     streamed: ClassVar[Mapping[str, Any]] = {}
     has_state: ClassVar[bool] = True
     serves: ClassVar[Mapping[str, str]] = dict.fromkeys(SDK_PATHS, NAME)
     base_paths: ClassVar[str] = ""
 
     def flaw_of(self, base_url: str) -> str | None:
-        """A message if the URL contains a part of the path that the plugin adds; else None."""
+        """An error message if the URL contains a part of the path that the plugin adds, or None."""
         if "/v1" in urlsplit(base_url).path:
             return 'must be the address without "/v1beta" and the rest of the path'
         return None
@@ -73,7 +73,7 @@ class Gemini(OpenAi):
         return {"x-goog-api-key": token}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated, without a model."""
+        """The body, translated from a chat completion, without a model name."""
         return _encoder.encode(_request(messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
@@ -204,7 +204,7 @@ _OUR_ID = "ultrapar-"
 
 
 def _said(message: Message, place: str, called: dict[str, str]) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original parts if unchanged, else its text and calls."""
+    """A turn of the model: the original parts if they are unchanged, otherwise text and calls."""
     calls: list[dict[str, Any]] = []
     for call_id, name, arguments in _translate.calls(message, place):
         called[call_id] = name
@@ -228,7 +228,7 @@ _FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}
 
 
 class ContentStream(EventStream["_Response"]):
-    """The events of one answer so far; each event is an answer with some of the parts.
+    """The events of one answer that have arrived. Each event is an answer with some of the parts.
 
     Source: ai.google.dev, "Generating content", GenerateContentResponse.
     """
@@ -297,7 +297,7 @@ class ContentStream(EventStream["_Response"]):
         ]
 
     def one_body(self, _: Reply) -> bytes:
-        """The answer as a response without streaming has it."""
+        """The answer, in the form of a response without streaming."""
         said = {"content": {"parts": self._parts(), "role": "model"}, "index": 0}
         one = said | {"finishReason": self._stop_reason}
         return _encoder.encode(msgspec.structs.replace(self._last, candidates=[one]))
@@ -313,7 +313,7 @@ class ContentStream(EventStream["_Response"]):
             if (candidate.index or 0) != self._index:
                 continue
             if (reason := bytes(candidate.finish_reason)) not in EMPTY:
-                # A reason that is not a text counts as an unknown word.
+                # A reason that is not a string is treated as an unknown word.
                 word = part_of(reason, str, "candidates.finishReason")
                 self._stop_reason = body_text(reason) if word is None else word
             for part in (candidate.content or _Content()).parts or ():
@@ -321,7 +321,7 @@ class ContentStream(EventStream["_Response"]):
                 self._note_token(now_s)
 
     def _add(self, part: dict[str, Any]) -> None:
-        """Take a part; join the pieces of a text."""
+        """Add a part to the turn; pieces of one text are joined."""
         last = self._turn[-1] if self._turn else {}
         text = str(part.get("text") or "")
         if part.keys() == last.keys() <= _TEXT and last.get("thought") == part.get("thought"):
@@ -356,7 +356,7 @@ class _Content(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct, rename="camel"):
-    """One of the answers; `llm.chat()` requests one."""
+    """One of the answers; `llm.chat()` requests only one."""
 
     index: int | None = None
     content: _Content | None = None

@@ -1,6 +1,6 @@
 """OpenAI's chat completions, as vLLM, the simulated provider and most gateways also serve them.
 
-The module has the API's interface first, then complete answers, streams, their errors, and the wire
+The module contains the API's interface, then complete answers, streams, their errors, and the wire
 shapes.
 """
 
@@ -45,9 +45,9 @@ RESPONSES_PATH = "/responses"
 
 
 class OpenAi:
-    """`api = "openai"`; see `registry.Api` for what each attribute and method means.
+    """`api = "openai"`. `registry.Api` explains each attribute and method.
 
-    The other APIs inherit from it.
+    The other APIs inherit from this class.
 
     Attributes:
         path: The path of `llm.chat()` below the base URL.
@@ -72,7 +72,7 @@ class OpenAi:
     base_paths: ClassVar[str] = r"/v1|/openai/v1|/openai|/openai/deployments/(?P<model>[^/]+)"
 
     def flaw_of(self, base_url: str) -> str | None:
-        """None: gateways serve this API below any path."""
+        """Always None, because gateways serve this API below any path."""
         return None
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
@@ -88,18 +88,18 @@ class OpenAi:
         return {"authorization": f"Bearer {token}"}
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, with the model."""
+        """The body, with the model's name."""
         return encode_request(name, messages, parameters)
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or the reason that it cannot be used."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         completion = answered(body, _decoder, "chat completion")
         if isinstance(completion, Failure):
             return completion
         if not completion.choices:
             return malformed("the answer has no choices")
         first = completion.choices[0]
-        # An answer may be empty, but then it has a finish reason or tool calls.
+        # An answer may be empty if it has a finish reason or tool calls.
         is_blank = all(one.said is None or one.said.is_blank for one in completion.choices)
         if is_blank and first.finish_reason in _ENDS_IN_CALLS and first.failure is None:
             return malformed("the answer's message has no content, not even an empty one")
@@ -112,7 +112,7 @@ class OpenAi:
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """The failure by status, the words of the error, and headers."""
+        """The failure, judging by status, the error's words, and headers."""
         return classify_status(status, body, parse_retry_after(headers, epoch_s=epoch_s), headers)
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
@@ -121,10 +121,10 @@ class OpenAi:
 
 
 def encode_request(model: str | None, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-    """The request's body.
+    """Encode the body of a request.
 
     Args:
-        model: The name that the API knows; None if it is in the URL.
+        model: The model's name at the API; None if the URL contains it.
         messages: The conversation.
         parameters: All other fields.
 
@@ -132,7 +132,7 @@ def encode_request(model: str | None, messages: Messages, parameters: Mapping[st
         TypeError: A message or parameter cannot be written as JSON.
     """
     named = {} if model is None else {"model": model}
-    # Remove turns in the shape of another API.
+    # Remove turns in the native form of another API.
     said = [
         {name: value for name, value in one.items() if name != NATIVE} if NATIVE in one else one
         for one in messages
@@ -146,14 +146,14 @@ _ENDS_IN_CALLS = frozenset({None, "tool_calls"})
 def reply_of(
     choices: Sequence[Choice], completion: Completion, usage: Usage, lane: str, latency_s: float
 ) -> Reply | Failure:
-    """The reply of complete messages, unless one failed or the provider stopped the first.
+    """Build the reply from complete messages, unless one failed or the provider stopped the first.
 
     Args:
-        choices: At least one choice, with its message.
-        completion: The answer with the id and model.
+        choices: One or more choices with their messages.
+        completion: The answer, which contains the id and model.
         usage: The token counts.
         lane: The lane that answered.
-        latency_s: The time of the answer, seconds.
+        latency_s: The latency of the answer, in seconds.
     """
     found: list[Reply] = []
     for choice in choices:
@@ -182,7 +182,7 @@ def reply_of(
     first, *others = found
     first = replace(first, others=tuple(others)) if others else first
     if first.finish_reason in _ENDS_IN_CALLS and not first.tool_calls:
-        # Copilot sends the calls of a message in a separate choice.
+        # Copilot sends the tool calls of a message in a separate choice.
         calls = tuple(call for one in others for call in one.tool_calls)
         first = replace(first, tool_calls=calls)
     for choice in choices:
@@ -193,9 +193,9 @@ def reply_of(
 
 
 def _tokens_out(usage: Usage) -> int | None:
-    """All tokens except the prompt's.
+    """The number of tokens, not counting the prompt.
 
-    xAI and Gemini's compatible endpoint count reasoning tokens only in the total.
+    xAI and Gemini's compatible endpoint include reasoning tokens only in the total.
     """
     n_in, n_out = usage.count("prompt_tokens"), usage.count("completion_tokens")
     total = usage.count("total_tokens")
@@ -213,18 +213,19 @@ class _Call:
     n_looks: int = 0
 
     def is_over(self, piece: WireToolCall) -> bool:
-        """Whether a piece with the same index, or without one, begins a new call.
+        """Whether a piece with the same index, or without an index, begins a new call.
 
-        The signs are a new id with a name, a new name, or arguments after complete arguments.
+        The signs of a new call are a new id with a name, a new name, or arguments that follow
+        complete arguments.
         """
         name = piece.function.name
         if piece.id and self.call_id:
-            # Some servers give each piece a new id.
+            # Some servers use a new id for each piece.
             if name or piece.id == self.call_id:
                 return piece.id != self.call_id
         elif not name or not self.name or name != self.name:
             return bool(name and self.name)
-        # Each check reads all arguments, so limit the checks for servers that repeat the name.
+        # Each check reads all arguments, so limit their number: some servers repeat the name.
         self.n_looks += 1
         whole = "".join(self.arguments) if self.n_looks <= _MOST_LOOKS else ""
         is_whole = part_of(whole, dict[str, msgspec.Raw]) is not None
@@ -236,7 +237,7 @@ _MOST_LOOKS = 20
 
 @dataclass(slots=True)
 class _Pieces:
-    """The pieces of one choice, its texts by field."""
+    """The pieces of one choice, with its texts by field."""
 
     texts: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     calls: list[_Call] = field(default_factory=list)
@@ -245,7 +246,7 @@ class _Pieces:
     finish_reason: str | None = None
 
     def whole(self) -> Choice:
-        """The choice as a response without streaming has it."""
+        """The choice, in the form of a response without streaming."""
         calls = [
             WireToolCall(None, call.call_id, Function(call.name, joined(call.arguments)))
             for call in sorted(self.calls, key=attrgetter("index"))
@@ -257,7 +258,7 @@ class _Pieces:
 
 
 class ChatStream(EventStream["Completion"]):
-    """The pieces of one answer so far."""
+    """The pieces of one answer that have arrived so far."""
 
     def __init__(self) -> None:
         super().__init__(_decoder, "chat completion")
@@ -271,15 +272,15 @@ class ChatStream(EventStream["Completion"]):
             return self._cut_off()
         choices = [pieces.whole() for _, pieces in sorted(self._choices.items())]
         found = reply_of(choices, self._named, self._usage, lane, latency_s)
-        # Some servers forget `[DONE]`, some the finish reason; without both, the stream was cut
-        # off. `[DONE]` after an event of an unknown shape, such as an error, does not count.
+        # Some servers forget `[DONE]`, others the finish reason. If both are missing, the stream is
+        # cut off. `[DONE]` after an event of unknown form, such as an error, does not count.
         is_over = (self._said_done and not self._is_odd) or any(
             one.finish_reason for one in choices
         )
         return found if isinstance(found, Failure) or is_over else self._cut_off(found)
 
     def one_body(self, reply: Reply) -> bytes:
-        """The answer as a response without streaming has it, also for `/completions`."""
+        """The answer, in the form of a response without streaming (`/completions` included)."""
         return as_one_body(reply, self._usage, is_text=self._is_text)
 
     def _take(self, event: Completion, now_s: float) -> None:
@@ -305,7 +306,7 @@ class ChatStream(EventStream["Completion"]):
         if delta is None:
             return
         own.has_delta |= choice.delta is not None
-        # Some servers repeat the whole message at the end: skip fields that came in pieces.
+        # Some servers repeat the whole message at the end. Skip fields that already came in pieces.
         is_again = own.has_delta and choice.delta is None
         reasoning = delta.reasoning_content or delta.reasoning
         said = {"content": delta.text, "reasoning": reasoning, "refusal": delta.refusal}
@@ -320,7 +321,7 @@ class ChatStream(EventStream["Completion"]):
     def _take_call(self, own: _Pieces, piece: WireToolCall) -> None:
         calls, known = own.calls, own.known
         last = calls[-1] if calls else None
-        # Some servers send one index for all calls, no index, or ids only in first pieces.
+        # Some servers send the same index for all calls, no index, or the id only in first pieces.
         call = last if piece.index is None else known.get(piece.index)
         if piece.id and (call is not None or not piece.function.name):
             call = known.get(piece.id, call)
@@ -341,21 +342,21 @@ class ChatStream(EventStream["Completion"]):
 
 
 class Function(msgspec.Struct):
-    """The function of a tool call; some servers send the arguments as an object, not JSON text."""
+    """The function of a tool call. Some servers send the arguments as an object, not JSON text."""
 
     name: str | None = None
     arguments: str | dict[str, msgspec.Raw] | None = None
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as JSON text, maybe invalid; in a delta, a piece of the text."""
+        """The arguments as JSON text, which may be invalid; in a delta, a piece of that text."""
         if isinstance(self.arguments, dict):
             return _encoder.encode(self.arguments).decode()
         return self.arguments or ""
 
 
 class WireToolCall(msgspec.Struct):
-    """A tool call, or in a delta a piece of the call with this `index`."""
+    """A tool call; in a delta, a piece of the call with this `index`."""
 
     index: int | None = None
     id: str | None = None
@@ -363,15 +364,16 @@ class WireToolCall(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """One part of a content list; only text parts have a text."""
+    """One part of a content list. Only text parts have a `text`."""
 
     text: str | None = None
 
 
 class WireMessage(msgspec.Struct):
-    """A message of the model, or the addition of a piece of a stream.
+    """A message from the model, or what one piece of a stream adds to it.
 
-    `reasoning_content` is DeepSeek's name and vLLM's older one, `reasoning` vLLM's newer one.
+    DeepSeek and older versions of vLLM call the reasoning `reasoning_content`, and newer versions
+    of vLLM call it `reasoning`.
     """
 
     content: str | list[Part] | None = None
@@ -389,16 +391,16 @@ class WireMessage(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """The content as text."""
+        """The text of the content."""
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
         return self.content or ""
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; there are several if a suite sets `n`.
+    """One of the answers. There are several if a suite sets `n`.
 
-    In an answer of `/completions`, which SDKs may use, it has a `text` instead of a message.
+    In an answer of `/completions`, which SDKs may use, a choice has a `text` instead of a message.
     """
 
     index: int | None = None
@@ -411,13 +413,13 @@ class Choice(msgspec.Struct):
 
     @property
     def said(self) -> WireMessage | None:
-        """The message, or the addition of a piece of a stream."""
+        """The message, or what one piece of a stream adds to it."""
         own = self.delta or self.message
         return WireMessage(content=self.text) if own is None and self.text is not None else own
 
     @property
     def failure(self) -> Failure | None:
-        """The failure in a choice, if any: OpenRouter puts upstream errors here."""
+        """The failure in this choice, if any: OpenRouter puts upstream errors here."""
         for one in (self, self.delta, self.message):
             if one is not None and is_error(one.error):
                 return failure_in_answer(bytes(one.error))
@@ -425,16 +427,19 @@ class Choice(msgspec.Struct):
 
 
 class Completion(Answer):
-    """A complete answer or a piece of a stream. Azure's first and OpenAI's last have no choices."""
+    """A complete answer, or a piece of a stream.
+
+    Azure's first piece and OpenAI's last piece have no choices.
+    """
 
     choices: list[Choice] | None = None
     x_groq: Answer | None = None
 
     @property
     def counted(self) -> Usage:
-        """The usage; Moonshot sends it in a choice, Groq in a separate field.
+        """The usage, which Moonshot sends in a choice and Groq in a separate field.
 
-        Empty without a usage: the answer is still valid.
+        Empty if the answer contains no usage; the answer is still valid.
         """
         holders = filter(None, (self, self.x_groq, *(self.choices or ())))
         found = (Usage.of(one.usage) for one in holders if not is_nothing(one.usage))

@@ -1,4 +1,4 @@
-"""The meaning of an answer for limits: words and figures that all APIs share."""
+"""The information in an answer about limits, in words and figures that all APIs share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 Exceeded = Literal["rate", "tokens", "in_flight"]
-"""The limit that a refusal names: requests per time, tokens per time, or requests in flight."""
+"""The limit that a refusal names: requests per period, tokens per period, or requests in flight."""
 
 
 class Allowance(msgspec.Struct, frozen=True, array_like=True):
-    """The provider's limits in an answer's headers; None for a limit that they do not contain.
+    """The provider's limits in an answer's headers. None means that a limit is not in the headers.
 
     Attributes:
         requests: Requests allowed per minute, > 0.

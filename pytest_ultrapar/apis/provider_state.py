@@ -1,10 +1,10 @@
-"""State that a provider stores, as requests and answers name it.
+"""State that a provider stores, and that requests and answers refer to by name.
 
-A request that names a response, a conversation, a file or a container must use the key and the
-instance that created it. Encrypted reasoning is also bound: only the organization that received it
-can send it back. Anthropic's signatures of thinking are valid everywhere.
+If a request names a response, a conversation, a file or a container, it must use the key and the
+instance that created this state. Encrypted reasoning is bound, too: only the organization that
+received it can send it back. Anthropic's signatures of thinking are valid everywhere.
 
-Names are read from JSON of any API, because these fields have the same meaning in all of them.
+Names are read from the JSON of any API, because these fields have the same meaning in all APIs.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ _NAMING = frozenset(
         "fileUri",
     }
 )
-"""Fields that hold a name, a list of names, or an object with one as its `id`."""
+"""Fields that contain a name, a list of names, or an object whose `id` is a name."""
 _ENCRYPTED = "encrypted_content"
 _REFERENCE = "item_reference"
 _FILES = "/files/"
-"""Part of the address of Gemini's files; other addresses are public."""
+"""Part of the addresses of Gemini's files; other addresses are public."""
 _KEPT = ("response", "conversation", "file", "vector_store", "container")
-"""Prefixes of the kinds of stored objects."""
+"""Prefixes of the `object` field of stored objects."""
 _NEEDING = tuple(f'"{name}"'.encode() for name in (*_NAMING, _ENCRYPTED, _REFERENCE))
 _MAKING = tuple(f'"{kind}'.encode() for kind in _KEPT)
 
 
 def state_named(body: bytes) -> frozenset[str]:
-    """The provider's state that a request needs; empty for nearly all requests.
+    """Return the names of the stored state that a request needs; empty for nearly all requests.
 
     Args:
-        body: The body to send, of any content.
+        body: The body to send, with any content.
     """
     return frozenset(_names(part_of(body, object))) if _has(body, _NEEDING) else frozenset()
 
 
 def state_made(answer: bytes) -> frozenset[str]:
-    """The state that an answer created, as later requests may name it.
+    """Return the names of the state that an answer created, as later requests may use them.
 
     Args:
-        answer: The body of an answer or of a stream, of any content.
+        answer: The body of an answer or of a stream, with any content.
     """
     if not _may_make(answer):
         return frozenset()
@@ -67,15 +67,16 @@ def state_made(answer: bytes) -> frozenset[str]:
 
 
 def _has(content: bytes, words: tuple[bytes, ...]) -> bool:
-    """Whether JSON contains a word as a field or value: inside a text its quotes are escaped.
+    """Whether JSON contains one of the words as a field or value.
 
-    Takes 4 us for an answer of 6 kB without a match.
+    Inside a text, the quotes of such a word are escaped. The search takes 4 us for an answer of
+    6 kB without a match.
     """
     return any(word in content for word in words)
 
 
 def _may_make(answer: bytes) -> bool:
-    """Whether an answer may contain a name; chat completions also have an `object`."""
+    """Whether an answer may contain a name. Chat completions contain the field `object`, too."""
     return _has(answer, _NEEDING) or (b'"object"' in answer and _has(answer, _MAKING))
 
 
@@ -94,10 +95,13 @@ def _made(answer: bytes) -> frozenset[str]:
 
 
 def flaw_of_request(fields: Mapping[str, Any]) -> str | None:
-    """The reason that no lane can send a request, to follow "the request"; None if it can be sent.
+    """Return the reason why no lane may send a request, or None.
 
     Args:
         fields: The decoded body.
+
+    Returns:
+        Text to follow "the request".
     """
     if fields.get("background") is not True:
         return None

@@ -1,4 +1,4 @@
-"""The provider's limits in the headers `x-ratelimit-*`."""
+"""Read the provider's limits from the headers `x-ratelimit-*`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_TEXT = 40
 _LARGEST = 1e12
 _SLOW_S = 120.0
-"""Two minutes: rounding by the server cannot make a limit per minute look this slow."""
+"""Two minutes: even with rounding by the server, a limit per minute cannot look this slow."""
 
 
 def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
-    """The limits in `x-ratelimit-*`, or None without a usable one.
+    """Return the limits in `x-ratelimit-*`, or None if there is no usable limit.
 
-    Both limits count per minute. OpenAI's lower tiers and some gateways count requests per day or
-    several hours under the same names. Only the time until the limit is full again shows this;
-    then the limit per minute is unknown. A value that is negative, unreadable, not finite, repeated
-    or 0 is also unknown; Azure sends 0 or -1 for an unknown limit.
+    Both limits are per minute. For OpenAI's lower tiers and some gateways, the same names contain
+    limits on requests per day or per several hours. Only the time until the limit is full again
+    shows this; then the limit per minute is unknown. A value that is negative, unreadable, not
+    finite, repeated or 0 also counts as unknown; Azure sends 0 or -1 for an unknown limit.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -39,9 +39,10 @@ def parse_allowance(headers: Mapping[str, str]) -> Allowance | None:
 
 
 def parse_anthropic_allowance(headers: Mapping[str, str]) -> Allowance | None:
-    """The limits in `anthropic-ratelimit-*`, or None without a usable one.
+    """Return the limits in `anthropic-ratelimit-*`, or None if there is no usable limit.
 
-    Tokens in and out have separate limits; `tokens` is the limit that is closest to being reached.
+    Input and output tokens have separate limits; `tokens` is the one that is closest to being
+    reached.
 
     Args:
         headers: Response headers with lower-case lookup.
@@ -58,10 +59,11 @@ def _allowance(requests: float | None, tokens: float | None) -> Allowance | None
 
 
 def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
-    """Whether the bucket takes longer to fill than a limit per minute can, by the reset time.
+    """Whether, judging by the reset time, the bucket fills too slowly for a limit per minute.
 
-    OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 per day with one request taken is
-    full again after 8.64 s. Azure sends whole seconds to the end of a window, which show nothing.
+    OpenAI sends durations ("6m0s", "20ms"). A bucket of 10,000 requests per day from which one
+    request was taken is full again after 8.64 s. Azure sends the whole seconds until the window
+    ends, which do not help here.
     """
     left = _number(headers.get("x-ratelimit-remaining-requests"))
     words = headers.get("x-ratelimit-reset-requests", "").strip()
@@ -76,7 +78,7 @@ def _fills_slowly(limit: float, headers: Mapping[str, str]) -> bool:
 
 
 def _number(text: str | None) -> float | None:
-    # `strip` and `float` accept different white space.
+    # `strip` and `float` differ in the white space that they accept.
     words = "" if text is None or len(text) > _LONGEST_TEXT else text.strip()
     if not _NUMBER.fullmatch(words):
         return None

@@ -2,7 +2,7 @@
 
 A new API is a module with an `API` that implements `Api`, and a line in `MODULES`. All code that
 checks a pool, sends a request, reads an answer or explains a failure uses this module. Other
-packages add an API with an entry point of the group `GROUP`.
+packages can add an API with an entry point in the group `GROUP`.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ MODULES = {
     "gemini": "pytest_ultrapar.apis.gemini",
     SIMULATED: "pytest_ultrapar.apis.simulated",
 }
-"""The module of each API, by the word in `pool.toml`. Modules are imported when a pool needs them:
-an API takes 5 ms to load."""
+"""The module of each API, by its name in `pool.toml`. A module is imported when a pool needs it,
+because an API takes 5 ms to load."""
 READERS = {
     "completions": "pytest_ultrapar.apis.openai",
     "embeddings": "pytest_ultrapar.apis.embeddings",
 }
-"""The modules that read answers of resources that only SDKs use."""
+"""The modules that read the answers of resources that only SDKs use."""
 
 
 GROUP = "pytest_ultrapar.apis"
-"""The group of entry points: the word in `pool.toml`, and the API (`package.module:API`). Entry
-points are read only for a word that is not in `MODULES`, because reading them takes time."""
+"""The group of entry points. Each names an API as `pool.toml` does, and its object
+(`package.module:API`). They are read only for names that are not in `MODULES`, to save time."""
 
 
 def api_names() -> tuple[str, ...]:
-    """The allowed values of `api` in `pool.toml`, including installed packages."""
+    """Return the values that `api` in `pool.toml` may have, with those that packages add."""
     return (*MODULES, *sorted(_installed().names - MODULES.keys()))
 
 
 def api_named(name: str) -> Api:
-    """The API with this name, which must be one of `api_names`.
+    """Return the API with this name, which must be one of `api_names`.
 
     Raises:
-        ConfigError: The package of the API cannot be used; the message continues after the name of
-            the field.
+        ConfigError: The package that provides the API cannot be used. The message is written to
+            follow the name of the field.
     """
     if name in MODULES:
         return cast("Api", import_module(MODULES[name]).API)
@@ -75,7 +75,7 @@ def _brought(name: str) -> Api:
     points = tuple(_installed().select(name=name))
     packages = sorted(f"{one.dist.name} {one.dist.version}" for one in points if one.dist)
     if len(points) > 1:
-        refuse(f'is "{name}", which several packages add ({", ".join(packages)}): uninstall one')
+        refuse(f'is "{name}", which several packages add ({", ".join(packages)}): keep only one')
     (point,) = points
     where = f'is "{name}", which {" ".join(packages)} adds as {point.value}: '
     try:
@@ -86,54 +86,55 @@ def _brought(name: str) -> Api:
         ) from error
     missing = sorted(field for field in _wanted() if not hasattr(api, field))
     if missing:
-        refuse(f"{where}it lacks {', '.join(missing)}, which every API needs")
+        refuse(f"{where}it lacks {', '.join(missing)}, which every API must have")
     return cast("Api", api)
 
 
 def _wanted() -> set[str]:
-    """The members of `Api`."""
+    """The names of the members of `Api`."""
     names = {*Api.__annotations__, *vars(Api), *vars(Reader)}
     return {name for name in names if not name.startswith("_")}
 
 
 def reader_named(name: str) -> Reader:
-    """The reader of answers with this name: an API, or one of `READERS`."""
+    """Return the reader of answers with this name: an API, or one of `READERS`."""
     if name in READERS:
         return cast("Reader", import_module(READERS[name]).API)
     return api_named(name)
 
 
 class Reader(Protocol):
-    """A reader of the answers of one resource of a server.
+    """Reads the answers of one resource on a server.
 
-    Set `has_state = True` if requests and answers may name state of the provider
+    Set `has_state = True` if requests and answers may name state that the provider stores
     (`provider_state`). State is recorded only for such readers.
     """
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in the body of a 200 response with its usage, or its failure.
+        """Return the reply in the body of a 200 response, with its usage, or a failure.
 
         Args:
-            body: Any bytes, at most as many as the client reads.
+            body: Any bytes, limited to the maximum that the client reads.
             lane: The lane that answered.
-            latency_s: The time of the answer, seconds.
+            latency_s: The latency of the answer, in seconds.
         """
 
     def stream(self) -> Stream:
-        """A new object that takes the pieces of one streamed answer."""
+        """Return a new object that reads the pieces of one streamed answer."""
 
 
 class Api(Reader, Protocol):
-    """One wire format, without state.
+    """One wire format. The object itself has no state.
 
     Attributes:
         serves: The resources that SDKs may use: for each path below `base_url`, the name of the
-            reader of its answers (`reader_named`). A path with `{model}` contains the model's name.
-        base_paths: A regular expression for the part before such a path in an SDK's address.
-        version_example: An example of `api_version`; None if the API has no version, and a pool
+            reader for its answers (`reader_named`). In a path, `{model}` stands for the model's
+            name.
+        base_paths: A regular expression for the part of an SDK's address before such a path.
+        version_example: An example of `api_version`; None if the API has no versions and a pool
             must not set one.
         endpoint_noun: The API's word for an instance, for messages.
-        base_url_hint: A hint for a wrong `base_url`, for messages; may be empty.
+        base_url_hint: A hint about a wrong `base_url`, for messages; may be empty.
         streamed: The parameters that request a stream.
     """
 
@@ -145,10 +146,10 @@ class Api(Reader, Protocol):
     base_paths: ClassVar[str]
 
     def flaw_of(self, base_url: str) -> str | None:
-        """The error in a `base_url`, to follow the field's name; None if it is valid."""
+        """Return what is wrong with a `base_url`, as text to follow the field's name, or None."""
 
     def url(self, base_url: str, name: str, version: str | None) -> str:
-        """The URL of requests.
+        """Return the URL for requests.
 
         Args:
             base_url: The instance's `base_url`.
@@ -157,58 +158,58 @@ class Api(Reader, Protocol):
         """
 
     def resource_url(self, base_url: str, name: str, version: str | None, path: str) -> str:
-        """The URL of one of `serves`; arguments as in `url`."""
+        """Return the URL for one of the paths in `serves`; other arguments as in `url`."""
 
     def headers(self, token: str) -> dict[str, str]:
-        """The headers that this API needs, including the header with the key."""
+        """Return the headers that this API requires, including the header with the key."""
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body of a request.
+        """Return the body of a request.
 
         Args:
             name: The instance's `api_name`.
-            messages: The conversation in the shape of chat completions.
+            messages: The conversation in the format of chat completions.
             parameters: All other fields, under the names that are sent.
 
         Raises:
             TypeError: A message or parameter cannot be sent.
-            UnicodeEncodeError: A text contains an unpaired surrogate; the caller escapes it and
+            UnicodeEncodeError: A text contains an unpaired surrogate. The caller escapes it and
                 tries again.
         """
 
     def failure(
         self, status: int, body: bytes, headers: Mapping[str, str], *, epoch_s: float
     ) -> Failure:
-        """The failure of a response that is neither 200 nor a stream.
+        """Return the failure for a response that is neither 200 nor a stream.
 
         Args:
             status: HTTP status.
             body: Any bytes; the failure may quote the beginning.
             headers: The headers, with lower-case lookup.
-            epoch_s: Wall time, seconds since the epoch, for dates in headers.
+            epoch_s: Wall time in seconds since the epoch, to interpret dates in headers.
         """
 
     def allowance(self, headers: Mapping[str, str]) -> Allowance | None:
-        """The provider's limits in an answer's headers; None without any."""
+        """Return the provider's limits in an answer's headers, or None."""
 
 
 class Stream(Protocol):
-    """One answer that comes in pieces; feed it until `done` or the end of the body.
+    """One answer that arrives in pieces. Feed it until it is `done` or the body ends.
 
     Attributes:
         done: Whether the rest can be ignored: the server sent the end, or the stream is invalid.
-        t_first_token_s: The time of the first content, reasoning or tool call, by the clock of the
-            caller; None before.
+        t_first_token_s: When the first content, reasoning or tool call arrived, on the caller's
+            clock; None until then.
     """
 
     done: bool
     t_first_token_s: float | None
 
     def feed(self, piece: bytes, now_s: float) -> None:
-        """Take the next bytes of the body, received at `now_s`."""
+        """Process the next bytes of the body, received at `now_s`."""
 
     def end(self, now_s: float) -> None:
-        """Record the regular end of the HTTP body."""
+        """Record that the HTTP body ended properly."""
 
     def reply(self, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply, or its failure; arguments as in `Api.reply`."""
+        """Return the reply or a failure; arguments as in `Api.reply`."""

@@ -1,7 +1,7 @@
-"""The fields of a request of any API that decide its tokens and cost.
+"""Read the fields that decide the tokens and cost of a request to any API.
 
-They are read once, for token estimates, budgets and stored conversations. The API need not be
-named, because each field has the same meaning in all APIs. Fields of unexpected types are skipped:
+They are read once, for token estimates, budgets and stored conversations. Callers need not name the
+API, because each field has the same meaning in all APIs. Fields with unexpected types are skipped:
 the provider refuses such a request.
 """
 
@@ -15,13 +15,13 @@ import msgspec
 from pytest_ultrapar.apis.reply import Message
 
 BOUNDS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-"""The parameters of a suite that limit the length of an answer."""
+"""The parameters with which a suite can limit the length of an answer."""
 _ALL_BOUNDS = BOUNDS | {"maxOutputTokens"}
 _CONFIG = ("generationConfig", "generation_config")
 _INSTRUCTIONS = ("system", "instructions", "systemInstruction", "system_instruction")
 _SAID = ("messages", "input", "contents", "prompt")
 _BESIDE = ("tools", "functions", "response_format", "text", *_CONFIG)
-"""Fields besides messages that are, or may be, a part of the prompt."""
+"""Fields besides messages that are, or may be, part of the prompt."""
 _KEPT = ("previous_response_id", "conversation", "cachedContent", "cached_content")
 _NAMED = frozenset({"file_id", "file_url", "fileUri", "file_uri"})
 _ADDRESSED = frozenset({"url", "image_url"})
@@ -32,14 +32,16 @@ class Asked(msgspec.Struct, frozen=True):
     """The content of one request.
 
     Attributes:
-        messages: The messages for the model.
-        beside: Other parts of the prompt: tools, and schemas of the answer.
-        bound: The most tokens of one answer, including reasoning; None without a bound.
-        leaves_bound: Whether the request has no bound at all, not even null. Then the pool's bound
-            applies, if the plugin writes the request.
-        n_answers: The number of billed answers.
-        n_named: Attachments outside the request: files of the provider, and addresses.
-        goes_on: The provider's stored state that is billed with the prompt; None without one.
+        messages: The messages to the model.
+        beside: Other parts of the prompt: tools, and schemas for the answer.
+        bound: The maximum number of tokens in one answer, including reasoning; None if unlimited.
+        leaves_bound: Whether the request does not contain such a maximum, not even as null. Then
+            the pool's maximum applies, if the plugin writes the request.
+        n_answers: The number of answers that are billed.
+        n_named: The number of attachments outside the request: files stored at the provider, and
+            addresses.
+        goes_on: The name of stored state whose content is billed with the prompt; None if the
+            request does not use any.
     """
 
     messages: Sequence[Message]
@@ -52,10 +54,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def asked_of(fields: Mapping[str, Any]) -> Asked:
-    """The content of a request.
+    """Read the content of a request.
 
     Args:
-        fields: The decoded body; for `llm.chat()`, the parameters with the `messages`.
+        fields: The decoded body; for `llm.chat()`, the parameters together with the `messages`.
     """
     configs = [one for name in _CONFIG if isinstance(one := fields.get(name), dict)]
     bounds = [
@@ -106,7 +108,7 @@ def _messages(fields: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _parts_of(said: object) -> object:
-    """Gemini's contents have `parts`."""
+    """The `parts` of Gemini's contents; other content unchanged."""
     return said["parts"] if isinstance(said, dict) and "parts" in said else said
 
 

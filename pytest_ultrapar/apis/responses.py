@@ -1,7 +1,8 @@
-"""OpenAI's Responses: chat completions translated, answers and streams read.
+"""OpenAI's Responses API: translates chat completions, and reads answers and streams.
 
-A conversation is a list of items: messages, calls, results of calls, reasoning. The provider stores
-nothing: every request has the whole conversation, and reasoning comes encrypted to be sent back.
+A conversation is a list of items: messages, calls, results of calls, and reasoning. The provider
+stores nothing: every request contains the whole conversation. Reasoning arrives encrypted, so that
+it can be sent back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NAME = "openai-responses"
 
 
 class Responses(OpenAi):
-    """`api = "openai-responses"`: another resource of the same servers."""
+    """`api = "openai-responses"`: another resource on the same servers."""
 
     path: ClassVar[str] = RESPONSES_PATH
     streamed: ClassVar[Mapping[str, Any]] = {"stream": True}
@@ -47,11 +48,11 @@ class Responses(OpenAi):
     """The smallest `max_output_tokens` that OpenAI accepts; `ultrapar check` uses it."""
 
     def request(self, name: str, messages: Messages, parameters: Mapping[str, Any]) -> bytes:
-        """The body, translated."""
+        """The body, translated from a chat completion."""
         return _encoder.encode(_request(name, messages, parameters))
 
     def reply(self, body: bytes, lane: str, latency_s: float) -> Reply | Failure:
-        """The reply in a 200 response, or the reason that it cannot be used."""
+        """The reply in a 200 response, or the reason why it cannot be used."""
         response = decoded(body, _response_decoder, "response")
         if isinstance(response, Failure):
             return response
@@ -75,7 +76,7 @@ class Responses(OpenAi):
             return replace(failure, came=reply.came if isinstance(reply, Failure) else reply)
         if isinstance(reply, Failure) or len(turn) == sum(item.is_plain for item in items):
             return reply
-        # Reasoning that is neither stored by the provider nor encrypted cannot be sent back.
+        # The provider does not store reasoning. It can be sent back only if it is encrypted.
         kept = [
             one for one in turn if one.get("type") != "reasoning" or one.get("encrypted_content")
         ]
@@ -102,7 +103,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
         if parameters.get(one):
             raise TypeError(
                 f"llm.chat() got {one!r}, but it sends the whole conversation as messages and waits"
-                " for the answer; to use state or background work of the provider, use its SDK"
+                " for the answer; to use the provider's state or background mode, use its SDK"
             )
     items = [item for turn in _translate.turns(messages) for item in _items(*turn)]
     body: dict[str, Any] = {"model": name, "input": items, "store": False}
@@ -121,7 +122,7 @@ def _request(name: str, messages: Messages, given: Mapping[str, Any]) -> dict[st
     effort = parameters.pop("reasoning_effort", None)
     if effort is not None:
         body["reasoning"] = {**parameters.pop("reasoning", {}), "effort": effort}
-    # Models without reasoning refuse it.
+    # Models without reasoning refuse this value.
     if effort is not None or "reasoning" in parameters:
         include.append(_ENCRYPTED)
     if include:
@@ -145,7 +146,7 @@ def _text_settings(parameters: dict[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any] | Function) -> Mapping[str, Any]:
     if not isinstance(tool, Function):
         return tool
-    # Responses are strict by default, chat completions are not.
+    # By default, the Responses API is strict and chat completions are not.
     return {"type": "function", **tool.said("parameters"), "strict": bool(tool.strict)}
 
 
@@ -174,7 +175,7 @@ def _part(part: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 
 def _said(message: Message, place: str) -> Sequence[Mapping[str, Any]]:
-    """A turn of the model: the original items if unchanged, else its text and calls."""
+    """A turn of the model: the original items if they are unchanged, otherwise text and calls."""
     calls = [
         {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         for call_id, name, arguments in _translate.calls(message, place)
@@ -224,7 +225,7 @@ def _reply(
     refusal = "".join(part.refusal or "" for part in said)
     reply = Reply(
         text="".join(part.text or "" for part in said) or refusal,
-        # The reasoning itself if the model sends it, else its summary.
+        # The reasoning itself if the model sends it, otherwise its summary.
         reasoning="\n".join(
             part.text
             for item in items
@@ -250,7 +251,7 @@ def _reply(
 
 
 class ResponseStream(EventStream["_Event"]):
-    """The events of one answer so far; the last has the whole answer, the others show its timing.
+    """The events of one answer so far. The last contains the whole answer; the others show timing.
 
     Source: developers.openai.com, "Streaming events" of Responses.
     """
@@ -284,7 +285,7 @@ class ResponseStream(EventStream["_Event"]):
             self._response = bytes(event.response)
             fields = part_of(event.response, dict[str, msgspec.Raw])
             if fields and self._items and not part_of(fields.get("output", NOTHING), list):
-                # Some gateways leave out the output that they sent in pieces.
+                # Some gateways omit the output here, because they have sent it in pieces.
                 self._response = _encoder.encode(fields | {"output": self._items})
             self._response = joined([body_text(self._response)]).encode()
             self.done = True
@@ -313,7 +314,7 @@ class _Item(msgspec.Struct):
 
     @property
     def is_plain(self) -> bool:
-        """Whether text and calls contain the whole item."""
+        """Whether a reply's text and calls contain everything in the item."""
         return self.type == "function_call" or (self.type == "message" and self.phase is None)
 
 

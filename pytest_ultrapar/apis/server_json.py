@@ -1,4 +1,4 @@
-"""Repair and check JSON from servers, so that it can be read and stored, for all APIs."""
+"""Repair and check JSON from servers of all APIs, so that it can be read and stored."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors from decoding outside JSON: invalid JSON, invalid UTF-8, or nested too deeply."""
+"""Errors while decoding foreign JSON: invalid JSON, invalid UTF-8, or nested too deeply."""
 
 
 LEFT_OUT: ContextVar[set[str] | None] = ContextVar("left_out", default=None)
-"""Fields ignored in answers, each with the type that it had; None if they are not reported."""
+"""The ignored fields of answers, each with its actual type; None if they are not reported."""
 
 
 def _note(field: str, error: Exception) -> None:
@@ -28,12 +28,12 @@ def _note(field: str, error: Exception) -> None:
 
 
 def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> T | None:
-    """A JSON text or a part of one, decoded; None if it is invalid or of another type.
+    """Decode a JSON text or a part of one; None if it is invalid or has another type.
 
     Args:
         text: Any text.
         kind: The expected type.
-        field: The name of an answer's field, to report another type.
+        field: The name of the field in the answer. With it, another type is reported.
     """
     try:
         return msgspec.json.decode(text, type=kind)
@@ -44,26 +44,26 @@ def part_of(text: msgspec.Raw | bytes | str, kind: type[T], field: str = "") -> 
 
 
 _LARGEST_BYTES = 1024 * 1024
-"""The largest text to repair: the repair briefly takes up to 13 times the size of the text."""
+"""The largest text to repair: a repair briefly takes up to 13 times the memory of the text."""
 _BOM = b"\xef\xbb\xbf"
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-# An unterminated string extends to the end of the text; else each quote would be tried again.
+# An unterminated string extends to the end of the text; otherwise each quote is tried again.
 _NO_NUMBER = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"?)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def repaired(content: bytes) -> bytes | None:
-    r"""The repaired JSON text, or None if nothing was repaired.
+    r"""Return the repaired JSON text, or None if nothing was repaired.
 
     Escapes of unpaired surrogates and invalid UTF-8 become visible text: `\ud800`, `\xff`. `NaN`
     and `Infinity` become null. A byte order mark at the beginning is removed.
 
     Args:
-        content: Any bytes; a text above 1 MiB is not repaired.
+        content: Any bytes; texts larger than 1 MiB are not repaired.
     """
     if len(content) > _LARGEST_BYTES:
         return None
@@ -75,12 +75,12 @@ def repaired(content: bytes) -> bytes | None:
 
 
 _MOST_ODD = 20
-"""The most kinds of odd fields: each one costs another decoding."""
+"""The maximum number of kinds of odd fields: each kind costs another decoding."""
 _MOST_ITEMS = 100_000
 _ANSWER = frozenset(
     ("choices", "candidates", "message", "delta", "content", "parts", "text", "partial_json")
 ).union(("tool_calls", "function", "name", "arguments", "input", "function_call"))
-"""Fields of the answer itself: a wrong type in one fails the answer. All others are side fields."""
+"""Fields of the answer itself: a wrong type makes it invalid. All other fields are side fields."""
 _MAY_LACK = frozenset(("tool_calls", "delta"))
 EMPTY = frozenset((b"null", b"false", b"0", b'""', b"[]", b"{}"))
 _BEGINS = {"array": b"[", "object": b"{", "bool": b"tf", "str": b'"', "null": b"n"}
@@ -89,17 +89,18 @@ _NODES: Any = dict[str, msgspec.Raw] | list[msgspec.Raw]
 
 
 def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """A decoded JSON text without side fields of unexpected types.
+    """Decode a JSON text without side fields that have unexpected types.
 
-    A text in place of a number becomes the number, and a number in place of a text its digits. An
-    object in place of a list becomes its only item. Other side fields of a wrong type are dropped.
+    If a string appears in place of a number, it is converted to the number, and a number in place
+    of a string to its digits. If an object appears in place of a list, it becomes the only item of
+    that list. Other side fields with a wrong type are dropped.
 
     Args:
         content: JSON.
-        decoder: Decoder of the expected shape.
+        decoder: The decoder for the expected shape.
 
     Returns:
-        None if the answer itself has a wrong type, or too many fields do.
+        The decoded text; None if the answer itself has a wrong type, or too many fields do.
     """
     whole = None if _has_more(content, b",", _MOST_ITEMS) else part_of(content, _NODES)
     for _ in range(_MOST_ODD):
@@ -112,7 +113,7 @@ def decode_tolerantly(content: bytes, decoder: msgspec.json.Decoder[T]) -> T | N
 
 
 def convert_tolerantly(plain: object, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """`decode_tolerantly` for plain data that came as JSON."""
+    """Do the same as `decode_tolerantly` for plain data that was decoded from JSON."""
     try:
         found: T = msgspec.convert(plain, decoder.type)
     except msgspec.ValidationError:
@@ -121,7 +122,7 @@ def convert_tolerantly(plain: object, decoder: msgspec.json.Decoder[T]) -> T | N
 
 
 def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: ANN401 - any JSON
-    """Repair or remove a field of a wrong type, also in all other items of its list.
+    """Repair or remove a field with a wrong type, and the same field in all items of its list.
 
     Returns:
         False if the field is part of the answer itself.
@@ -149,7 +150,7 @@ def _without_odd(whole: Any, error: msgspec.ValidationError) -> bool:  # noqa: A
 
 
 def _places(node: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
-    """The places of a path in all items of its lists: the container and the key of each."""
+    """Yield every place that a path leads to, in all items of its lists, as container and key."""
     step, *rest = path
     if isinstance(node, list) != step.isdecimal():
         return
@@ -169,20 +170,20 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def has_too_many_objects(content: bytes) -> bool:
-    """Whether a JSON text has more objects than an answer needs.
+    """Whether a JSON text contains more objects than any answer needs.
 
-    16 MiB of `{},{},` would become 5.6 million objects of at least 100 bytes. Small texts are not
-    limited: 256 KiB become at most 10 MB.
+    16 MiB of `{},{},` would become 5.6 million objects of 100 bytes or more. Small texts are not
+    limited: 256 KiB never become more than 10 MB.
     """
     return _has_more(content, b"{", MOST_OBJECTS)
 
 
 def _has_more(content: bytes, sign: bytes, most: int) -> bool:
-    """Whether a text that is not small contains a sign more than `most` times."""
+    """Whether a text contains a sign more than `most` times; always False for a small text."""
     if len(content) <= _SMALL_BYTES or content.count(sign) <= most:
         return False
     # Strings may contain code with braces, so count only braces outside strings. Go through the
-    # strings one by one: removing them from the text would take 350 MB.
+    # strings one by one, because removing them from the text would take 350 MB.
     n_signs, end = 0, 0
     for string in _STRING.finditer(content):
         n_signs += content.count(sign, end, string.start())

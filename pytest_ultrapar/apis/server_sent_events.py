@@ -1,4 +1,4 @@
-"""A stream of server-sent events, read and masked in pieces as they arrive."""
+"""Read and mask a stream of server-sent events in pieces, as they arrive."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r")
-"""The third byte of `CRLF CRLF` ends the event, as in `EventReader`."""
+"""The third byte of `CRLF CRLF` already ends the event, as in `EventReader`."""
 _SAME = rb"id|item_id|model|object|role|service_tier|system_fingerprint|type"
 _BLANK = rb"(?:\s|data:)*+"
 _FIELD = re.compile(
     rb'"(?!(?:%s)")(\w++)"%s:%s(?:"([^"\\]*+(?:\\.[^"\\]*+)*+)"|(\d++))' % (_SAME, _BLANK, _BLANK),
     re.DOTALL,
 )
-"""A JSON field that may continue in the next event: its name, and its text or number. An event of
-several lines has `data:` at the beginning of each line."""
+"""A JSON field that may continue in the next event: its name, and its text or number. If an event
+has several lines, each line begins with `data:`."""
 _HEX = rb"[0-9a-fA-F]"
 _HALF_ESCAPE = re.compile(
     rb"(?:(?<!\\)(?:\\|%%(?:25)*+5[Cc])++(?:x%(h)b?|u%(h)b{0,3}|U%(h)b{0,7})?"
     rb"|(?:&|%%(?:25)*+26|\\++(?:u00|x)26)(?:amp;)*+(?:#[xX]?%(h)b{0,6}|[a-z]{0,4})"
     rb"|(?:%%|\\++(?:u00|x)25)(?:25)*+%(h)b?)\Z" % {b"h": _HEX}
 )
-"""An escape of JSON, HTML or URLs, maybe nested, that may be cut at the end of a text."""
+"""An escape in JSON, HTML or a URL, possibly nested, that may be cut off at the end of a text."""
 _HALF_BYTES = 64
-"""Bytes at the end of a text that are searched for a cut escape."""
+"""The number of bytes at the end of a text that are searched for a cut escape."""
 _CUT = b"..."
-"""A mark after a text that continues in another event, so that the redactor finds a beginning."""
+"""The mark after a text that continues in another event. It helps the redactor find beginnings."""
 _BEGINNING_BYTES = 96
-"""Bytes kept of a text: longer than the beginning that identifies a secret, in any spelling."""
+"""How many bytes of a text to keep: more than the beginning of a secret needs in any spelling."""
 _SECRET_BYTES = 4096
-"""Bytes kept of a text that contains a secret, which may continue: longer than a whole secret."""
+"""How many bytes to keep of a text with a secret, which may continue: more than a whole secret."""
 _EVENT = re.compile(rb".+?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
-# In a text, a quote has a backslash before it.
+# Inside a text, a backslash precedes each quote.
 _NO_CHOICE = re.compile(rb'(?<!\\)"choices"\s*:\s*\[\s*\]')
 _TOOK = re.compile(rb'(?<!\\)"usage"\s*:\s*\{')
 _BOM = b"\xef\xbb\xbf"
@@ -44,9 +44,9 @@ _LINE_ENDS = b"\r\n"
 
 
 class EventReader:
-    """Reads one stream of events; holds only the incomplete event.
+    """Reads one stream of events, and stores only the event that is incomplete.
 
-    Comments and fields other than `data` are skipped. Lines end in LF, CR or CRLF.
+    Comments and fields other than `data` are skipped. Lines end with LF, CR or CRLF.
 
     Source: WHATWG HTML Living Standard, section 9.2.6, "Interpreting an event stream".
     """
@@ -58,9 +58,9 @@ class EventReader:
         self._begins = True
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of the events that this piece completes, in order."""
+        """Return the data of the events that this piece completes, in order."""
         if self._after_cr and piece:
-            # The second half of a split CRLF.
+            # This may be the second half of a CRLF that was split.
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
         events: list[bytes] = []
@@ -77,9 +77,9 @@ class EventReader:
         return events
 
     def end(self) -> list[bytes]:
-        """The data of an event that the end of the stream completes.
+        """Return the data of an event that the end of the stream completes.
 
-        The standard drops such an event, but some servers forget the last empty line.
+        The standard discards such an event, but some servers forget the last empty line.
         """
         if self._line:
             self._take(self._completed(b""))
@@ -108,10 +108,10 @@ class EventReader:
 class MaskedEvents:
     """Removes secrets from a stream of events, however it is split into pieces and events.
 
-    Each event is held back until it is complete; no reader can use a part of one. A text that
-    continues over several events is searched as one text: JSON fields of the same name and the same
-    last `index`. Up to 7 characters of a secret may pass before it is recognised. A cut escape
-    after a secret is held back until it is complete.
+    Each event is held back until it is complete, because no reader can use a part of an event. JSON
+    fields with the same name and the same last `index` are treated as one text that continues over
+    several events, and are searched together. Up to 7 characters of a secret may pass before it is
+    recognised. If an escape after a secret is cut, it is held back until it is complete.
 
     Args:
         masked: Removes secrets from bytes; returns the same object if it finds no secret.
@@ -124,7 +124,7 @@ class MaskedEvents:
         self._index = b"0"
 
     def feed(self, piece: bytes) -> bytes:
-        """The events that this piece completes; may be empty."""
+        """Return the events that this piece completes; may be empty."""
         held = self._held
         start = max(0, len(held) - 1)
         held += piece
@@ -132,14 +132,14 @@ class MaskedEvents:
         if end < len(_BLANK_LINES[0]):
             return b""
         if held[end - 1 : end + 1] == b"\r\n":
-            # No event needs it, but readers that expect whole line ends wait for it.
+            # The event is complete without it, but some readers wait for the whole line end.
             end += 1
         events = bytes(held[:end])
         del held[:end]
         return self._masked_whole(events)
 
     def end(self) -> bytes:
-        """The rest at the end of the stream: some servers forget the last empty line."""
+        """Return the rest at the end of the stream: some servers forget the last empty line."""
         left = bytes(self._held)
         self._held.clear()
         return self._masked_whole(left)
@@ -184,7 +184,7 @@ class MaskedEvents:
         return b"".join([*pieces, events[kept_from:]])
 
     def _goes_on(self, before: bytes, texts: list[bytes]) -> list[bytes]:
-        """The masked texts, after the part of the same text that was shown before."""
+        """Mask the texts, which continue the part of the same text that was passed on before."""
         whole = before + b"".join(texts)
         shown, now = map(self._shown, (before, whole))
         new = now[n_first(shown, now) :]
@@ -193,11 +193,11 @@ class MaskedEvents:
             alone != texts and _without_half(b"".join(alone)) == _without_half(new)
         ):
             return alone
-        # A secret spans several of them: put the whole text into the first one.
+        # A secret spans several texts: put the whole text into the first one.
         return [new, *[b""] * (len(texts) - 1)]
 
     def _shown(self, text: bytes) -> bytes:
-        """The masked form of a text that continues, without a cut escape after a secret."""
+        """The masked form of a text that may continue, without a cut escape after a secret."""
         stem = _without_half(text)
         shown = self._masked(stem + _CUT).removesuffix(_CUT)
         is_secret = shown.rstrip()[-1:] != stem.rstrip()[-1:]
@@ -205,7 +205,7 @@ class MaskedEvents:
 
 
 def without_usage(events: bytes) -> bytes:
-    """Whole events of a chat without the event that contains only the usage.
+    """Remove the event that contains only the usage from the events of a chat completion.
 
     Args:
         events: The bytes of consecutive events.

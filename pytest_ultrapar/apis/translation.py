@@ -1,7 +1,7 @@
-"""Chat completions split into parts, for APIs of another shape.
+"""Take chat completions apart, for APIs with another format.
 
-`llm.chat()` takes messages and parameters of chat completions. Other APIs translate them. A part
-without a counterpart is refused by name before anything is sent, because leaving it out would
+`llm.chat()` accepts the messages and parameters of chat completions. Other APIs translate them. If
+a part has no counterpart, an error names it before anything is sent, because omitting it would
 change the request. Parts that chat completions do not have belong to the API and are sent
 unchanged.
 """
@@ -22,32 +22,32 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     # The name is not sent: the call already names the function.
     "tool": ("tool_call_id", "name"),
 }
-"""For each role, the fields that a message may have besides role and content."""
+"""For each role, the fields that a message may contain besides role and content."""
 NO_COUNTERPART: dict[str, Any] = {"n": 1, "modalities": ["text"]} | dict.fromkeys(
     ("logit_bias", "functions", "function_call", "audio", "prediction", "web_search_options")
 )
-"""Parameters that no other API has, each with the value that changes nothing."""
+"""Parameters that no other API supports, each with the value that has no effect."""
 OF_OPENAI = NO_COUNTERPART | {"logprobs": False, "top_logprobs": 0, "store": False}
 OF_OPENAI |= dict.fromkeys(
     ("verbosity", "reasoning_effort", "prompt_cache_key", "safety_identifier")
 )
-"""Parameters that no other provider has, each with the value that changes nothing."""
+"""Parameters that no other provider supports, each with the value that has no effect."""
 
 
 class Translator(NamedTuple):
-    """Reads the parts of chat completions for one API; its errors name the API.
+    """Reads the parts of chat completions for one API. Its errors name that API.
 
     Attributes:
         api: The API's name in `pool.toml`.
-        no_counterpart: The parameters without a counterpart, each with the value that changes
-            nothing: with this value or None, the parameter is left out.
+        no_counterpart: The parameters without a counterpart, each with the value that has no
+            effect. A parameter with this value or None is omitted.
     """
 
     api: str
     no_counterpart: Mapping[str, Any]
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise an error for a part without a counterpart.
+        """Raise an error for a part that has no counterpart.
 
         Raises:
             TypeError: Always.
@@ -55,7 +55,7 @@ class Translator(NamedTuple):
         raise TypeError(f'llm.chat() got {what}, which api = "{self.api}" has no counterpart for')
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters that have an effect.
+        """Return the parameters that have an effect.
 
         Raises:
             TypeError: A parameter has no counterpart.
@@ -63,16 +63,14 @@ class Translator(NamedTuple):
         asked = {name: value for name, value in given.items() if value is not None}
         for name, nothing in self.no_counterpart.items():
             if name in asked and asked.pop(name) != nothing:
-                self.refuse(
-                    f"{name!r} (parameters = {{ {name} = false }} in pool.toml leaves it out)"
-                )
+                self.refuse(f"{name!r} (parameters = {{ {name} = false }} in pool.toml omits it)")
         return asked
 
     def bound(self, parameters: dict[str, Any]) -> int | None:
-        """Remove and return the bound on an answer, under its new or old name.
+        """Remove and return the maximum length of an answer, under its new or old name.
 
         Raises:
-            TypeError: Both names are given.
+            TypeError: Both names are used.
         """
         newer: int | None = parameters.pop("max_completion_tokens", None)
         older: int | None = parameters.pop("max_tokens", None)
@@ -83,7 +81,7 @@ class Translator(NamedTuple):
         return older if newer is None else newer
 
     def turns(self, messages: Messages) -> Iterator[tuple[str, Message, str]]:
-        """The role, the message and its place, for each message.
+        """Yield the role of each message, the message itself, and its place for errors.
 
         Raises:
             TypeError: A role is unknown, or a message has a field that its role does not allow.
@@ -107,13 +105,13 @@ class Translator(NamedTuple):
         field: str = "content",
         own: str = "assistant",
     ) -> tuple[list[Any], list[dict[str, Any]]]:
-        """The system messages at the beginning, and the turns of the conversation.
+        """Return the system messages at the beginning, and the turns of the conversation.
 
         Args:
             messages: All messages.
-            made: For each role, the function that makes the content of a message; `late` for a
-                system message between turns.
-            field: The field of a turn for its content.
+            made: For each role, the function that makes the content of a message. `late` is for
+                system messages between turns.
+            field: The field of a turn that contains its content.
             own: The API's word for the model's role.
 
         Raises:
@@ -126,7 +124,7 @@ class Translator(NamedTuple):
             if role in {"system", "developer"} and not turns:
                 system += made["system"](message, place)
             elif role == before == "tool":
-                # Consecutive results answer one turn of the model, and form one turn.
+                # Consecutive results answer the same turn of the model, so they form one turn.
                 turns[-1][field].append(made[role](message, place))
             elif role == "tool":
                 turns.append({"role": "user", field: [made[role](message, place)]})
@@ -139,7 +137,9 @@ class Translator(NamedTuple):
         return system, turns
 
     def parts(self, message: Message, place: str) -> list[tuple[Mapping[str, Any], str]]:
-        """The content as parts, each with its place; a text is one part. Empty without content.
+        """Return the content as parts, each with its place; a text becomes one part.
+
+        Empty if the message has no content.
 
         Raises:
             TypeError: The content is neither a text nor a list of parts.
@@ -160,7 +160,7 @@ class Translator(NamedTuple):
     def content(
         self, message: Message, place: str, part: Callable[[Mapping[str, Any], str], Any]
     ) -> str | list[Any]:
-        """The content with each part converted by `part`; a text stays a text.
+        """Return the content, with `part` applied to each part; a text remains a text.
 
         Raises:
             TypeError: As in `parts`.
@@ -170,10 +170,10 @@ class Translator(NamedTuple):
         return [part(one, where) for one, where in self.parts(message, place)]
 
     def said(self, message: Message, place: str) -> str:
-        """The text of a message of the model, or its refusal.
+        """Return the text of a message from the model, or its refusal.
 
         Raises:
-            TypeError: The message has parts of another kind.
+            TypeError: The message contains parts of another kind.
         """
         texts: list[str] = []
         for part, where in self.parts(message, place):
@@ -189,10 +189,10 @@ class Translator(NamedTuple):
         return "".join(texts) or (refusal if isinstance(refusal, str) else "")
 
     def calls(self, message: Message, place: str) -> Iterator[tuple[str, str, str]]:
-        """Id, function and arguments of each tool call in a message.
+        """Yield the id, function name and arguments of each tool call in a message.
 
         Raises:
-            TypeError: A call has another shape.
+            TypeError: A call has another form.
         """
         for number, call in enumerate(message.get("tool_calls") or ()):
             where = f"{place}.tool_calls[{number}]"
@@ -203,19 +203,19 @@ class Translator(NamedTuple):
                     self.refuse(f"{where} that calls no function")
 
     def id_of(self, given: object, place: str) -> str:
-        """The id that connects a call and its result.
+        """Check and return the id that connects a call with its result.
 
         Raises:
             TypeError: The id is missing.
         """
         if not isinstance(given, str) or not given:
             raise TypeError(
-                f'llm.chat() needs {place} for api = "{self.api}": a text that is not empty'
+                f'llm.chat() requires {place} for api = "{self.api}": a text that is not empty'
             )
         return given
 
     def called(self, message: Message, place: str) -> str:
-        """The id of the call whose result a message has.
+        """Return the id of the call whose result a message contains.
 
         Raises:
             TypeError: The id is missing.
@@ -223,10 +223,10 @@ class Translator(NamedTuple):
         return self.id_of(message.get("tool_call_id"), f"{place}.tool_call_id")
 
     def image(self, part: Mapping[str, Any], place: str) -> Image:
-        """The image of a part of type `image_url`.
+        """Return the image in a part of type `image_url`.
 
         Raises:
-            TypeError: The image is neither a data URL in base64 nor an address.
+            TypeError: The image is neither a base64 data URL nor an address.
         """
         said: Any = part.get("image_url")
         url, detail = "", None
@@ -243,15 +243,15 @@ class Translator(NamedTuple):
         if url.startswith(("https://", "http://")):
             return Image(url, detail, "", "")
         raise TypeError(
-            f'llm.chat() got {place}.image_url, which must have the URL of an image: "https://..."'
-            ' or "data:image/png;base64,..."'
+            f"llm.chat() got {place}.image_url, which must be the URL of an image:"
+            ' "https://..." or "data:image/png;base64,..."'
         )
 
     def functions(self, tools: Sequence[Any]) -> Iterator[Mapping[str, Any] | Function]:
-        """The tools: functions of chat completions as `Function`, others unchanged.
+        """Yield the tools: functions as in chat completions as `Function`, all others unchanged.
 
         Raises:
-            TypeError: A tool is not a table, or has the type `custom` of chat completions.
+            TypeError: A tool is not a mapping, or has the type `custom` of chat completions.
         """
         for number, tool in enumerate(tools):
             match tool:
@@ -263,10 +263,10 @@ class Translator(NamedTuple):
                 case Mapping():
                     yield tool
                 case _:
-                    raise TypeError(f"llm.chat() got tools[{number}], which must be a table")
+                    raise TypeError(f"llm.chat() got tools[{number}], which must be a dict")
 
     def schema(self, response_format: object) -> Mapping[str, Any] | None:
-        """The `json_schema` of a `response_format`; None for text or any JSON.
+        """Return the `json_schema` in a `response_format`; None for text or JSON of any schema.
 
         Raises:
             TypeError: The format is unknown.
@@ -283,12 +283,12 @@ class Translator(NamedTuple):
 
 
 def of_kind(turn: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """The blocks or items of a turn with one type."""
+    """The blocks or items in a turn that have this type."""
     return [one for one in turn if one.get("type") == kind]
 
 
 def object_of(arguments: str) -> dict[str, Any]:
-    """The arguments of a call as an object; chat completions have them as JSON text.
+    """Decode the arguments of a call, which are JSON text in chat completions.
 
     Source for invalid JSON: docs.claude.com, "Fine-grained tool streaming".
     """
@@ -300,10 +300,10 @@ class Image(NamedTuple):
     """An image in a message.
 
     Attributes:
-        url: The URL as given.
-        detail: The level of detail, if given.
-        media_type: Media type of a data URL; empty for an address.
-        content: Content of a data URL, in base64.
+        url: The URL as the caller wrote it.
+        detail: The level of detail, if set.
+        media_type: The media type of a data URL; empty for an address.
+        content: The base64 content of a data URL; empty for an address.
     """
 
     url: str
@@ -316,8 +316,8 @@ class Function(NamedTuple):
     """A function that a model may call.
 
     Attributes:
-        schema: JSON schema of its parameters.
-        strict: Whether calls must match it; None if not given.
+        schema: The JSON schema of its parameters.
+        strict: Whether calls must match the schema; None if not set.
     """
 
     name: str
@@ -326,6 +326,6 @@ class Function(NamedTuple):
     strict: bool | None
 
     def said(self, schema: str) -> dict[str, Any]:
-        """The function for an API that names the schema field `schema`."""
+        """The function in the form of an API whose schema field is called `schema`."""
         described = {} if self.description is None else {"description": self.description}
         return {"name": self.name, schema: self.schema, **described}

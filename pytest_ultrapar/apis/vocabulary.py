@@ -1,4 +1,7 @@
-"""Meanings of words and codes in servers' errors: `vocabulary.toml`, read at the first failure."""
+"""The meanings of words and codes in servers' errors.
+
+They are in `vocabulary.toml`, which is read at the first failure.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ _EXAMPLES = re.compile(r"^    \{.*\n", re.MULTILINE)
 
 
 _Sign = tuple[str, bool, re.Pattern[str]]
-"""A meaning, whether a code identifies it, and the pattern of the code or words."""
+"""A meaning, whether a code identifies it, and the pattern for the code or words."""
 
 
 @functools.cache
 def vocabulary() -> dict[str, Any]:
-    """The file without its examples; its header describes the format.
+    """Read the file without its examples. The file's header describes the format.
 
-    A run without failures does not read it.
+    A run without failures does not read the file.
     """
     import tomllib  # noqa: PLC0415 - see above
 
@@ -34,7 +37,7 @@ def vocabulary() -> dict[str, Any]:
 
 @functools.cache
 def _signs(status: int) -> list[_Sign]:
-    """The patterns for a status: codes, then words, then entries with `last = true`."""
+    """The patterns for a status: first codes, then words, then entries with `last = true`."""
     found: list[tuple[int, _Sign]] = []
     for meaning, its_own in vocabulary()["meanings"].items():
         for entry in vocabulary()[meaning]:
@@ -49,7 +52,7 @@ def _signs(status: int) -> list[_Sign]:
 
 
 def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[str, bool]]:
-    """The possible meanings of an error, most certain first, each with whether a code matched.
+    """Yield the possible meanings of an error, most certain first, and whether a code matched.
 
     Args:
         codes: The error's codes, in lower case.
@@ -62,6 +65,6 @@ def meanings(codes: AbstractSet[str], text: str, status: int) -> Iterator[tuple[
 
 
 def status_of(word: str) -> int | None:
-    """The HTTP status for a code, type or status of an error; None if unknown."""
+    """Return the HTTP status that an error's code, type or status stands for; None if unknown."""
     known: dict[str, int] = vocabulary()["status"]
     return next((known[code] for code in known if re.fullmatch(code, word.lower())), None)

@@ -1,4 +1,4 @@
-"""`ultrapar init`: writes the pool file for models that are named without a pool."""
+"""`ultrapar init`: write a pool file for models that are named without a pool."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 NAME = "init"
 SUMMARY = "write a pool.toml for the models in the environment"
 DESCRIPTION = """\
-Write the pool file that pytest --ultrapar-model WORD stands for. By default it has a model of each
-vendor whose key is set, and the models of local vLLM and ollama servers. The file names variables
-of keys, not keys. No request goes to a vendor, and an existing file is never overwritten.
+Write the pool file that pytest --ultrapar-model WORD uses internally. By default it contains one
+model of each vendor whose key is set, and the models of local vLLM and ollama servers. It contains
+variable names, not keys. No request is sent to a vendor, and no existing file is overwritten.
 """
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file and print its content.
 
     Raises:
-        ConfigError: A word names no model, nothing was found, or the file exists.
+        ConfigError: A word does not name a model, no model was found, or the file exists.
     """
     from pytest_ultrapar.pool.keys import sent_lines  # noqa: PLC0415
     from pytest_ultrapar.pool.load_pool import load_pool  # noqa: PLC0415 - light `--help`
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = models or [*of_environment(os.environ)]
     if not models:
         where.refuse(
-            "is needed, such as openai/gpt-5-mini: no key of a known vendor is set (OPENAI_API_KEY "
-            "and so on), and no server answers at the default port of vLLM or ollama"
+            "is required, such as openai/gpt-5-mini: no key of a known vendor is set "
+            "(OPENAI_API_KEY, ...), and no server answers at the default port of vLLM or ollama"
         )
     text = pool_text(models)
     pool = load_pool(file, text=text, environ={}, overrides=Overrides())
@@ -59,6 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
             written.write(text)
     except FileExistsError:
         Location(file).refuse("exists and was not changed; name another file: ultrapar init FILE")
-    print(f"{file} has {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
+    print(f"{file} lists {', '.join(pool.models)}", *sent_lines(pool, pool.lanes), sep="\n")
     print(f"check it: ultrapar check --pool {file}; use it: pytest --ultrapar-pool {file}")
     return 0

@@ -1,4 +1,4 @@
-"""Places in user input, the checks of values there, and their error messages."""
+"""Locations in user input, checks of the values there, and their error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_CHARS = 60
 _SECRET_PREFIXES = re.compile(
     r"\A((?i:bearer)\s|[spr]k[-_]|gsk_|xai-|hf_|gh[pousr]_|github_pat_|AIza|AKIA|eyJ)"
 )
-"""Case-sensitive, since keys begin so: HF_TOKEN is the name of a variable."""
+"""Case-sensitive, because `hf_...` is a key, but `HF_TOKEN` is the name of a variable."""
 _SECRET_RUN = re.compile(r"[A-Za-z0-9+/=]{20,}")
 _EXACT_INT = 10**18
 
@@ -35,15 +35,15 @@ class Location:
     path: str = ""
 
     def at(self, field: str) -> Location:
-        """The field of that name in this place."""
+        """The location of the field with that name in this table."""
         return replace(self, path=f"{self.path}.{field}" if self.path else field)
 
     def item(self, index: int) -> Location:
-        """The entry at that index (from 0) of the list in this place."""
+        """The location of the entry at that index (from 0) of this list."""
         return replace(self, path=f"{self.path}[{index}]")
 
     def refuse(self, what: str) -> NoReturn:
-        """Refuse the value in this place.
+        """Refuse the value at this location.
 
         Raises:
             ConfigError: Always, with the message `<source>: <path> <what>`.
@@ -57,7 +57,7 @@ class Location:
 def looks_like_secret(text: str) -> bool:
     """Whether `text` could be an API key: a known prefix, or a long run of letters and digits.
 
-    Names of models do not match, since `-`, `.`, `_` or `:` break the run.
+    Names of models do not match, because `-`, `.`, `_` or `:` interrupts the run.
     """
     if _SECRET_PREFIXES.match(text):
         return True
@@ -66,13 +66,13 @@ def looks_like_secret(text: str) -> bool:
 
 
 def shown(found: object) -> str:
-    """A value for messages: one short line without control characters and secrets."""
+    """A value for messages: one short line without control characters or secrets."""
     if isinstance(found, str):
         return f'"{shown_text(found)}"' if not looks_like_secret(found) else '"***"'
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, int) and abs(found) > _EXACT_INT:
-        # str() of an int with more than 4300 digits raises, and 50 digits help no reader.
+        # str() raises for an int of more than 4300 digits, and even 50 digits help no reader.
         return "a number below -1e18" if found < 0 else "a number above 1e18"
     if isinstance(found, int | float):
         return str(found)
@@ -80,7 +80,10 @@ def shown(found: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Text cut to 60 characters, with unprintable characters escaped, so no terminal obeys it."""
+    """Text cut to 60 characters, with unprintable characters escaped.
+
+    Terminals therefore do not interpret it.
+    """
     visible = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: _SHOWN_CHARS + 1])
     return visible if len(visible) <= _SHOWN_CHARS else visible[: _SHOWN_CHARS - 3] + "..."
 
@@ -112,7 +115,7 @@ def _zones() -> frozenset[str]:
 
 
 def check_zone(location: Location, name: str) -> str:
-    """The name of a time zone of the IANA database.
+    """Return the name, if it is a time zone in the IANA database.
 
     Raises:
         ConfigError: There is no such zone.
@@ -120,18 +123,18 @@ def check_zone(location: Location, name: str) -> str:
     if name not in _zones():
         meant = did_you_mean(name, _zones(), form='"{}"', cutoff=0.8)
         location.refuse(
-            'must be a time zone of the IANA database, such as "America/Los_Angeles" or "UTC" '
+            'must be a time zone in the IANA database, such as "America/Los_Angeles" or "UTC" '
             f"(got {shown(name)}){meant}"
         )
     return name
 
 
 def check_name(location: Location, name: str) -> str:
-    """A name for ids, file names and columns.
+    """Return the name, if ids, file names and columns can contain it.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters (`/` separates the parts of ids),
-            or begins like a folder (`..`), a hidden file or an option.
+        ConfigError: It is empty, too long or contains other characters (`/` separates the parts of
+            ids), or begins like a folder (`..`), a hidden file or an option.
     """
     _check_text(location, name, _NAME, "letters, digits and . _ : -")
     if name[0] in ".:-":
@@ -140,23 +143,24 @@ def check_name(location: Location, name: str) -> str:
 
 
 def check_api_name(location: Location, name: str) -> str:
-    """A name at the API, which may also contain `/`, `@` and `+`.
+    """Return the name, if it can be sent to an API; it may also contain `/`, `@` and `+`.
 
     Raises:
-        ConfigError: It is empty, too long or has other characters, or would change the path of a
-            URL.
+        ConfigError: It is empty, too long or contains other characters, or it would change the path
+            of a URL.
     """
     _check_text(location, name, _API_NAME, "letters, digits and . _ : - / @ +")
     if name == "." or ".." in name.split("/"):
-        location.refuse(f'must not be "." or contain ".." as a part (got {shown(name)})')
+        location.refuse(f'must not be "." or contain the path segment ".." (got {shown(name)})')
     return name
 
 
 def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
-    """The allowed word that equals `word`.
+    """Return the allowed word that equals `word`.
 
     Raises:
-        ConfigError: No word equals it; the message lists the allowed words and the nearest.
+        ConfigError: No allowed word equals it. The message lists the allowed words and suggests the
+            most similar one.
     """
     same = [candidate for candidate in allowed if candidate == word]
     if not same:
@@ -168,15 +172,15 @@ def check_word(location: Location, word: str, allowed: tuple[_W, ...]) -> _W:
 def did_you_mean(
     word: str, allowed: Collection[str], *, form: str = "{}", cutoff: float = 0.6
 ) -> str:
-    """The end of a message, `; did you mean rpm?`; empty if no allowed word is similar.
+    """Return the end of a message, `; did you mean rpm?`; empty if no allowed word is similar.
 
     Args:
         word: The word found.
         allowed: The words to suggest.
         form: The format of the suggested word.
-        cutoff: The least similarity, 0 to 1.
+        cutoff: The minimum similarity, 0 to 1.
     """
-    import difflib  # noqa: PLC0415 - 8 ms, needed only for this message
+    import difflib  # noqa: PLC0415 - 8 ms, and only this message uses it
 
     near = difflib.get_close_matches(word, allowed, n=1, cutoff=cutoff)
     return f"; did you mean {form.format(near[0])}?" if near else ""
@@ -186,7 +190,7 @@ def check_different(places: Iterable[tuple[Location, str]]) -> None:
     """Check that no two places have the same value.
 
     Raises:
-        ConfigError: Two have; the message names both places.
+        ConfigError: Two have the same value; the message names both places.
     """
     seen: dict[str, Location] = {}
     for location, text in places:
@@ -196,7 +200,7 @@ def check_different(places: Iterable[tuple[Location, str]]) -> None:
 
 
 def one_of(allowed: tuple[str, ...]) -> str:
-    """`"a"` or `"b"`, as messages list allowed words."""
+    """The allowed words as messages list them: `"a" or "b"`."""
     return " or ".join(f'"{word}"' for word in allowed)
 
 

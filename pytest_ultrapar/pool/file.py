@@ -1,4 +1,4 @@
-"""The pool file: bytes, TOML and typed tables. Errors name the path of the field."""
+"""Read the pool file: bytes, then TOML, then typed tables. Errors name the path of the field."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document
 
 
 def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
-    """The file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
+    """Return the file's text, of at most 1 MiB, and the SHA-256 (hex) of its bytes.
 
     Raises:
-        ConfigError: It is missing, unreadable, not a regular file, too large or not UTF-8.
+        ConfigError: The file is missing, unreadable, not a regular file, too large or not UTF-8.
     """
     try:
-        # Refuses a pipe such as <(...): it would be empty for the workers, which read it again.
+        # Refuse a pipe such as <(...): the workers read the file again, and find a pipe empty.
         with open_file(path) as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
         reason = getattr(error, "strerror", None) or "the path is malformed"
         location.refuse(f"cannot be read ({reason})")
     if len(content) > MAX_BYTES:
-        location.refuse(f"must have at most {MAX_BYTES} bytes (it has more)")
+        location.refuse(f"must not be larger than {MAX_BYTES} bytes")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -71,11 +71,11 @@ def read_pool_file(path: Path, location: Location) -> tuple[str, str]:
 
 
 def parse_toml(text: str, location: Location) -> dict[str, object]:
-    """The file's tables.
+    """Return the file's tables.
 
     Raises:
-        ConfigError: The text is not TOML. The message has the line's number but not its text,
-            which may hold a secret.
+        ConfigError: The text is not TOML. The message contains the line number but not the line's
+            text, which may hold a secret.
     """
     try:
         return tomllib.loads(text)
@@ -88,11 +88,11 @@ def parse_toml(text: str, location: Location) -> dict[str, object]:
         location.refuse(f"line {number} is not TOML: {shown_text(_AT_LINE.sub('', message))}")
     except ValueError:
         # tomllib does not convert the interpreter's error about too many digits.
-        location.refuse("holds a number that is too long")
+        location.refuse("contains a number with too many digits")
 
 
 def within(bounds: Bounds) -> Meta:
-    """The constraint of a number for msgspec."""
+    """The bounds of a number as a constraint for msgspec."""
     return Meta(ge=bounds.at_least, le=bounds.at_most)
 
 
@@ -105,7 +105,7 @@ Seed = Annotated[int, within(SEED)]
 
 
 class FileTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Base of all tables: fields are given by name, and unknown fields are refused."""
+    """Base class of all tables. Unknown fields are refused."""
 
 
 class ByMode(FileTable, kw_only=True):
@@ -116,7 +116,7 @@ class ByMode(FileTable, kw_only=True):
 
 
 def _amount(kind: LimitKind) -> Any:  # noqa: ANN401 - a type
-    """The type of a field of this kind: `Workers | ByMode | None`, and so on."""
+    """The type of the field for this kind of limit, such as `Workers | ByMode | None`."""
     number: Any = float if kind.is_rate and not kind.is_daily else int
     one = Annotated[number, within(kind.bounds)]
     fields = [(mode, one | None, None) for mode in ("fixed", "adaptive")]
@@ -135,7 +135,7 @@ else:
 
 
 class LimitTable(_Amounts, kw_only=True):
-    """The bounds that each level may have, by the words of their kinds; absent is unlimited."""
+    """The bounds that any level may declare, one field per kind; a missing field is unlimited."""
 
     day: str | None = None
     budget: Money | None = None
@@ -151,14 +151,14 @@ class LatencyTable(FileTable, kw_only=True):
 
 
 class KeyTable(LimitTable, kw_only=True):
-    """A key; its bounds replace those in `per_key`."""
+    """A key. Its own bounds override the bounds in `per_key`."""
 
     name: str
     env: str | None = None
 
 
 class InstanceTable(FileTable, kw_only=True):
-    """An instance with a name at the API or an address that differs from the model's."""
+    """An instance whose name at the API or address differs from the model's."""
 
     name: str
     api_name: str | None = None
@@ -257,27 +257,28 @@ _REFUSED_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 
 
 def refuse_forbidden(tables: Mapping[str, object], location: Location) -> None:
-    """Check that a file holds no secret and is not nested too deeply.
+    """Check that a file contains no secret and is not nested too deeply.
 
     Raises:
-        ConfigError: It does or is. The message names the field and never its value.
+        ConfigError: A field would hold a secret, or a table is nested too deeply. The message names
+            the field and never its value.
     """
     for where, field, value in _fields(tables, location):
         word = field.lower().replace("-", "_")
         if word in _SECRET_FIELDS:
             where.refuse(
-                "is refused: the pool file must not hold secrets; put it into an environment"
-                ' variable and name that variable: env = "MY_API_KEY"'
+                "is refused: the pool file must not contain secrets; put the secret into an"
+                ' environment variable and name that variable: env = "MY_API_KEY"'
             )
         if field in {"env", "proxy_env"}:
             check_variable(where, value)
 
 
 def check_variable(location: Location, value: object) -> str:
-    """The name of an environment variable.
+    """Return the value, if it is the name of an environment variable.
 
     Raises:
-        ConfigError: It is not one. The value may be a secret, so the message does not show it.
+        ConfigError: It is not such a name. It may be a secret, so the message does not show it.
     """
     if not isinstance(value, str):
         location.refuse(f"must be the name of an environment variable (got {kind_of(value)})")
@@ -285,8 +286,8 @@ def check_variable(location: Location, value: object) -> str:
         location.refuse("must be the name of an environment variable (got an empty string)")
     if not _REFUSED_VARIABLE.fullmatch(value) or looks_like_secret(value):
         location.refuse(
-            "must be the name of an environment variable: A-Z, 0-9 and _ (its value is not"
-            " shown, since it may be a secret; a literal key is refused)"
+            "must be the name of an environment variable: A-Z, 0-9 and _ (a literal key is refused;"
+            " the value is not shown, because it may be a secret)"
         )
     return value
 
@@ -294,7 +295,7 @@ def check_variable(location: Location, value: object) -> str:
 def _fields(
     tables: Mapping[str, object], location: Location
 ) -> Iterator[tuple[Location, str, object]]:
-    # A stack instead of recursion: dotted keys nest deeply in little text.
+    # A stack instead of recursion: with dotted keys, a short text can nest deeply.
     stack: list[tuple[Location, object, int]] = [(location, tables, 0)]
     while stack:
         where, value, depth = stack.pop()
@@ -324,19 +325,20 @@ _PATH = re.compile(r" - at `\$(.*)`\Z")
 _HINTS = {
     "api": f"it must be {one_of(tuple(MODULES))}",
     "name": "results, limits and messages use it",
-    "model": "it names the model of the pool that has the role",
+    "model": "it names the model of the pool that plays this role",
     "schema": f"write schema = {SCHEMA} at the top of the file",
 }
 
 
 def decode_as(file: type[_File], tables: Mapping[str, object], location: Location) -> _File:
-    """A file of this package as typed tables.
+    """Convert the tables of a file to the types of its schema.
 
     Raises:
-        ConfigError: The schema differs, a field is unknown or missing, or a type is wrong.
+        ConfigError: The file has another schema version, a field is unknown or missing, or a value
+            has the wrong type.
     """
     schema = tables.get("schema", SCHEMA)
-    # First: under another schema every other message would mislead.
+    # Check this first: with another schema, every other message would mislead.
     if isinstance(schema, int) and schema != SCHEMA:
         location.at("schema").refuse(f"must be {SCHEMA} (got {shown(int(schema))})")
     try:
@@ -346,7 +348,7 @@ def decode_as(file: type[_File], tables: Mapping[str, object], location: Locatio
 
 
 def _explain(message: str, table: type[FileTable], found: object, location: Location) -> NoReturn:
-    """Translate an error of msgspec into the words and the path that the user knows."""
+    """Translate an error from msgspec into the words and the path that the user knows."""
     at = _PATH.search(message)
     what, path = (message[: at.start()], at[1]) if at else (message, "")
     hint: Any = None
@@ -379,14 +381,14 @@ def _explain(message: str, table: type[FileTable], found: object, location: Loca
 
 
 def _table_in(hint: object) -> type[FileTable] | None:
-    """The table type in this type hint, possibly inside a list, a dict or a union."""
+    """The table type in this type hint, which may be inside a list, a dict or a union."""
     if isinstance(hint, type) and issubclass(hint, FileTable):
         return hint
     return next((one for each in get_args(hint) if (one := _table_in(each))), None)
 
 
 def _words_in(hint: object) -> tuple[str, ...]:
-    """The allowed words in this type hint."""
+    """The words that this type hint allows."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return tuple(word for each in get_args(hint) for word in _words_in(each))

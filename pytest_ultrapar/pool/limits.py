@@ -1,4 +1,4 @@
-"""Makes named limits from the bounds of the pool file, and the path of limits of each lane."""
+"""Make named limits from the bounds in the pool file, and list the limits of each lane."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 Amounts = dict[str, Any]
-"""The bounds of one table by word, and its `day` if it has one; a missing word has no bound."""
+"""The bounds of one table by word, and its `day` if it is set. A missing word means unlimited."""
 
 
 def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -> Amounts:
-    """The amounts of a table in one rate mode; values for the other mode are also checked.
+    """Return the amounts of a table in one rate mode. Values for the other mode are checked, too.
 
     Raises:
-        ConfigError: A value by mode lacks this mode, or two numbers of the table contradict each
-            other.
+        ConfigError: A value by mode has no number for this mode, or two numbers in the table
+            contradict each other.
     """
     found: Amounts = {}
     for word, kind in LIMIT_KINDS.items():
@@ -41,7 +41,7 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
         kind = LIMIT_KINDS[word]
         for other, most in found.items():
             wider = LIMIT_KINDS[other]
-            # Some providers sell 60 per minute and 50 per day.
+            # Some providers sell 60 requests per minute and 50 per day.
             is_wider = wider.window_s > kind.window_s and not wider.is_daily
             if wider.counts == kind.counts and is_wider and most < amount:
                 location.at(other).refuse(
@@ -60,11 +60,11 @@ def read_amounts(location: Location, table: LimitTable | None, mode: RateMode) -
 
 @dataclass(frozen=True, slots=True)
 class LimitBook:
-    """All limits made so far, by name, outermost first within each provider.
+    """All limits made so far, by name. Within each provider, the outermost limits come first.
 
     Attributes:
-        sources: Where the origin of every number is noted, as `<limit> <field>`.
-        prompt_types: The factor for the workers of models with `multiply_by_prompt_types`.
+        sources: Records the origin of every number, as `<limit> <field>`.
+        prompt_types: The factor for `workers` of models with `multiply_by_prompt_types`.
     """
 
     sources: Sources
@@ -79,14 +79,14 @@ class LimitBook:
         workers_origin: str | None = None,
         budget_origin: str | None = None,
     ) -> None:
-        """Make a limit, unless it has no bounds or exists (a key may be listed twice).
+        """Add a limit, unless it has no bounds or already exists (a key may be listed twice).
 
         Args:
-            name: Unique in the pool.
-            level: The level that declares it.
-            amounts: Its numbers.
-            workers_origin: The origin of `workers`, if it is not the file.
-            budget_origin: The origin of `budget`, if it is not the file.
+            name: The name of the limit, unique in the pool.
+            level: The level that declares the limit.
+            amounts: The bounds of the limit.
+            workers_origin: The origin of `workers`, if it does not come from the file.
+            budget_origin: The origin of `budget`, if it does not come from the file.
         """
         if not amounts or name in self.limits:
             return
@@ -98,7 +98,7 @@ class LimitBook:
         self.sources.note(f"{name} budget", limit.budget, budget_origin)
 
     def path(self, *names: str) -> tuple[str, ...]:
-        """The `names` that have a limit, in the order given."""
+        """Return the `names` that have a limit, in the same order."""
         return tuple(name for name in names if name in self.limits)
 
 
@@ -111,17 +111,17 @@ def _of_mode(location: Location, by_mode: ByMode, mode: RateMode) -> float:
         )
     value = fixed if mode == "fixed" else adaptive
     if value is None:
-        location.at(mode).refuse(f"is missing: {mode} mode needs its own value")
+        location.at(mode).refuse(f"is missing: {mode} mode requires its own value")
     return value
 
 
 def multiplied(
     location: Location, amounts: Amounts, n: int, file_name: str
 ) -> tuple[Amounts, str | None]:
-    """The amounts with `workers` multiplied by `n`, and the origin of the product.
+    """Return the amounts with `workers` multiplied by `n`, and the origin of the product.
 
-    Rates are not multiplied: the provider sets them, regardless of the number of prompts. The
-    origin is None if nothing was multiplied.
+    Rates are not multiplied, because the provider sets them regardless of the number of prompt
+    types. The origin is None if nothing was multiplied.
 
     Raises:
         ConfigError: The product is out of bounds.
@@ -137,16 +137,16 @@ def multiplied(
 
 
 def count_prompt_types(location: Location, file: PoolFile, sources: Sources) -> int:
-    """The factor for the workers of models with `multiply_by_prompt_types`, noted in `sources`.
+    """Return the factor for `workers` of models with `multiply_by_prompt_types`, and note it.
 
     Raises:
-        ConfigError: The file has a number, but no model uses it.
+        ConfigError: The file sets `prompt_types`, but no model uses it.
     """
     number = file.pool.prompt_types if file.pool is not None else None
     if not any(model.multiply_by_prompt_types for one in file.provider for model in one.model):
         if number is not None:
             location.at("pool").at("prompt_types").refuse(
-                "multiplies nothing: no model has multiply_by_prompt_types = true"
+                "has no effect: no model has multiply_by_prompt_types = true"
             )
         return 1
     origin = None if number is not None else "prompt types that the run selects"
@@ -163,7 +163,7 @@ class Declared:
     """A provider and its table, before its lanes are made.
 
     Attributes:
-        keys: The keys that may serve each of its models, in the order of the file.
+        keys: For each of its models, the keys that may serve it, in the order of the file.
     """
 
     location: Location
@@ -173,7 +173,7 @@ class Declared:
 
 
 class Listing(NamedTuple):
-    """An entry of `keys`: the names of provider and key."""
+    """An entry of `keys` in the file: the names of the provider and the key."""
 
     provider: str
     key: str
@@ -181,12 +181,12 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OneKey:
-    """A key with all its listings.
+    """A key with all entries that list it.
 
     Attributes:
-        name: The name of its limit, `lab/key0`; `lab/key0 + other/key0` if it is listed twice.
+        name: The name of its limit: `lab/key0`, or `lab/key0 + other/key0` if it is listed twice.
         amounts: The bounds of the limit.
-        listings: Its entries in the file, in order.
+        listings: Its entries in the file, in the order of the file.
     """
 
     name: str
@@ -195,7 +195,7 @@ class OneKey:
 
 
 def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[Listing, OneKey]:
-    """The key of each listing; all listings of one key get the same object.
+    """Find the key that each listing belongs to. All listings of one key get the same object.
 
     A key that is used on several servers has one limit over all of them. Therefore two listings
     are also the same key if a third listing connects them.
@@ -203,10 +203,10 @@ def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[
     Args:
         providers: All providers of the pool, with unique names.
         environ: The environment's variables, which hold the secrets. Secrets are not stored. An
-            unset variable is treated as a secret of its own.
+            unset variable is treated as if it held a different secret from all others.
 
     Raises:
-        ConfigError: A number of a limit is not allowed, or two listings of one key give it
+        ConfigError: A number in a limit is not allowed, or two listings of one key declare
             different numbers.
     """
     entries = {
@@ -223,7 +223,7 @@ def one_keys(providers: Sequence[Declared], environ: Mapping[str, str]) -> dict[
 
 
 def joined_name(names: Sequence[str]) -> str:
-    """One name for several names: `a + b`, or `a + b + c + 2 more`."""
+    """Join several names into one name: `a + b`, or `a + b + c + 2 more`."""
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return " + ".join([*names[:_NAMED], *more])
 
@@ -231,7 +231,7 @@ def joined_name(names: Sequence[str]) -> str:
 def _joined(
     entries: Mapping[Listing, object], providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, ...]]:
-    """The listings of each key, in the order of the file."""
+    """Yield the listings of each key, in the order of the file."""
     group_of = {listing: [listing] for listing in entries}
     first: dict[str, Listing] = {}
     for listing, identity in _identities(providers, environ):
@@ -247,7 +247,7 @@ def _joined(
 def _identities(
     providers: Sequence[Declared], environ: Mapping[str, str]
 ) -> Iterator[tuple[Listing, str]]:
-    """The identity of each listing at each server that it is used on."""
+    """Yield the identity of each listing on each server where it is used."""
     for of in providers:
         if of.provider.is_simulated:
             # The simulated provider tells keys apart by name.
@@ -265,17 +265,17 @@ def _identities(
 def _secret(key: Key, environ: Mapping[str, str]) -> str:
     if key.env is None:
         return ""
-    # A plan needs no secrets. The stand-in cannot be a real key, because it contains a blank.
+    # A plan works without secrets. The placeholder contains a blank, so it cannot be a real key.
     return environ.get(key.env, "").strip() or f"variable {key.env}"
 
 
 def _common_amounts(
     listings: Sequence[Listing], entries: Mapping[Listing, tuple[Declared, int]]
 ) -> Amounts:
-    """The bounds of a key from all its listings; a listing may leave out numbers.
+    """Merge the bounds of a key from all its listings. Each listing may omit numbers.
 
     Raises:
-        ConfigError: Two listings give different numbers.
+        ConfigError: Two listings declare different numbers.
     """
     amounts: Amounts = {}
     of_listing: dict[str, Listing] = {}
@@ -292,7 +292,7 @@ def _common_amounts(
                 where.at(name).refuse(
                     f"= {_said(number)} contradicts {_said(first)} of the same key "
                     f'"{"/".join(other)}" ({why}): a key has one limit; write the same number in '
-                    "both places, or in one only"
+                    "both places, or in only one of them"
                 )
     return amounts
 
@@ -308,25 +308,25 @@ def _amounts(of: Declared, index: int) -> Amounts:
 
 
 MAX_LANES = 10_000
-"""Instances times keys. Without it, a file of 1 MiB could request some 10**8 lanes."""
+"""Instances times keys. Without this maximum, a file of 1 MiB could declare some 10**8 lanes."""
 SIMULATED_GRACE_S = 0.05
 """The simulated server frees a seat when the connection drops, but needs a moment to notice."""
 DEFAULT_GRACE_S = 10.0
-"""Used until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
+"""Applies until the lane's own answers give a better value: see `Lane.longest_grace_s`."""
 REQUEST_MARGIN_S = 5.0
 """Extra time for a busy client to return the lease after a request's deadline."""
 GRACE_PER_HINT = 2.0
-"""Twice the hinted latency: the hint is a typical request, but the orphan may be a slow one."""
+"""Twice the hinted latency: the hint is for a typical request, but an orphan may be a slow one."""
 
 
 def keys_of_models(
     location: Location, table: ProviderTable, provider: Provider
 ) -> tuple[tuple[Key, ...], ...]:
-    """The keys that may serve each model of a provider.
+    """Return, for each model of a provider, the keys that may serve it.
 
     Args:
-        location: The provider's place.
-        table: Its table, for the models' keys.
+        location: The provider's place in the file.
+        table: The provider's table, which lists the models' keys.
         provider: The provider itself.
 
     Raises:
@@ -339,15 +339,15 @@ def keys_of_models(
 
 
 def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook) -> list[Lane]:
-    """The lanes of a provider by model, instance and key, in the order of the file.
+    """Make the lanes of a provider by model, instance and key, in the order of the file.
 
-    Adds the provider's limits to `book`, outermost first. A bound for each key of the provider
-    applies once to a key that the provider lists twice.
+    Adds the provider's limits to `book`, outermost first. If the provider lists a key twice, its
+    `per_key` bounds apply to that key only once.
 
     Args:
         of: The provider.
         one_key: The keys of the whole pool.
-        book: Already holds the limit of the whole pool, if there is one.
+        book: Already contains the limit of the whole pool, if there is one.
 
     Raises:
         ConfigError: A bound is not allowed.
@@ -400,13 +400,13 @@ def build_lanes(of: Declared, one_key: Mapping[Listing, OneKey], book: LimitBook
 
 
 def _families(location: Location, table: ProviderTable, *, bounded: bool) -> list[str]:
-    """The family of each model of a provider; models of a family share `per_key_model`.
+    """Return the family of each model of a provider. Models in a family share `per_key_model`.
 
-    The default family of a model is its own name.
+    By default a model is alone in a family that has its own name.
 
     Raises:
-        ConfigError: A name is not allowed, there is nothing to share, or models of a family differ
-            in `multiply_by_prompt_types`.
+        ConfigError: A name is not allowed, there is no `per_key_model` to share, or models in a
+            family differ in `multiply_by_prompt_types`.
     """
     first_of: dict[str, ModelTable] = {}
     families = []
@@ -428,7 +428,7 @@ def _families(location: Location, table: ProviderTable, *, bounded: bool) -> lis
 def _names_of(
     provider: str, keys: Sequence[Key], one_key: Mapping[Listing, OneKey]
 ) -> dict[str, list[str]]:
-    """For each of these keys, all names of the same key within the provider."""
+    """For each of these keys, all names under which the provider lists the same key."""
     names: dict[str, list[str]] = {}
     found = {}
     for key in keys:

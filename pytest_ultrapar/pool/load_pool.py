@@ -1,4 +1,4 @@
-"""From a pool file to a `Pool`: all checks are here and run once, before any request."""
+"""Make a `Pool` from a pool file. All checks run once, before any request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["Overrides", "load_pool"]
 def load_pool(
     path: Path | str, *, environ: Mapping[str, str], overrides: Overrides, text: str | None = None
 ) -> Pool:
-    """The pool of a file, with the environment and the command line applied.
+    """Return the pool that a file describes, with the environment and command line applied.
 
     Secrets are read only to find keys that are listed twice, and are not stored. `read_secrets`
     checks that all secrets exist.
@@ -51,8 +51,8 @@ def load_pool(
         text: The content to use instead of the file; None reads the file.
 
     Raises:
-        ConfigError: Anything is not allowed. One message names file, field, the value found and
-            the allowed values, without any secret.
+        ConfigError: Something in the file or a setting is not allowed. The message names the file,
+            the field, the value found and the allowed values. It contains no secret.
     """
     location = Location(str(path))
     if text is None:
@@ -97,19 +97,19 @@ def load_pool(
 
 
 def _money(location: Location, whole: WholePoolTable) -> tuple[str, str | None]:
-    """The currency of all prices, and the price book for prices that the file leaves out.
+    """The currency of all prices, and the price book for prices that the file omits.
 
     Raises:
-        ConfigError: Either is not allowed, or the book has another currency.
+        ConfigError: The currency or the book is not allowed, or the book uses another currency.
     """
     currency, book = whole.currency or USD, whole.prices
     if not _CURRENCY.fullmatch(currency):
         location.at("currency").refuse(
-            f'must be the three letters of a currency, such as "{USD}" (got {shown(currency)})'
+            f'must be a three-letter currency code, such as "{USD}" (got {shown(currency)})'
         )
     if book is not None and currency != USD:
         location.at("currency").refuse(
-            f'= "{currency}" cannot be mixed with prices = "{book}", which are in {USD}'
+            f'= "{currency}" cannot be combined with prices = "{book}", which are in {USD}'
         )
     return currency, book
 
@@ -124,9 +124,9 @@ def _price(provider: str, model: Model, origin: str) -> ModelPrice | None:
 def _build(
     location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> tuple[list[Provider], list[Lane]]:
-    """All providers and lanes, with the limits of their modes added to `book`."""
+    """Return all providers and lanes, and add the limits for their rate modes to `book`."""
     whole = file.pool or WholePoolTable()
-    # There is one pool limit, so a single adaptive provider selects the adaptive, larger one.
+    # There is only one pool limit: if any provider is adaptive, use the larger, adaptive number.
     _add_pool_limit(location.at("pool"), whole, book, max(modes, key=RATE_MODES.index))
     declared: list[limits.Declared] = []
     n_lanes = 0
@@ -149,7 +149,10 @@ def _build(
 def _held(
     location: Location, file: PoolFile, modes: Sequence[RateMode], book: limits.LimitBook
 ) -> dict[str, Limit]:
-    """The limits that a simulated provider enforces: the fixed ones, which adaptive mode seeks."""
+    """The limits that a simulated provider enforces: the fixed ones, which adaptive mode must find.
+
+    Empty if no simulated provider is in adaptive mode.
+    """
     held_modes: list[RateMode] = [
         "fixed" if table.api == SIMULATED else mode
         for table, mode in zip(file.provider, modes, strict=True)
@@ -165,7 +168,7 @@ def _held(
 def _rate_modes(
     location: Location, whole: WholePoolTable, tables: Sequence[ProviderTable], sources: Sources
 ) -> list[RateMode]:
-    """Each provider's rate mode, unless the command line or environment sets one for all."""
+    """The rate mode of each provider. A mode from the command line or environment sets all."""
     where = location.at("pool").at("rate_mode")
     found, origin, place = sources.resolve(Options.rate_mode, whole.rate_mode, where)
     word = check_word(place, str(found or RATE_MODES[0]), RATE_MODES)

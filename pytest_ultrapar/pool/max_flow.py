@@ -1,4 +1,4 @@
-"""The joint capacity of lanes whose limits cross: a maximum flow."""
+"""The joint capacity of lanes whose limits overlap: a maximum flow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _Room = dict[str, dict[str, float]]
 def max_flow(
     ways: Sequence[tuple[Sequence[str], Sequence[str]]], caps: Mapping[str, float]
 ) -> float:
-    """The maximum over all ways together; exact, and an integer if all caps are.
+    """Return the exact maximum that all ways together can carry; an integer if all caps are.
 
-    Source: Edmonds and Karp 1972, started from a greedy flow, way by way. If limits nest, this
-    start is already the result; 300 lanes that cross cost some milliseconds.
+    Source: Edmonds and Karp 1972, started from a greedy flow that is added way by way. If limits
+    nest, this start is already the result; 300 lanes whose limits overlap take some milliseconds.
 
     Args:
-        ways: The limits of each way, at least one. In the first half, a limit always follows the
-            same limit or none. In the second half, it always precedes the same limit or none.
+        ways: For each way, its limits (at least one) in two halves. In the first half, a limit
+            always follows the same limit, or is always the first. In the second half, it always
+            precedes the same limit, or is always the last.
         caps: The capacity of each limit.
     """
     room: _Room = defaultdict(dict)
@@ -44,7 +45,7 @@ def max_flow(
 
 
 def _send(room: _Room, arcs: Sequence[tuple[str, str]]) -> float:
-    """Use all free capacity of a chain of limits, and allow a later chain to undo it."""
+    """Use all the free capacity of a chain of limits, in a way that a later chain can undo."""
     amount = min(room[at][to] for at, to in arcs)
     for at, to in arcs:
         room[at][to] -= amount
@@ -53,7 +54,7 @@ def _send(room: _Room, arcs: Sequence[tuple[str, str]]) -> float:
 
 
 def _shortest(room: _Room) -> tuple[str, ...]:
-    """The shortest chain with free capacity; empty if no chain has any."""
+    """The shortest chain that has free capacity; empty if there is no such chain."""
     before: dict[str, tuple[str, ...]] = {_SOURCE: (_SOURCE,)}
     order = [_SOURCE]
     for at in order:

@@ -14,11 +14,11 @@ from pytest_ultrapar.pool.number_ranges import COUNT, RATE, WORKERS, Bounds
 from pytest_ultrapar.pool.settings import RateMode
 from pytest_ultrapar.records import by_key
 
-# Needed at run time: msgspec reads the annotations of objects that go to the broker's process.
+# Imported at run time: msgspec reads the annotations of objects that go to the broker's process.
 LaneId = NewType("LaneId", str)
 """`provider/instance/key`, unique in a pool and safe to show."""
 SERVED = "*"
-"""Stands for the name at the API of the only model of a local server, until the run reads it."""
+"""A placeholder for the API name of a local server's only model, until the run has read it."""
 Level = Literal["pool", "provider", "key", "key_model", "instance", "lane"]
 LatencyKind = Literal["fixed", "log-normal", "knee"]
 PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
@@ -26,15 +26,15 @@ PersonaName = Literal["echo", "obedient", "repairing", "sloppy"]
 
 @dataclass(frozen=True, slots=True)
 class LimitKind:
-    """A kind of limit in the pool file: the counted unit and its period.
+    """A kind of limit in the pool file: the unit that it counts and its period.
 
     Attributes:
         word: The name of the field, also used in messages and columns.
         counts: The unit: requests in flight, requests sent, or their input and output tokens.
         bounds: The allowed range of the amount.
-        window_s: The amount holds in any window of this many seconds; 0 means at every moment.
-        per: The window in a word. A limit per `day` may hold for calendar days. It is not spaced:
-            the whole amount may be used in the first minute.
+        window_s: The amount applies to any window of this many seconds; 0 means at every moment.
+        per: The period in one word. A limit per `day` may apply to calendar days. Its sends are
+            not spaced: the whole amount may be used in the first minute.
     """
 
     word: str
@@ -50,17 +50,17 @@ class LimitKind:
 
     @property
     def is_daily(self) -> bool:
-        """Whether units are counted per day, and thus over all runs."""
+        """Whether units are counted per day, and therefore over all runs together."""
         return self.per == "day"
 
     @property
     def is_spaced(self) -> bool:
-        """Whether sends keep a distance that depends on the amount alone."""
+        """Whether sends are spaced by an interval that depends only on the amount."""
         return self.counts == "requests" and not self.is_daily
 
     @property
     def within(self) -> str:
-        """The unit of a count: `in flight`, `in 60 s`, `tokens in 60 s`, `in a day`."""
+        """The text after a measured count: `in flight`, `in 60 s`, `tokens in 60 s`, `in a day`."""
         if not self.is_rate:
             return self.counts
         window = "a day" if self.is_daily else f"{self.window_s:g} s"
@@ -68,7 +68,7 @@ class LimitKind:
 
     @property
     def rate(self) -> str:
-        """The unit of the limit: `in flight`, `per minute`, `tokens per minute`."""
+        """The text after the amount of a limit: `in flight`, `per minute`, `tokens per minute`."""
         if not self.is_rate:
             return self.counts
         return f"{'tokens ' if self.counts == 'tokens' else ''}per {self.per}"
@@ -86,11 +86,11 @@ LIMIT_KINDS = {
     )
 }
 """All kinds of limits by their words, which are also fields of `Limit`. All code that handles
-limits uses this table."""
+limits must use this table."""
 
 
 class Row(NamedTuple):
-    """One bound of a limit: an amount of one kind."""
+    """One bound of a limit: its kind and its amount."""
 
     kind: LimitKind
     amount: float
@@ -98,11 +98,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit that its lanes share, with an optional bound for each kind.
+    """A limit that several lanes share, with an optional bound of each kind.
 
     Attributes:
-        name: Unique in the pool, shown to users: `ideallab/key0`.
-        level: The level of the pool that declares it.
+        name: The name that users see, unique in the pool: `ideallab/key0`.
+        level: The level of the pool file that declares the limit.
         workers: Requests in flight, >= 1; None is unlimited.
         qps: Sends in any window of 1 s, > 0; None is unlimited.
         rpm: Sends in any window of 60 s, > 0; None is unlimited.
@@ -111,7 +111,7 @@ class Limit:
         tpd: Input and output tokens per day, >= 1; None is unlimited.
         day: The time zone of the calendar days for `rpd` and `tpd`; None means any 24 hours.
         budget: Money that a run may spend over all its sessions, in the pool's currency; None is
-            unlimited. It is not in `rows`, because no provider counts it.
+            unlimited. `rows` does not include it, because no provider counts money.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Limit:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Its bounds, in the order of `LIMIT_KINDS`."""
+        """The bounds that are set, in the order of `LIMIT_KINDS`."""
         found = ((kind, getattr(self, word)) for word, kind in LIMIT_KINDS.items())
         return tuple(Row(kind, amount) for kind, amount in found if amount is not None)
 
@@ -146,7 +146,7 @@ class Latency:
 
     Attributes:
         kind: `fixed` always takes `median_s`. `log-normal` draws times with this median. `knee`
-            draws times in the same way, but requests above the knee first wait for their turn.
+            draws times in the same way, but requests beyond the knee first wait for their turn.
         median_s: Seconds, >= 0.
         sigma: Standard deviation of the logarithm, >= 0; 0 for `fixed`.
         knee: Requests that an instance processes at the same time, >= 1; only for `knee`.
@@ -173,10 +173,10 @@ class Instance:
 
     Attributes:
         name: Unique within its provider; part of the lane's id.
-        api_name: The model or deployment name sent to the API; `SERVED` until it is known.
+        api_name: The model or deployment name that is sent to the API; `SERVED` until it is known.
         base_url: The URL of the API; empty for the simulated provider, whose port is chosen at run
             time.
-        metrics_url: The URL of the server's load metrics, if they may be read.
+        metrics_url: The URL of the server's load metrics, if the run may read them.
     """
 
     name: str
@@ -187,12 +187,13 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model as results name it, with its instances at one provider.
+    """One model under the name that results use, with its instances at one provider.
 
     Attributes:
         stream: Whether answers are requested as streams.
-        max_tokens: The longest answer in tokens, unless a suite sets it; None means no maximum.
-        parameters: The name under which each parameter of a suite is sent, if it differs; None
+        max_tokens: The maximum length of an answer in tokens, unless a suite sets it; None means no
+            maximum.
+        parameters: For each parameter that is not sent under its own name, the name to send; None
             means that the parameter is not sent.
     """
 
@@ -210,7 +211,7 @@ class Model:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """The missing price fields that are needed to compute the cost."""
+        """The price fields that are required to compute the cost, but are missing."""
         return tuple(name for name in PRICE_FIELDS if getattr(self, name) is None)
 
 
@@ -223,10 +224,10 @@ class Network:
     """The way to reach a provider's https servers. Certificates are always verified.
 
     Attributes:
-        ca_file: PEM file of the authorities to trust instead of the default ones.
-        client_cert: PEM file of the client certificate.
-        client_key: PEM file of its key; None if the key is in `client_cert`.
-        proxy: URL of an HTTP proxy without a password.
+        ca_file: PEM file with the authorities to trust instead of the default ones.
+        client_cert: PEM file with the client certificate.
+        client_key: PEM file with the certificate's key; None if the key is in `client_cert`.
+        proxy: URL of an HTTP proxy, without a password.
         proxy_env: Environment variable that holds the URL of a proxy, with or without credentials.
         trust_env: Whether environment variables apply if the fields above are not set.
     """
@@ -241,15 +242,15 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One API account family.
+    """One account or server family of an API.
 
     Attributes:
-        api: Its wire format, one of `registry.api_names`.
-        timeout_s: Total deadline of one request, > 0 seconds.
-        simulation_seed: Seed of the simulated provider's answers and latencies.
-        rate_mode: Whether limits are as declared, or estimated below the declared ones.
+        api: The wire format, one of `registry.api_names`.
+        timeout_s: Total deadline for one request, > 0 seconds.
+        simulation_seed: Seed for the simulated provider's answers and latencies.
+        rate_mode: Whether the run uses the declared limits, or estimates limits below them.
         patterns: Regular expressions that recognise this provider's refusals, in addition to
-            `apis/vocabulary.toml`, by the meanings of that file.
+            `apis/vocabulary.toml`. They are grouped by the meanings that this file defines.
     """
 
     name: str
@@ -266,7 +267,7 @@ class Provider:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether a run starts its server itself."""
+        """Whether it is the simulated provider, whose server a run starts itself."""
         return self.api == SIMULATED
 
 
@@ -275,14 +276,14 @@ class Lane:
     """One (instance, key) pair: a route for requests.
 
     Attributes:
-        limits: Names of the limits on its path, outermost first.
+        limits: Names of the limits that apply to it, outermost first.
         orphan_grace_s: Seconds that a seat stays taken after its holder died. The provider may
             still be processing the request.
-        request_s: Seconds from sending until no request can be in flight any more.
-        longest_grace_s: The maximum of `orphan_grace_s`, if that is a guess and grows with the
-            response times of the lane; None if it is not a guess.
-        listed_as: All names of its key, joined, if the file lists the key more than once; else
-            empty.
+        request_s: Seconds after which a request that was sent can no longer be in flight.
+        longest_grace_s: The maximum of `orphan_grace_s`, if that value is a guess and grows with
+            the lane's response times; None if it is not a guess.
+        listed_as: All names of its key, joined, if the file lists the key more than once;
+            otherwise empty.
         variable: The environment variable that holds its key, or None.
     """
 
@@ -300,18 +301,18 @@ class Lane:
 
     @property
     def key_name(self) -> str:
-        """The name of its key for people, with all its listings: `lab/key0 + other/key0`."""
+        """The name of its key for display, with all its listings: `lab/key0 + other/key0`."""
         return self.listed_as or f"{self.provider}/{self.key}"
 
     @property
     def key_title(self) -> str:
-        """Its key in messages: the name, and the environment variable to fix."""
+        """Its key for messages: the name, and the environment variable that the user can fix."""
         return f"key {self.key_name}" + (f" (environment {self.variable})" if self.variable else "")
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
-    """One value in force and its origin (`command line`, `environment MAX_WORKERS`, ...)."""
+    """A value in force and its origin (`command line`, `environment MAX_WORKERS`, ...)."""
 
     name: str
     value: str | int | float | bool | None
@@ -324,20 +325,20 @@ class Pool:
 
     Attributes:
         path: The file as the user gave it; without a file, the option that names the models.
-        digest: SHA-256 (hex) of the file's bytes. The file holds no secret.
+        digest: SHA-256 (hex) of the file's bytes. The file contains no secret.
         lanes: All lanes, in the order of the file.
         limits: All limits by name, in the rate mode of their provider.
         held: The limits that its simulated providers enforce, if they differ from `limits`.
-        undivided: The whole limits before this shard got its part; empty without shards.
+        undivided: The limits before this shard got its part of them; empty without shards.
         effective: Each configured value in force with its origin, for the manifest and the header.
-        repeats: Repetitions of each cell, unless the command line or environment sets them.
-        record: How much of conversations is recorded, unless the command line or environment
-            sets it.
-        currency: The currency of all prices, as three letters.
-        prices: The token prices of each model of each provider, if known.
-        price_book: The source of prices that the file leaves out, or None.
+        repeats: Repetitions of each cell, unless the command line or the environment sets them.
+        record: How much of each conversation is recorded, unless the command line or the
+            environment sets it.
+        currency: The currency of all prices, as a three-letter code.
+        prices: The token prices of each model at each provider, if known.
+        price_book: The source of prices that the file omits, or None.
         roles: The model of each role, in the order of the file.
-        caseless: Names of the models that make no cases, because they only have roles.
+        caseless: Names of the models that get no cases of their own, because they only have roles.
     """
 
     path: str
@@ -358,22 +359,22 @@ class Pool:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of all models, in the order of the file, each once."""
+        """Names of all models without duplicates, in the order of the file."""
         return tuple(dict.fromkeys(model.name for p in self.providers for model in p.models))
 
     @property
     def has_file(self) -> bool:
-        """Whether it was read from a file, not made from names on the command line."""
+        """Whether the pool comes from a file, rather than from names on the command line."""
         return not self.path.startswith("--")
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """Names of the models that make cases, in the order of the file, each once."""
+        """Names of the models that get cases, without duplicates, in the order of the file."""
         return tuple(name for name in self.models if name not in self.caseless)
 
     @property
     def rate_mode(self) -> Literal["fixed", "adaptive", "mixed"]:
-        """The rate mode of all providers; `mixed` if they differ."""
+        """The rate mode that all providers have; `mixed` if they differ."""
         modes = {provider.rate_mode for provider in self.providers}
         return modes.pop() if len(modes) == 1 else "mixed"
 
@@ -402,7 +403,7 @@ class Pool:
         return tuple(lane for lane in self.lanes if lane.model == model)
 
     def seats(self, lanes: Sequence[Lane]) -> int | None:
-        """The exact maximum of requests in flight over `lanes` together; None is unlimited."""
+        """The exact maximum of requests in flight on all `lanes` together; None is unlimited."""
         caps = {
             name: workers
             for name in {name for lane in lanes for name in lane.limits}
@@ -412,14 +413,14 @@ class Pool:
         return None if math.isinf(most) else int(most)
 
     def most(self, lanes: Iterable[Lane], caps: Mapping[str, float]) -> float:
-        """The exact maximum that `lanes` carry together; infinity if a lane has no limit.
+        """The exact maximum that `lanes` can carry together; infinity if a lane has no limit.
 
-        Limits of keys cross all other limits. Within each of these two groups limits nest, so the
-        maximum is a flow from the keys to the pool.
+        The limits of keys overlap with all other limits. Within each of these two groups, limits
+        nest. Therefore the maximum is a flow from the keys to the pool.
 
         Args:
             lanes: Lanes of this pool.
-            caps: The capacity of each limit; other limits have no maximum.
+            caps: The capacity of each limit. Limits that are not listed have no maximum.
         """
         keys = {name for name in caps if self.limits[name].level in {"key", "key_model"}}
         ways = []
@@ -433,14 +434,14 @@ class Pool:
 
 
 ADDRESS = "address"
-"""The effective value that holds the address of a model's servers."""
+"""The name of the effective value that contains the address of a model's servers."""
 
 
 def answered_by(pool: Pool) -> dict[str, str]:
-    """A short sentence for each model about the source of its answers, in the order of the pool.
+    """Describe the source of each model's answers in a short phrase, in the order of the pool.
 
-    It leaves out limits, keys and the number of instances, because answers do not depend on them.
-    It also leaves out addresses, because they hold host names.
+    The phrase omits limits, keys and the number of instances, because answers do not depend on
+    them. It also omits addresses, because they contain host names.
     """
     models = ((model, provider) for provider in pool.providers for model in provider.models)
     found = by_key((model.name, _who(provider, model)) for model, provider in models)
@@ -448,16 +449,17 @@ def answered_by(pool: Pool) -> dict[str, str]:
 
 
 def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """The pool's settings that affect answers, by model of the run: `max_tokens`, `parameters`.
+    """Return the settings that affect answers, for each model of the run.
 
-    Deadlines are left out: a request that misses its deadline gets no answer.
+    These are `max_tokens` and `parameters`. Deadlines are not included, because a request that
+    misses its deadline gets no answer.
 
     Args:
         effective: The values that were in force.
         lanes: The lanes of the run.
 
     Returns:
-        Each value by its name for people, such as `max_tokens of lab/m`.
+        Each value by a readable name, such as `max_tokens of lab/m`.
     """
     values = _values(effective)
     found = {}
@@ -473,9 +475,9 @@ def answer_settings(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) 
 
 
 def addresses(effective: Iterable[EffectiveValue], lanes: Iterable[Lane]) -> dict[str, str]:
-    """The addresses of the models of a run, in the shape of `answer_settings`.
+    """Return the addresses of the models of a run, in the same form as `answer_settings`.
 
-    Runs of earlier versions did not record them, and simulated providers have no address.
+    Runs of earlier versions did not record addresses. A simulated provider has no address.
     """
     values = _values(effective)
     names = {label: f"{label} {ADDRESS}" for label in _labels(lanes)}
@@ -487,7 +489,7 @@ def _labels(lanes: Iterable[Lane]) -> list[str]:
 
 
 def _values(effective: Iterable[EffectiveValue]) -> dict[str, str]:
-    """Values by name, joined if a model is in several tables of a provider."""
+    """The values by name. If a provider has several tables for a model, its values are joined."""
     found = by_key((one.name, str(one.value)) for one in effective)
     return {name: " and ".join(sorted({*values})) for name, values in found.items()}
 

@@ -1,7 +1,7 @@
 """Exact money: whole trillionths of the pool's currency, so that sums have no rounding error.
 
-If a price per million tokens has up to six decimals, the price per token is a whole number of
-trillionths. Nine million units of the currency fit into 64 bits.
+If a price per million tokens has at most six decimals, the price per token is a whole number of
+trillionths. Amounts of up to nine million of the currency fit into 64 bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 import msgspec
 
 UNITS = 10**12
-"""Units in 1 of the currency."""
+"""The number of units in 1 of the currency."""
 USD = "USD"
 GENAI_PRICES = "genai-prices"
 """The only supported price book."""
@@ -20,26 +20,26 @@ GENAI_PRICES = "genai-prices"
 
 @cache
 def _per_token(per_mtok: float) -> int:
-    """The price of a token in units, rounded up, so that no cost is too low."""
+    """The price of a token in units, rounded up so that no cost is too low."""
     from decimal import Decimal  # noqa: PLC0415 - where money counts
 
     return math.ceil(Decimal(str(per_mtok)) * (UNITS // 10**6))
 
 
 def budget_units(amount: float) -> int:
-    """An amount of the currency in units, rounded down."""
+    """Convert an amount of the currency to units, rounded down."""
     from decimal import Decimal  # noqa: PLC0415 - where money counts
 
     return math.floor(Decimal(str(amount)) * UNITS)
 
 
 def amount_of(units: int) -> float:
-    """Units as an amount of the currency."""
+    """Convert units to an amount of the currency."""
     return units / UNITS
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount for people: `1,234.50 USD`; below 1, three significant digits."""
+    """Format an amount for display: `1,234.50 USD`; below 1, with three significant digits."""
     if amount == 0 or amount >= 1:
         return f"{amount:,.2f} {currency}"
     digits = 2 - math.floor(math.log10(amount))
@@ -47,7 +47,7 @@ def money(amount: float, currency: str) -> str:
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """Other prices for requests with more than `above` prompt tokens."""
+    """The prices for requests with more than `above` prompt tokens."""
 
     above: int
     per_mtok_in: float
@@ -57,19 +57,19 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 class ModelPrice(msgspec.Struct, frozen=True):
-    """The prices per million tokens of a model at one provider, in the pool's currency.
+    """The prices of a model at one provider, per million tokens, in the pool's currency.
 
     Attributes:
-        provider: As in the pool.
-        model: As in the pool.
+        provider: The provider's name in the pool.
+        model: The model's name in the pool.
         per_mtok_in: Price of prompt tokens.
         per_mtok_out: Price of answer tokens.
-        per_mtok_cached: Price of prompt tokens that the provider read from its cache; None is
-            `per_mtok_in`.
-        per_mtok_cache_write: Price of prompt tokens that it wrote to its cache; None is
-            `per_mtok_in`.
-        tiers: Prices of longer prompts, by ascending `above`.
-        origin: The source of the prices: `pool.toml`, `genai-prices 0.2.3`.
+        per_mtok_cached: Price of prompt tokens that the provider read from its cache; None means
+            the same as `per_mtok_in`.
+        per_mtok_cache_write: Price of prompt tokens that the provider wrote to its cache; None
+            means the same as `per_mtok_in`.
+        tiers: Prices for longer prompts, by ascending `above`.
+        origin: The source of the prices, such as `pool.toml` or `genai-prices 0.2.3`.
     """
 
     provider: str
@@ -82,7 +82,7 @@ class ModelPrice(msgspec.Struct, frozen=True):
     origin: str = ""
 
     def cost(self, tokens_in: int, tokens_out: int, cached: int = 0, written: int = 0) -> int:
-        """The cost of a request in units.
+        """Return the cost of a request in units.
 
         Args:
             tokens_in: Prompt tokens, including those read from or written to a cache.
@@ -103,7 +103,7 @@ class ModelPrice(msgspec.Struct, frozen=True):
         )
 
     def most(self, tokens_in: int, tokens_out: int) -> int:
-        """The maximum cost of a request in units, for any use of a cache."""
+        """Return the maximum cost of a request in units, however it uses the cache."""
         return max(self.cost(tokens_in, tokens_out, *of) for of in ((0, 0), (0, tokens_in)))
 
     def _at(self, tokens_in: int) -> ModelPrice | Tier:

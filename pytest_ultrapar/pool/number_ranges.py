@@ -1,4 +1,4 @@
-"""Ranges of numbers in user input. A range of only one field is defined with the field.
+"""Ranges of numbers in user input. A range that only one field uses is defined with that field.
 
 Every pytest run imports this module for the ranges of options. It must import as little as
 `pool/settings.py`, so `check` imports `shown` when it runs.
@@ -15,7 +15,7 @@ _N = TypeVar("_N", int, float)
 
 
 class Bounds(NamedTuple):
-    """The allowed interval of a number; the upper end is finite, so infinity is refused.
+    """The interval of allowed numbers. Its upper end is finite, so infinity is refused.
 
     Attributes:
         at_least: Smallest allowed value.
@@ -26,14 +26,14 @@ class Bounds(NamedTuple):
     at_most: float
 
     def check(self, location: Location, value: _N) -> _N:
-        """The value itself, if it is in the interval.
+        """Return the value, if it is in the interval.
 
         Raises:
-            ConfigError: It is not a number or out of bounds; the message names the bound.
+            ConfigError: The value is NaN or out of bounds; the message names the bound.
         """
         from pytest_ultrapar.pool.field_checks import shown  # noqa: PLC0415 - see above
 
-        # No comparison holds for NaN.
+        # Every comparison with NaN is false.
         if not value >= self.at_least:
             location.refuse(f"must be >= {self.at_least:g} (got {shown(value)})")
         if value > self.at_most:
@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 
 
 WORKERS = Bounds(at_least=1, at_most=100_000)
-# A rate below one send in 11 days is a typing error, and 1 / rate stays far from infinity.
+# A rate below one send in 11 days is a typing error. The lower end also keeps 1 / rate small.
 RATE = Bounds(at_least=1e-6, at_most=1_000_000)
 PERCENT = Bounds(at_least=1e-4, at_most=100)
 COUNT = Bounds(at_least=1, at_most=10_000_000_000)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Pool
 
 
-# The names come from the documentation of each tool. Keys of model APIs are missing on purpose:
-# gateways and servers on many hosts take OPENAI_API_KEY.
+# The names come from the documentation of each tool. Keys of model APIs are omitted on purpose:
+# gateways and servers on many hosts accept OPENAI_API_KEY.
 _OF_OTHER_TOOLS = re.compile(
     "AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|CONTAINER_AUTHORIZATION_TOKEN)"
     r"|(AZURE|ARM)_CLIENT_SECRET|AZURE_STORAGE_\w+|GOOGLE_APPLICATION_CREDENTIALS|CLOUDSDK_\w+"
@@ -29,18 +29,19 @@ _GITHUBS = re.compile(
 
 
 def refuse_of_others(location: Location, variable: str, hosts: Collection[str] = ()) -> None:
-    """Check that a pool file names no variable that holds a credential of another tool.
+    """Check that a variable named in a pool file does not hold another tool's credential.
 
-    To use the credential on purpose, a user copies it to another variable. No field of the file
-    allows it, since the user may not have written the file.
+    To use such a credential on purpose, a user copies it to another variable. No field of the file
+    can allow it, because the user may not have written the file.
 
     Args:
         location: The place where the file names the variable.
-        variable: Its name.
+        variable: The name of the variable.
         hosts: All hosts that would receive its value, if they are known for certain.
 
     Raises:
-        ConfigError: It is such a variable, and a host is not the tool's own.
+        ConfigError: It is such a variable, and its value may go to a host that is not the tool's
+            own.
     """
     if not _OF_OTHER_TOOLS.fullmatch(variable):
         return
@@ -48,8 +49,8 @@ def refuse_of_others(location: Location, variable: str, hosts: Collection[str] =
         return
     to = f" and would send it to {', '.join(sorted(hosts))}" if hosts else ""
     location.refuse(
-        f"names {variable}, which holds a credential of another tool{to}; to use it on purpose, "
-        f'copy it to another variable and name that: MY_API_KEY="${variable}"'
+        f"names {variable}, which holds a credential for another tool{to}; to use it on purpose, "
+        f'copy it to another variable and name that one: MY_API_KEY="${variable}"'
     )
 
 
@@ -87,14 +88,14 @@ class Secret:
 def read_secrets(
     pool: Pool, environ: Mapping[str, str], models: Collection[str] | None = None
 ) -> dict[tuple[str, str], Secret]:
-    """The secrets by (provider, key). A key without a secret (simulated, local server) is missing.
+    """Read the secrets, by (provider, key). Keys without a secret (simulated, local) are omitted.
 
     Each secret is a valid header value.
 
     Args:
         pool: The pool.
         environ: The environment's variables, usually `os.environ`.
-        models: Only keys that serve one of these models are needed; None means all keys of lanes.
+        models: Only keys that serve one of these models are read; None means the keys of all lanes.
 
     Raises:
         ConfigError: Variables are unset or empty (all are named), or a value cannot be a key.
@@ -109,21 +110,21 @@ def read_secrets(
         others = list(dict.fromkeys(env for _, env in more if env != first))
         also = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
         needs = "names" if pool.has_file else "needs"
-        where.refuse(f"{needs} the environment variable {first}, which is not set or empty{also}")
+        where.refuse(f"{needs} the environment variable {first}, which is unset or empty{also}")
     secrets: dict[tuple[str, str], Secret] = {}
     for where, key, env in needed:
         text = environ[env].strip()
         if not (text.isascii() and text.isprintable() and " " not in text):
             where.refuse(
-                f"names {env}, whose value cannot be an API key: it contains blanks, line ends or"
-                " characters outside ASCII"
+                f"names {env}, whose value cannot be an API key: it contains blanks, line breaks"
+                " or non-ASCII characters"
             )
         secrets[key] = Secret(text)
     return secrets
 
 
 def _named(pool: Pool) -> Iterator[tuple[Location, tuple[str, str], str]]:
-    """For each key with a variable: the place of its name, provider and key, and the variable."""
+    """Yield, for each key with a variable: its place, its provider and name, and the variable."""
     for p, provider in enumerate(pool.providers):
         if provider.is_simulated:
             continue

@@ -1,4 +1,4 @@
-"""The models of local servers, from their `GET /models`."""
+"""The models of local servers, as `GET /models` lists them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NO_WAIT = Wait(0.0)
 def served_models(
     base_url: str, *, timeout_s: float = 5.0, how: str = "", wait: Wait = NO_WAIT
 ) -> list[str]:
-    """The names of the models of a server without a key, in the server's order, unchecked.
+    """Return the model names of a server without a key, unchecked and in the server's order.
 
     Args:
-        base_url: An http URL of this machine.
-        timeout_s: Timeout of each step, and of an answer that comes in pieces.
-        how: The end of a message.
-        wait: Whether to wait if no connection can be made.
+        base_url: An http URL on this machine.
+        timeout_s: Timeout for each step, and for an answer that arrives in pieces.
+        how: The end of an error message, which says what to do.
+        wait: How long to wait if no connection can be made.
 
     Raises:
         ConfigError: The server does not list its models.
@@ -75,23 +75,23 @@ def served_models(
 
 
 def unnamed(pool: Pool) -> set[str]:
-    """The models whose names the run must still read from a server."""
+    """The models whose API names the run must still read from a server."""
     models = (model for provider in pool.providers for model in provider.models)
     return {one.name for one in models if any(own.api_name == SERVED for own in one.instances)}
 
 
 def with_served_names(pool: Pool, wait: Wait = NO_WAIT) -> Pool:
-    """The pool with the servers' names for its `SERVED` models.
+    """Return the pool with the API names of its `SERVED` models, as the servers list them.
 
-    Only the servers of the pool's lanes get a request, so the pool may have fewer lanes than
-    instances.
+    Only servers that have a lane in the pool get a request, so the pool may be limited to the lanes
+    that the run uses.
 
     Args:
         pool: The pool with the servers' addresses.
-        wait: The wait for each server that does not answer yet.
+        wait: How long to wait for each server that does not answer yet.
 
     Raises:
-        ConfigError: A server does not answer, or does not have exactly one model.
+        ConfigError: A server does not answer, or does not list exactly one model.
     """
     asked = {(lane.provider, lane.instance) for lane in pool.lanes}
 

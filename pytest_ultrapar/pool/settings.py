@@ -1,13 +1,14 @@
 """The settings of a run: one row defines each setting.
 
 `Options` is both the table and the type: a row is an attribute with its type, option, variable,
-range, default and help. `Options.seed` is the row, `options.seed` the value in force. pytest's
-parser (`session/options.py`), the code that reads and checks values (`pool/setting_values.py`) and
-the test of the documentation use `SETTINGS`. A new setting is one row here, and the code that reads
-`options.<name>`.
+range, default and help. `Options.seed` is the row, and `options.seed` is the value in force.
+pytest's parser (`session/options.py`), the code that reads and checks values
+(`pool/setting_values.py`) and the test of the documentation use `SETTINGS`. A new setting requires
+one row here, and the code that reads `options.<name>`.
 
-Every pytest run imports this module, with or without a pool, so it must import nothing heavy. For
-the same reason `Options` is not a dataclass: 1.4 ms for this many fields, half the plugin's cost.
+Every pytest run imports this module, with or without a pool, so it must not import anything heavy.
+For the same reason `Options` is not a dataclass, which would take 1.4 ms for this many fields: half
+of the plugin's cost.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 ONE_AT_A_TIME: tuple[Mode, ...] = ("serial", "rotate")
 """The modes that run one case at a time."""
 PHASE: Mode = "phase"
-"""The mode with rules of a benchmark: only policies that are offered for it can be used in it."""
+"""The mode that follows a benchmark's rules. It accepts only policies that are offered for it."""
 RATE_MODES: tuple[RateMode, ...] = get_args(RateMode)
 EPISODE_TIMEOUT_S = 900.0
 WAIT_FOR_SERVERS = Bounds(at_least=0, at_most=7 * 86_400)
 
 
 class _Written:
-    """A setting with a text form, `setting`; two are equal if their text forms are equal."""
+    """A value with a text form, `setting`. Two values are equal if their text forms are equal."""
 
     __slots__ = ()
     setting: Any
@@ -71,9 +72,9 @@ class Repeats(_Written):
     """Repetitions of each cell.
 
     Attributes:
-        n: Repetitions, >= 1.
-        n_first: Only cells with one of the first `n_first` values of the parameter that the suite's
-            mark names (`repeats_over`), >= 1; None is all values.
+        n: The number of repetitions, >= 1.
+        n_first: Repeat only cells with one of the first `n_first` values of the parameter that the
+            suite's mark names with `repeats_over`, >= 1; None means all values.
     """
 
     __slots__ = ("n", "n_first")
@@ -84,7 +85,7 @@ class Repeats(_Written):
 
     @property
     def setting(self) -> int | str:
-        """As the user writes it: 20, or `20x3`."""
+        """The text form that the user writes: 20, or `20x3`."""
         return self.n if self.n_first is None else f"{self.n}x{self.n_first}"
 
 
@@ -92,7 +93,7 @@ class Shard(_Written):
     """One of `n` parts of the cases and limits of a run.
 
     Attributes:
-        k: The number of the part, from 1; 0 is `auto`, before the environment is read.
+        k: The number of the part, from 1; 0 means `auto`, until the environment has been read.
         n: The number of parts.
     """
 
@@ -104,17 +105,17 @@ class Shard(_Written):
 
     @property
     def is_auto(self) -> bool:
-        """Whether the environment gives the shard."""
+        """Whether the shard must still be read from the environment."""
         return not self.n
 
     @property
     def setting(self) -> str:
-        """As the user writes it: `2/4`."""
+        """The text form that the user writes: `2/4`."""
         return "auto" if self.is_auto else f"{self.k}/{self.n}"
 
     @property
     def host(self) -> str:
-        """The host name of its results, which keeps them apart in a merge."""
+        """The host name in its results, which distinguishes them in a merge."""
         return f"shard-{self.k}-of-{self.n}"
 
 
@@ -123,9 +124,9 @@ class WhichLog(_Written):
 
     Attributes:
         is_on: Whether any worker writes one.
-        number: Only this worker, from 1: `gw0` is 1, `gw1` is 2; without xdist `main` is 1. None
-            is all workers. Counting starts at 1, so `DEBUG_PROCESS_NUM=1` is a process that every
-            run has.
+        number: The only worker that writes one, counted from 1: `gw0` is 1, `gw1` is 2; without
+            xdist, `main` is 1. None means all workers. Counting starts at 1, so that
+            `DEBUG_PROCESS_NUM=1` names a process in every run.
     """
 
     __slots__ = ("is_on", "number")
@@ -136,20 +137,20 @@ class WhichLog(_Written):
 
     @property
     def setting(self) -> int | str:
-        """As the user writes it: `off`, `all`, or a number."""
+        """The text form that the user writes: `off`, `all`, or a number."""
         if not self.is_on:
             return "off"
         return "all" if self.number is None else self.number
 
     def includes(self, worker: str) -> bool:
-        """Whether the worker of that name writes a debug log."""
+        """Whether the worker with this name writes a debug log."""
         return self.is_on and self.number in {None, number_of(worker)}
 
     def check(self, n_workers: int, origin: str) -> None:
         """Check that the run starts the selected worker.
 
         Args:
-            n_workers: The number of workers of the run.
+            n_workers: The number of workers in the run.
             origin: The option or variable that selects the worker.
 
         Raises:
@@ -163,38 +164,39 @@ class WhichLog(_Written):
 
 
 class Ports(tuple[int, ...]):
-    """Ports of one host, all different."""
+    """Different ports on one host."""
 
     __slots__ = ()
 
 
 def number_of(worker: str) -> int:
-    """A worker's number from 1: `gw0` and `main` are 1, `gw1` is 2."""
+    """Return a worker's number, counted from 1: `gw0` and `main` are 1, `gw1` is 2."""
     digits = worker.removeprefix("gw")
     return int(digits) + 1 if digits.isdecimal() else 1
 
 
 class Setting(Generic[T]):
-    """A row of the table: on the class `Options` the row itself, on an object its value.
+    """A row of the table. On the class `Options` it is the row itself, on an object the value.
 
     Attributes:
-        name: The attribute of `Options`.
+        name: The name of the attribute of `Options`.
         spelling: The option with its metavar, as it is documented: `--ultrapar-check [WORD]`.
         option: `--ultrapar-...`; empty for a setting that only has a variable.
         metavar: The placeholder after the option; empty for a flag.
-        help: For `pytest --help`, without default and variable.
+        help: The text for `pytest --help`, without default and variable.
         default: The value in force if no source sets one, or None.
-        kind: The type that texts are parsed as; by default the type of `default`, else text.
+        kind: The type that texts are converted to; by default the type of `default`, or `str` if
+            that is None.
         by_default: The default in words, if the value does not explain itself.
         variable: The environment variable, if any; `variables` adds the plugin's own name.
-        by_truth: The words for "true" and "false" in the variable, if it is a switch.
-        file: The field of the pool file's `[pool]`, if there is one.
-        ini: Its name in pytest's configuration, if it is read there, too.
+        by_truth: The values for "true" and "false" in the variable, if it is a switch.
+        file: The field in the pool file's table `[pool]`, if there is one.
+        ini: The name in pytest's configuration, if the setting is read there, too.
         between: The range of a number, or of each number in a text such as `5%`.
         choices: The allowed words.
-        bare: The word for the option without a value, if that is allowed.
-        is_recorded: Whether the manifest records its value and origin. Names of files and runs are
-            not recorded here: the manifest has its own fields for them.
+        bare: The word that the option means without a value, if that is allowed.
+        is_recorded: Whether the manifest records value and origin here. Names of files and runs are
+            not recorded here, because the manifest has fields of their own for them.
     """
 
     name = ""
@@ -252,26 +254,27 @@ class Setting(Generic[T]):
 
     @property
     def key(self) -> str:
-        """Its name in manifest and header: from the option, without a unit (`episode_timeout`)."""
+        """The name in the manifest and header: the option's, without a unit (`episode_timeout`)."""
         return self.option.removeprefix("--ultrapar-").replace("-", "_") or self.name
 
     @property
     def dest(self) -> str:
-        """Its name for `config.getoption`."""
+        """The name for `config.getoption`."""
         return f"ultrapar_{self.key}"
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its environment variables; the first takes precedence over the second.
+        """The environment variables; the first takes precedence over the second.
 
-        `ULTRAPAR_<OPTION>` takes the values of the option. A plain name may belong to other tools.
+        `ULTRAPAR_<OPTION>` accepts the same values as the option. Other tools may use the plain
+        name, too.
         """
         own = f"ULTRAPAR_{self.key.upper()}" if self.option else self.variable
         return tuple(dict.fromkeys((own, self.variable))) if self.variable else ()
 
     @property
     def default_text(self) -> str:
-        """The default in words, or an empty text."""
+        """The default in words, or an empty string."""
         if self.by_default is not None:
             return self.by_default
         if isinstance(self.default, float):
@@ -281,7 +284,7 @@ class Setting(Generic[T]):
 
     @property
     def help_text(self) -> str:
-        """The help in `pytest --help`, with default and variable."""
+        """The text in `pytest --help`, with default and variable."""
         more = [f"default: {self.default_text}"] if self.default_text else []
         if self.variable:
             more.append(f"environment: {' or '.join(self.variables)}")
@@ -289,30 +292,32 @@ class Setting(Generic[T]):
 
 
 class Options:
-    """The settings in force: command line over environment over pool file over default.
+    """The settings in force.
 
-    The pool decides `max_workers`, `rate_mode` and `budget`, because it has read its file. None
-    means that the pool decides.
+    The command line overrides the environment, which overrides the pool file, which overrides the
+    default. For `max_workers`, `rate_mode` and `budget`, None means that the value in the pool
+    applies.
 
     Attributes:
-        origin: The origin of each value by name: `default`, `command line --ultrapar-seed`, ...
+        origin: The origin of each value by name, such as `default` or
+            `command line --ultrapar-seed`.
     """
 
     pool: Setting[str | None] = Setting(
         "--ultrapar-pool FILE",
-        "Run on the providers, keys and limits of this pool file (ini: ultrapar_pool). Without it "
-        "and without --ultrapar-model the plugin does nothing",
+        "Run with the providers, keys and limits in this pool file (ini: ultrapar_pool). Without "
+        "it and without --ultrapar-model, the plugin does nothing",
         ini="ultrapar_pool",
     )
     out: Setting[Path | None] = Setting(
         "--ultrapar-out DIR",
-        "Directory of the run; .ultrapar/latest points to the newest run",
+        "Directory for the run's results; .ultrapar/latest points to the newest run",
         kind=Path,
         by_default=".ultrapar/<time>-<id>",
     )
     models: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-model PATTERN",
-        "Run only the models of the pool that match; may be repeated, and patterns such as 'qwen*' "
+        "Run only the models in the pool that match; may be repeated, and patterns such as 'qwen*' "
         "work. Without a pool: VENDOR/NAME such as openai/gpt-5-mini, or a local server such as "
         "http://localhost:8000/v1",
         default=(),
@@ -320,7 +325,7 @@ class Options:
     )
     repeats: Setting[Repeats] = Setting(
         "--ultrapar-repeats N[xM]",
-        "Repetitions of each cell; NxM: N repetitions, for only the first M values of the "
+        "Repetitions of each cell; NxM: N repetitions, but only for the first M values of the "
         "parameter that the suite's mark names with repeats_over",
         default=Repeats(1),
         between=REPEATS,
@@ -337,8 +342,8 @@ class Options:
     )
     sample: Setting[str | None] = Setting(
         "--ultrapar-sample N",
-        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions, drawn by "
-        "the seed evenly from every test and model. To run the other cells, resume without it",
+        "Run a sample: N cells, or a share such as '5%%', each with all its repetitions. The seed "
+        "selects them evenly from all tests and models. Resume without it to run the other cells",
         between=COUNT,
         is_recorded=True,
     )
@@ -355,10 +360,10 @@ class Options:
     )
     baseline: Setting[int | None] = Setting(
         "--ultrapar-baseline N",
-        "First run a random sample of N cases one at a time, as mode 'serial' does, and measure "
-        "the speed-up of the others against it; 30 are often enough. The sample counts in results "
-        "and scores, not in makespan and throughput. Without it the serial time is estimated from "
-        "the run's own service times",
+        "First run a random sample of N cases one at a time, as mode 'serial' does, and compare "
+        "the speed of the other cases with it; 30 are often enough. Results and scores include the "
+        "sample; makespan and throughput do not. Without it, the serial time is estimated from the "
+        "run's own service times",
         kind=int,
         between=Bounds(at_least=1, at_most=10_000_000),
         is_recorded=True,
@@ -366,14 +371,14 @@ class Options:
     policy: Setting[str] = Setting(
         "--ultrapar-policy POLICY",
         "How to assign models to keys and instances: even, by-key, by-model, round-robin, "
-        "exclusive, batch:N, serial, or a policy that a conftest offers; an unknown word lists "
-        "those, too. Mode phase has its own",
+        "exclusive, batch:N, serial, or a policy that a conftest offers. The error for an unknown "
+        "word lists them all. Mode 'phase' has its own policies",
         default="even",
         is_recorded=True,
     )
     rate_mode: Setting[RateMode | None] = Setting(
         "--ultrapar-rate-mode MODE",
-        "fixed: use the limits that the pool declares; adaptive: estimate limits below the "
+        "'fixed': use the limits that the pool declares; 'adaptive': estimate limits, up to the "
         "declared adaptive ones",
         by_default="as in the pool, otherwise fixed",
         choices=RATE_MODES,
@@ -382,7 +387,7 @@ class Options:
     )
     max_workers: Setting[int | None] = Setting(
         "--ultrapar-max-workers N",
-        "Maximum of requests in flight over the whole pool",
+        "Maximum number of requests in flight over the whole pool",
         kind=int,
         by_default="as in the pool",
         between=WORKERS,
@@ -393,7 +398,7 @@ class Options:
         "--ultrapar-budget AMOUNT",
         "Money that the run may spend, in the pool's currency, including all its resumed parts. "
         "The run reserves the cost before it sends a request, so every model needs a price. Cases "
-        "over the budget are 'infra' of kind 'budget'",
+        "that exceed the budget are 'infra' with kind 'budget'",
         kind=float,
         by_default="as in the pool",
         between=MONEY,
@@ -401,34 +406,34 @@ class Options:
     )
     max_attempts: Setting[int] = Setting(
         "--ultrapar-max-attempts N",
-        "Attempts of one request before its case is 'infra'; time-outs and unreadable answers are "
-        "retried at most once, and 429 and dead keys do not count. With 1 the run sends nothing "
-        "again, not even after 429; only a refusal that may be caused by one key goes to another",
+        "Attempts at one request before its case is 'infra'. Time-outs and unreadable answers are "
+        "retried at most once; 429 and dead keys do not count. With 1 the run repeats no request, "
+        "not even after 429, except with another key if one key may be the cause of a refusal",
         default=3,
         between=Bounds(at_least=1, at_most=100),
         is_recorded=True,
     )
     episode_timeout_s: Setting[float] = Setting(
         "--ultrapar-episode-timeout SECONDS",
-        "Deadline of one episode, including all its waiting",
+        "Deadline for one episode, including all its waiting",
         default=EPISODE_TIMEOUT_S,
         between=Bounds(at_least=0.001, at_most=7 * 86_400),
         is_recorded=True,
     )
     wait_for_servers_s: Setting[float] = Setting(
         "--ultrapar-wait-for-servers SECONDS",
-        "How long to wait for a server that refuses connections or loads its model, at the start "
-        "and later; its requests cost no attempts meanwhile. With 0 the run gives up a server that "
-        "was never reachable after two seconds",
+        "How long to wait for a server that refuses connections or is loading its model, at the "
+        "start and later; meanwhile its requests use up no attempts. With 0, the run gives up "
+        "after two seconds on a server that was never reachable",
         default=120.0,
         between=WAIT_FOR_SERVERS,
         is_recorded=True,
     )
     shard: Setting[Shard | None] = Setting(
         "--ultrapar-shard K/N",
-        "Run only part K of N, with its part of every limit: N independent machines keep the "
-        "limits together. 'auto' reads K and N from GitLab, CircleCI or Slurm. With "
-        "--ultrapar-cluster-run all shards share the whole limits. 'ultrapar merge' joins the "
+        "Run only part K of N, with its part of every limit: N independent machines together stay "
+        "within the limits. 'auto' reads K and N from GitLab, CircleCI or Slurm. With "
+        "--ultrapar-cluster-run, all shards share the whole limits. 'ultrapar merge' joins the "
         "results",
         kind=Shard,
         variable="ULTRAPAR_SHARD",
@@ -436,26 +441,26 @@ class Options:
     )
     coverage: Setting[float] = Setting(
         "--ultrapar-coverage SHARE",
-        "Minimum share of planned cases that must be graded, else exit code 1",
+        "Share of planned cases that must be graded; with fewer, the run ends with exit code 1",
         default=0.98,
         between=Bounds(at_least=0, at_most=1),
         is_recorded=True,
     )
     gate: Setting[tuple[str, ...]] = Setting(
         "--ultrapar-gate RULE",
-        "Rule that the run must meet, else exit code 1, such as 'throughput>=-10%%' or "
-        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains them)",
+        "Rule that the run must meet, or it ends with exit code 1: 'throughput>=-10%%' or "
+        "'solved_rate[model=m]>=0.7'; may be repeated ('ultrapar gate --help' explains rules)",
         default=(),
     )
     gate_baseline: Setting[str | None] = Setting(
         "--ultrapar-gate-baseline RUN",
-        "Earlier run to compare with for --ultrapar-gate (its directory, its id, or 'latest'); "
-        "without a rule the default rules apply",
+        "Earlier run that --ultrapar-gate compares with (its directory, its id, or 'latest'); "
+        "without a rule, the default rules apply",
     )
     gate_undecided: Setting[Undecided] = Setting(
         "--ultrapar-gate-undecided WORD",
         "Whether a run passes or fails if a rule is undecided (too few cases, or the client was "
-        "the limit) and no rule fails",
+        "the bottleneck) and no rule fails",
         default="pass",
         choices=get_args(Undecided),
     )
@@ -469,9 +474,9 @@ class Options:
     )
     record: Setting[Recording] = Setting(
         "--ultrapar-record WHAT",
-        "How much of conversations to record: 'full' all requests and answers, 'text' message "
-        "roles, contents and tool calls, 'none' only the values that episodes return, enough to "
-        "resume and grade",
+        "How much of conversations to record. 'full': all requests and answers. 'text': message "
+        "roles, contents and tool calls. 'none': only the episodes' return values, which suffice "
+        "to resume and grade",
         default="full",
         choices=get_args(Recording),
         file="record",
@@ -479,33 +484,33 @@ class Options:
     )
     live: Setting[Live] = Setting(
         "--ultrapar-live WHAT",
-        "Progress display of the run: 'auto', on a terminal a view of lanes, models "
-        "and failures (needs the extra 'live'); 'line', one line; 'off', nothing",
+        "Progress display of the run. 'auto': on a terminal, a view of lanes, models and failures "
+        "(requires the extra 'live'); 'line': one line; 'off': nothing",
         default="auto",
         choices=get_args(Live),
     )
     report: Setting[ReportForm] = Setting(
         "--ultrapar-report FORM",
         "Whether to write an HTML report into the run's directory at the end: 'html' writes "
-        "report.html, 'off' nothing",
+        "report.html, 'off' writes nothing",
         default="html",
         choices=get_args(ReportForm),
     )
     otel: Setting[bool] = Setting(
         "--ultrapar-otel",
-        "Send OpenTelemetry spans and metrics of cases and requests, without their texts, as "
-        "OTEL_* in the environment configure (needs the extra 'otel')",
+        "Send OpenTelemetry spans and metrics for cases and requests, without their texts, as "
+        "configured by OTEL_* in the environment (requires the extra 'otel')",
         default=False,
     )
     resume: Setting[str | None] = Setting(
         "--ultrapar-resume RUN",
-        "Finish an interrupted run: its directory, or 'latest'. Give the same suite and pool "
-        "again; finished episodes cost no request, and added cases run",
+        "Finish an interrupted run: its directory, or 'latest'. Use the same suite and pool "
+        "again; finished episodes send no requests, and cases that you added run",
     )
     only: Setting[str | None] = Setting(
         "--ultrapar-only WORDS",
-        "Run only the cases that ended so in an earlier run, and no other test: some of unsolved, "
-        "partial, infra, error, and failed (by pytest), separated by commas",
+        "Run only the cases with these results in an earlier run, and no other test: unsolved, "
+        "partial, infra, error or failed (by pytest), separated by commas",
         is_recorded=True,
     )
     only_of: Setting[str | None] = Setting(
@@ -515,8 +520,8 @@ class Options:
     )
     keep_changed: Setting[bool] = Setting(
         "--ultrapar-keep-changed",
-        "With --ultrapar-resume: accept answers of cases whose data changed since they ran; "
-        "without it the run is refused",
+        "With --ultrapar-resume: accept the answers of cases whose data has changed since they "
+        "ran; by default such a run is refused",
         default=False,
     )
     regrade: Setting[str | None] = Setting(
@@ -538,18 +543,18 @@ class Options:
     )
     reuse: Setting[str | None] = Setting(
         "--ultrapar-reuse RUN",
-        "Reuse graded episodes of an earlier run (its directory, its id, or 'latest') for the "
-        "cases that a suite takes from another one",
+        "Reuse graded episodes from an earlier run (its directory, its id, or 'latest') for the "
+        "cases that a suite takes from another suite",
     )
     plan: Setting[bool] = Setting(
         "--ultrapar-plan",
-        "Send nothing: show calls, tokens, time, cost, the load of keys and limits, and a forecast "
+        "Send nothing: show calls, tokens, time, cost, the load on keys and limits, and a forecast "
         "for each mode; refuse an inconsistent pool. -n sets the number of workers",
         default=False,
     )
     plan_from: Setting[str | None] = Setting(
         "--ultrapar-plan-from RUN",
-        "Earlier run as the source of the plan's turns, tokens and times: its directory, its id, "
+        "Earlier run from which the plan takes turns, tokens and times: its directory, its id, "
         "'latest', or 'none'",
         by_default="the newest run that covers most of the cases",
     )
@@ -557,8 +562,8 @@ class Options:
         "--ultrapar-check [WORD]",
         "Before the first case, send one minimal request to each lane that the selected cases "
         "need. If one fails, 'fail' (the default word) names it and ends the run with exit code 4. "
-        "With 'warn' the run prints it and continues without it. 'ultrapar check' does so without "
-        "a run",
+        "With 'warn' the run prints it and continues without that lane. 'ultrapar check' sends the "
+        "same requests without a run",
         choices=get_args(LaneCheck),
         bare="fail",
         is_recorded=True,
@@ -569,22 +574,22 @@ class Options:
     )
     key_lock: Setting[KeyLock] = Setting(
         "--ultrapar-key-lock HOW",
-        "How to proceed while another run on this machine uses one of the pool's keys: 'wait' "
-        "until it has ended, or 'fail' with exit code 4",
+        "How to react if another run on this machine uses one of the pool's keys: 'wait' until "
+        "it has ended, or 'fail' with exit code 4",
         default="wait",
         choices=get_args(KeyLock),
         is_recorded=True,
     )
     cluster_run: Setting[str | None] = Setting(
         "--ultrapar-cluster-run NAME",
-        "Run the cases together with all hosts that give this name, each case once, within limits "
-        "that they share on a Redis or Valkey server. A host that joins later finishes the "
-        "remaining cases (needs the extra 'cluster')",
+        "Run the cases together with all hosts that use this name: each case once, within limits "
+        "that they share through a Redis or Valkey server. A host that joins later finishes the "
+        "remaining cases (requires the extra 'cluster')",
         is_recorded=True,
     )
     cluster: Setting[str | None] = Setting(
         "--ultrapar-cluster URL",
-        "Redis or Valkey server of --ultrapar-cluster-run: redis://, rediss:// or unix://; put a "
+        "Redis or Valkey server for --ultrapar-cluster-run: redis://, rediss:// or unix://; put a "
         "URL with a password into the environment variable ULTRAPAR_CLUSTER",
         by_default="ULTRAPAR_CLUSTER",
     )
@@ -595,8 +600,8 @@ class Options:
     )
     cluster_patience_s: Setting[float] = Setting(
         "--ultrapar-cluster-patience SECONDS",
-        "How long to wait if the server of --ultrapar-cluster-run does not answer or keeps limits "
-        "closed; the run sends nothing meanwhile",
+        "How long to wait if the server for --ultrapar-cluster-run does not answer or keeps limits "
+        "closed; meanwhile the run sends nothing",
         default=600.0,
         between=Bounds(at_least=1, at_most=7 * 86_400),
         is_recorded=True,
@@ -610,7 +615,7 @@ class Options:
     debug_log: Setting[WhichLog] = Setting(
         "--ultrapar-debug-log WHICH",
         "Write every lease, request, retry and episode to debug-<worker>.log in the run's "
-        "directory: 'all' workers, 'off', or the number of one worker, from 1",
+        "directory: for 'all' workers, for one worker by its number (from 1), or 'off'",
         default=WhichLog(),
         between=PROCESS_NUM,
         variable="DEBUG_LOG",
@@ -620,18 +625,18 @@ class Options:
     debug_process_num: Setting[int | None] = Setting(
         kind=int, between=PROCESS_NUM, variable="DEBUG_PROCESS_NUM"
     )
-    """The one worker for `DEBUG_LOG=true`; it has no effect alone."""
+    """The only worker to which `DEBUG_LOG=true` applies; it has no effect on its own."""
     use_multi_vllm: Setting[bool | None] = Setting(kind=bool, variable="USE_MULTI_VLLM")
-    """False uses only the first of several ports."""
+    """False means that only the first of several ports is used."""
     vllm_ports: Setting[Ports | None] = Setting(kind=Ports, variable="VLLM_PORTS")
-    """Read if a pool names it in `ports_env`; always checked."""
+    """Used only if a pool names it in `ports_env`, but always checked."""
 
     def __init__(self, values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
         """Make the settings.
 
         Args:
-            values: Values by name; the others have their default.
-            origin: The origin of each value by name; the others have `default`.
+            values: Values by name; all other settings have their default.
+            origin: The origin of each value by name; all other settings have `default`.
         """
         for row in SETTINGS:
             setattr(self, row.name, values.get(row.name, row.default))
@@ -639,7 +644,7 @@ class Options:
 
     @property
     def divided_by(self) -> Shard | None:
-        """The shard whose part of the limits the run has; None if it has or shares the whole."""
+        """The shard whose part of the limits applies; None if the run uses the whole limits."""
         return self.shard if self.cluster_run is None else None
 
 

@@ -1,8 +1,8 @@
-"""Shards: part K of N of a run without a server, with its part of every limit.
+"""Shards: part K of N of a run, with its part of every limit. Shards do not need a server.
 
-N independent runs keep a limit together if each keeps its part and the parts sum to the limit at
-most. Limits are divided in whole units, and the first shards get the remainder: shard K of N has
-floor(A / N), plus one if K <= A mod N.
+N independent runs together stay within a limit if each stays within its part, and the sum of the
+parts does not exceed the limit. Limits are divided into whole units, and the first shards get the
+remainder: if a limit has A units, shard K of N gets floor(A / N), plus one if K <= A mod N.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pytest_ultrapar.pool.model import Limit, Pool
 
 MOST_WINDOWS = 1_000_000
-"""A fractional rate becomes a whole number over this many windows at most; the smallest rate of a
+"""A fractional rate becomes a whole number over at most this many windows: the smallest rate in a
 pool is one in a million."""
 _DIGITS = 9
-"""No CI system starts more jobs."""
+"""No CI system starts so many jobs that their number has more digits."""
 
 
 # -- the number of the shard -----------------------------------------------------------------------
@@ -38,20 +38,20 @@ _SYSTEMS = (
     ("CircleCI", "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     ("Slurm", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
 )
-"""Systems that start N jobs, and the two variables that number them."""
+"""Systems that start N jobs. For each, the variables with the job's number and the total."""
 
 
 def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tuple[Shard, str]:
-    """The shard and its origin; `auto` is read from the variables of the CI system.
+    """Return the shard and its origin. `auto` is read from the variables of the CI system.
 
     Args:
-        shard: The shard as the user gave it.
+        shard: The shard as the user wrote it.
         environ: The environment's variables.
-        origin: The option or variable that gave it.
+        origin: The option or variable that set it.
 
     Raises:
-        ConfigError: For `auto`: no system or several systems give a shard, or the number is out of
-            range.
+        ConfigError: For `auto`, no system or several systems define a shard, or the number is out
+            of range.
     """
     if not shard.is_auto:
         return shard, origin
@@ -61,9 +61,9 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
         return Shard(1, 1), f"{origin}, CI_NODE_TOTAL"
     said = [f"{name} ({number} and {total})" for name, number, total in found or _SYSTEMS]
     if len(found) != 1:
-        what = f"{' and '.join(said)} both give a shard" if found else "no variable gives a shard"
+        what = f"{' and '.join(said)} both set a shard" if found else "no variable sets a shard"
         looked = "" if found else f": looked for {', '.join(said)}"
-        refuse(f"{origin}: {what}{looked}; give K/N, such as 2/4")
+        refuse(f"{origin}: {what}{looked}; write K/N, such as 2/4")
     ((name, number, total),) = found
     k, n = _whole(environ, number), _whole(environ, total)
     if name == "CircleCI":
@@ -76,7 +76,7 @@ def settled_shard(shard: Shard, environ: Mapping[str, str], origin: str) -> tupl
                 f"{origin}: the step of Slurm's array must be 1: --array={least}-{least + n - 1}"
             )
     if not 1 <= k <= n:
-        refuse(f"{origin}: {number} and {total} of {name} mean shard {k} of {n}; give K/N")
+        refuse(f"{origin}: {number} and {total} of {name} mean shard {k} of {n}; write K/N")
     return Shard(k, n), f"{origin}, {number} and {total}"
 
 
@@ -100,14 +100,14 @@ def is_in(shard: Shard, case_id: str) -> bool:
 
 
 def share_of(amount: int, shard: Shard) -> int:
-    """The shard's part of `amount` units; the parts of all shards sum to `amount`."""
+    """The shard's part of `amount` units. The parts of all shards add up to `amount`."""
     return amount // shard.n + (shard.k <= amount % shard.n)
 
 
 def whole_units(amount: float) -> tuple[int, int]:
-    """An amount per window as (whole units, number of windows): 1.5 is 3 in 2.
+    """Convert an amount per window to (whole units, number of windows): 1.5 is 3 in 2.
 
-    `Pacer` enforces fractional rates in this form. The result is never more than the amount.
+    `Pacer` enforces fractional rates in this form. The result never exceeds the amount.
     """
     found = Fraction(str(amount)).limit_denominator(MOST_WINDOWS)
     if found > Fraction(str(amount)) * (1 + Fraction(1, 10**9)):
@@ -116,10 +116,10 @@ def whole_units(amount: float) -> tuple[int, int]:
 
 
 def divided(pool: Pool, shard: Shard) -> Pool:
-    """The pool with a shard's part of every limit.
+    """Return the pool with a shard's part of every limit.
 
     Raises:
-        ConfigError: A limit leaves nothing for some shard; the message shows the numbers.
+        ConfigError: A limit has too few units for all shards; the message shows the numbers.
     """
     origins = {one.name: one.origin for one in pool.effective}
     notes: dict[str, EffectiveValue] = {}
@@ -140,7 +140,7 @@ def divided(pool: Pool, shard: Shard) -> Pool:
 
 
 def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, str]]:
-    """A shard's part of a limit, and the whole amounts by word, for people."""
+    """A shard's part of a limit, and the undivided amounts by word, for display."""
     parts: dict[str, Any] = {}
     said: dict[str, str] = {}
     for kind, amount in limit.rows:
@@ -156,7 +156,7 @@ def _part(limit: Limit, shard: Shard, currency: str) -> tuple[Limit, dict[str, s
         own = _own(f"budget = {limit.budget:.15g} of {limit.name}", units, shard)
         parts["budget"] = amount_of(own)
         if budget_units(parts["budget"]) > own:
-            # A float cannot hold every trillionth of a large sum.
+            # A float cannot represent every trillionth of a large amount.
             parts["budget"] = math.nextafter(parts["budget"], 0)
     return replace(limit, **parts), said
 

@@ -1,6 +1,6 @@
-"""Models that are named without a pool, and the pool file that they stand for.
+"""Models that are named without a pool, and the pool file that the plugin makes for them.
 
-`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` a model of a local server.
+`openai/gpt-5-mini` is a vendor's model, `http://localhost:8000/v1#NAME` a model on a local server.
 Results use these names, without `http://` and `/v1`.
 """
 
@@ -36,8 +36,8 @@ _WAYS = 'VENDOR/NAME such as "openai/gpt-5-mini", or a server such as "http://lo
 
 @functools.cache
 def vendors() -> dict[str, dict[str, Any]]:
-    """The vendors of `vendors.toml` by name; comments there explain the fields."""
-    import tomllib  # noqa: PLC0415 - only where a model is named so
+    """The vendors in `vendors.toml` by name; comments in that file explain the fields."""
+    import tomllib  # noqa: PLC0415 - only for models without a pool
 
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -46,9 +46,9 @@ class Named(NamedTuple):
     """A model that was named without a pool.
 
     Attributes:
-        provider: Its provider in the pool that it stands for.
-        model: Its name in results.
-        api_name: Its name at the API; `SERVED` for a server's only model.
+        provider: The name of its provider in the pool that the plugin makes.
+        model: The model's name in results.
+        api_name: The model's name at the API; `SERVED` for the only model on a server.
         base_url: The URL of the API.
         variable: The environment variable that holds the key; None if the server needs no key.
     """
@@ -66,7 +66,7 @@ def is_address(word: str) -> bool:
 
 
 def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
-    """The model that a word names.
+    """Return the model that a word names.
 
     Args:
         location: The place of the word, for messages.
@@ -74,7 +74,8 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
         environ: The environment's variables, which hold keys and may hold addresses.
 
     Raises:
-        ConfigError: It names no model. The message shows nothing that may be a secret.
+        ConfigError: The word does not name a model. The message contains nothing that may be a
+            secret.
     """
     if "://" in word:
         return _at_server(location, word)
@@ -83,17 +84,17 @@ def named(location: Location, word: str, environ: Mapping[str, str]) -> Named:
         location.refuse(
             f"must be {_WAYS} (got {shown(word)})"
             f"{did_you_mean(vendor, vendors()) if name else ''}; vendors are "
-            f"{', '.join(vendors())}; to use a pool, give --ultrapar-pool FILE"
+            f"{', '.join(vendors())}; to use a pool, add --ultrapar-pool FILE"
         )
     _checked(location, name)
     return named_of(vendor, name, environ)
 
 
 def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
-    """The vendor's model of that name.
+    """Return the vendor's model with this name.
 
     Raises:
-        ConfigError: The environment gives the vendor an address that is not one.
+        ConfigError: The environment variable for the vendor's address does not contain a valid URL.
     """
     known, moved = vendors()[vendor], f"{vendor.upper()}_BASE_URL"
     base_url = environ.get(moved, "").strip() or known["base_url"]
@@ -105,7 +106,9 @@ def named_of(vendor: str, name: str, environ: Mapping[str, str]) -> Named:
 
 
 def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
-    """The models in the environment: for each vendor whose key is set and each local server.
+    """Find the models in the environment.
+
+    These are the default model of each vendor whose key is set, and all models of local servers.
 
     Args:
         environ: The environment's variables, as for `named`.
@@ -120,7 +123,7 @@ def of_environment(environ: Mapping[str, str]) -> Iterator[Named]:
         elif not one.api_name and one.base_url.startswith("http:"):
             with suppress(ConfigError):
                 for name in served_models(one.base_url, timeout_s=1.0):
-                    # A name with other characters can be given with the server's address.
+                    # The user can write a name with other characters after the server's address.
                     with suppress(ConfigError):
                         yield named(Location(vendor), f"{vendor}/{name}", environ)
 
@@ -131,8 +134,8 @@ def _at_server(location: Location, word: str) -> Named:
     if not is_local(host_of(url)):
         location.refuse(
             f"must be a local server, which needs no key (got host "
-            f"{shown(host_of(url))}); for another server set OPENAI_BASE_URL and OPENAI_API_KEY "
-            "and write openai/NAME, or write a pool"
+            f"{shown(host_of(url))}); for another server, set OPENAI_BASE_URL and OPENAI_API_KEY "
+            "and write openai/NAME, or write a pool file"
         )
     if url.count("/") == 2:  # noqa: PLR2004 - the slashes of http://
         url += "/v1"
@@ -140,7 +143,7 @@ def _at_server(location: Location, word: str) -> Named:
     provider = place.replace("/", ":")
     if not name:
         if not url.startswith("http:"):
-            location.refuse("must end with its model, #NAME: only http:// servers list models")
+            location.refuse("must end with its model, #NAME: models are listed only over http://")
         return Named(provider, place, SERVED, url)
     return Named(provider, f"{place}/{_checked(location, name)}", name, url)
 
@@ -156,13 +159,13 @@ def _checked(location: Location, name: str) -> str:
 def named_pool(
     option: str, words: Iterable[str], environ: Mapping[str, str], overrides: Overrides
 ) -> Pool:
-    """The pool that words stand for.
+    """Make the pool for models that the user named without a pool file.
 
     Args:
-        option: The option that gave them, for messages.
+        option: The option that named them, for messages.
         words: The words, as for `named`.
         environ: The environment's variables, as for `named`.
-        overrides: The settings of the command line for the pool.
+        overrides: The settings for the pool from the command line.
 
     Raises:
         ConfigError: As for `named`.
@@ -172,7 +175,7 @@ def named_pool(
 
 
 def pool_text(models: Iterable[Named]) -> str:
-    """The pool file for these models: adaptive limits, and the price book if it is installed."""
+    """Write a pool file for these models, with adaptive limits and, if installed, a price book."""
     of_provider = by_key((one.provider, one) for one in dict.fromkeys(models))
     lines = ["schema = 1", "", "[pool]", 'rate_mode = "adaptive"']
     # The price book finds a server by its host.
@@ -187,7 +190,7 @@ def pool_text(models: Iterable[Named]) -> str:
             table["parameters"] = known["parameters"]
         lines += ["", "[[provider]]", *(f"{name} = {_toml(one)}" for name, one in table.items())]
         for one in own:
-            # The name becomes a part of ids, which `/` separates.
+            # The name becomes part of ids, and `/` separates the parts of ids.
             own_name = provider if one.api_name == SERVED else one.api_name.strip("/")
             instance = {"name": re.sub(r"[^\w.:-]", ":", own_name), "api_name": one.api_name}
             lines += ["", "[[provider.model]]", f"name = {_toml(one.model)}"]

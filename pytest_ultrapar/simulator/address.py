@@ -1,6 +1,6 @@
-"""The address and token of a simulated provider, for its callers.
+"""The addresses and tokens of the simulated provider, for its clients.
 
-Every run on a simulated pool imports this module, but not the server's own modules.
+Every run with a simulated pool imports this module, but not the server's own modules.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _REACH_S = 5.0
 
 
 def default_token(provider: str, key: str) -> str:
-    """The default token of a simulated key; it is valid only for the simulator."""
+    """Return the default token of a simulated key, which is valid only for the simulator."""
     return f"sim-{provider}-{key}"
 
 
 def base_path(provider: str) -> str:
-    """The path of a provider's base URL, to which clients add `/chat/completions`."""
+    """Return the path of a provider's base URL; clients append `/chat/completions` and so on."""
     return f"/{quote(provider, safe='')}/v1"
 
 
 def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[str, str]:
-    """The base URL of each provider at a simulated provider that already runs.
+    """Return the base URL of each provider on a simulator that is already running.
 
     Args:
         url: The URL of the running server.
-        providers: The simulated providers of the pool.
-        option: The option that gave the URL, for messages.
+        providers: The names of the pool's simulated providers.
+        option: The option that set the URL, for messages.
 
     Raises:
-        ConfigError: The URL is not a loopback address, or no server listens there.
+        ConfigError: The URL is not a loopback address, or no server is listening there.
     """
     from pytest_ultrapar.pool.network import is_local  # noqa: PLC0415 - not for `--help`
 
@@ -48,7 +48,7 @@ def running_simulator(url: str, providers: Sequence[str], option: str) -> dict[s
         is_ours = False
     if not is_ours:
         refuse(
-            f"{option} must be an http:// URL of this machine, "
+            f"{option} must be an http:// URL on this machine, "
             f"such as http://127.0.0.1:8123 (got {url!r})"
         )
     root = url.rstrip("/")

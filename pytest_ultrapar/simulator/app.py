@@ -1,4 +1,4 @@
-"""The simulated provider as a raw ASGI application: authorization, answers and their timing."""
+"""The simulated provider as a plain ASGI application: authorization, answers and their timing."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 class Composed(msgspec.Struct, frozen=True):
-    """An answer before it is sent.
+    """An answer that has not been sent yet.
 
     Attributes:
-        latency_s: Seconds from the start of the request's processing to its answer.
-        usage: Its tokens.
+        latency_s: Seconds from the start of processing to the answer.
+        usage: The tokens of the request and its answer.
     """
 
     answer: Answer
@@ -65,13 +65,13 @@ class Composed(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Holds the seat until the answer is sent or the client has left, and frees it once.
+    """A request that holds a seat. It frees the seat once: after the answer, or if the client left.
 
     Attributes:
         composed: The answer to send.
-        names: Its names in the log.
+        names: The request's names in the log.
         scope: The scope of the request.
-        send: ASGI's callable for the answer.
+        send: ASGI's callable that sends the answer.
     """
 
     lane: ServedLane
@@ -88,14 +88,14 @@ class Flight:
     _answering: asyncio.Task[None] | None = None
 
     async def run(self, receive: Receive, arrived_s: float) -> None:
-        """Send the answer when it is due, unless the client leaves first; return after either.
+        """Send the answer when it is due, and return; also return if the client leaves first.
 
         It uses a timer and one `receive`, which uvicorn ends at a disconnect and after the answer.
-        This takes 88 us of CPU per request; two tasks in `asyncio.wait` take 107 us.
+        This takes 88 us of CPU per request; two tasks in `asyncio.wait` would take 107 us.
 
         Args:
-            receive: ASGI's callable.
-            arrived_s: The time of admission.
+            receive: ASGI's callable that receives messages.
+            arrived_s: The time at which the request was admitted.
         """
         server_model = self.lane.server_model
         if server_model is None or server_model.arrive(self):
@@ -119,7 +119,7 @@ class Flight:
             await answering
 
     def begin(self, now_s: float) -> None:
-        """Start processing; called once, at the arrival or when a place is free."""
+        """Start processing. Call it once: when the request arrives, or when a place is free."""
         self._begun_s = now_s
         begins = self.composed.answer.begins
         if begins == math.inf:
@@ -128,11 +128,11 @@ class Flight:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin_answer)
 
     def leave(self) -> None:
-        """End without an answer, since the client has left; do nothing after an end."""
+        """End without an answer, because the client has left. After the end, do nothing."""
         self._end("disconnect")
 
     def _wait_s(self, share: float) -> float:
-        """Seconds until this share of the latency has passed; 0 or less if it has."""
+        """Seconds until this share of the latency has passed; 0 or less if it already has."""
         return self._begun_s + share * self.composed.latency_s - self.clock.now_s()
 
     def _begin_answer(self) -> None:
@@ -151,7 +151,7 @@ class Flight:
             self._end("end", answer.status)
 
     async def _send_pieces(self, answer: Pieces) -> None:
-        """Send each piece when it is due; with the ending `silence`, run until cancelled."""
+        """Send each piece when it is due. With the ending `silence`, wait until cancelled."""
         if answer.status is not None:
             headers = list(answer.headers)
             begun = {"type": "http.response.start", "status": answer.status, "headers": headers}
@@ -181,14 +181,14 @@ class Flight:
 
 
 def drawn(lane: ServedLane, request: Request) -> Draw:
-    """The random values of a request, the same on all lanes of its model."""
+    """Return the random values of a request. They are the same on all lanes of its model."""
     return Draw(request.messages, model=lane.lane.model, seed=lane.seed, request_seed=request.seed)
 
 
 def compose(
     lane: ServedLane, request: Request, resource: Resource, effect: Effect | None
 ) -> Composed:
-    """The answer of the lane's persona, in the form that the request wants.
+    """Return the answer of the lane's persona, in the form that the request asks for.
 
     Args:
         lane: The lane of the request.
@@ -197,7 +197,7 @@ def compose(
         effect: The effect of a fault, if any.
 
     Raises:
-        RefusedError: The request has no answer, or the persona failed (500).
+        RefusedError: The request cannot be answered, or the persona failed (500).
     """
     draw = drawn(lane, request)
     try:
@@ -228,10 +228,10 @@ def admit(
     now_s: float,
     since_s: float,
 ) -> Composed:
-    """The answer, after taking a seat for it; the times are as in `LimitPath.admit`.
+    """Take a seat and return the answer. The times have the same meaning as in `LimitPath.admit`.
 
     Raises:
-        RefusedError: There is no free seat, or no answer.
+        RefusedError: A limit refuses the request, or the request cannot be answered.
     """
     path = lane.path
     n_tokens, composed = 0, None
@@ -252,10 +252,11 @@ _NO_NAMES = encode_names()
 
 
 class Simulator:
-    """Answers requests for the providers of a pool.
+    """Answers requests to the providers of a pool.
 
-    A request arrives with its last byte, and is admitted and logged at the same moment. Therefore
-    the log's arrivals and ends, in order, give exactly the seats that the server counted.
+    A request counts as arrived with its last byte, and is admitted and logged at the same moment.
+    Therefore the arrivals and ends in the log show, in order, exactly the seats that the server
+    counted.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class Simulator:
         self._lateness = Lateness(self._waits.total_s())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; the server calls it in a separate task."""
+        """Serve one HTTP request. The server calls this in a separate task."""
         body = await read_body(receive, limit_bytes=LARGEST_BODY_BYTES)
         if body is None:
             return
@@ -305,7 +306,7 @@ class Simulator:
     def _judge(
         self, scope: Scope, target: Target | None, body: bytes, now_s: float, since_s: float
     ) -> tuple[bytes, tuple[ServedLane, Composed] | Whole]:
-        """The names to log, and the result: a seat and an answer, or an immediate error."""
+        """Return the names to log, and either a seat with an answer, or an immediate error."""
         if target is None or target.resource_name is None:
             unknown = ApiError(404, f"Unknown path {scope['path']!r}", "unknown_url")
             return _NO_NAMES, resource_of(scope).refusal(unknown)
@@ -340,7 +341,7 @@ class Simulator:
         try:
             composed = admit(lane, request, resource, effect, now_s=now_s, since_s=since_s)
         except RefusedError as refused:
-            # A limit refused the request, so the fault did not act.
+            # A limit refused the request, so the fault had no effect.
             return lane.names, resource.refusal(refused.error)
         usage = composed.usage
         more = with_more(names, tokens_in=usage.n_in, tokens_out=usage.n_out)
@@ -348,7 +349,7 @@ class Simulator:
 
 
 def _looked_up(scope: Scope, target: Target) -> Whole:
-    """The answer to a request without a body."""
+    """Return the answer to a request without a body."""
     resource = resource_of(scope)
     if scope["method"] != "GET":
         return resource.refusal(_method_not_allowed("GET"))
@@ -363,5 +364,5 @@ def _method_not_allowed(allowed: str) -> ApiError:
     return ApiError(405, f"Only {allowed} is allowed here", "method_not_allowed")
 
 
-# The message contains no part of the token: it may be a real key, sent by mistake.
+# The message contains no part of the token, which may be a real key that was sent by mistake.
 _UNKNOWN_TOKEN = ApiError.of_status(401, "Incorrect or no API key provided")

@@ -1,4 +1,4 @@
-"""`ultrapar simulate`: the simulated provider alone, in the foreground."""
+"""`ultrapar simulate`: run only the simulated provider, in the foreground."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def until_interrupted(announce: Callable[[], None]) -> None:
-    """Call `announce` once signals are handled; return at the first SIGINT or SIGTERM."""
+    """Call `announce` when signal handlers are in place; return at the first SIGINT or SIGTERM."""
     import asyncio  # noqa: PLC0415 - light `--help`
 
     loop = asyncio.get_running_loop()
@@ -35,18 +35,18 @@ async def until_interrupted(announce: Callable[[], None]) -> None:
 NAME = "simulate"
 SUMMARY = "serve a pool's providers with simulated models on 127.0.0.1"
 DESCRIPTION = """\
-Serve every provider of a pool with simulated models, until Ctrl-C. They answer the clients of
-OpenAI, Azure, Anthropic, Google and Mistral over HTTP, streamed and not, and enforce the pool's
-limits (429 with Retry-After). The same request always gets the same answer.
+Serve every provider in a pool with simulated models, until Ctrl-C. They answer the clients of
+OpenAI, Azure, Anthropic, Google and Mistral over HTTP, with and without streaming, and enforce the
+pool's limits (429 with Retry-After). The same request always gets the same answer.
 
     ultrapar simulate --pool pool.toml
     ultrapar simulate --pool pool.toml --refuse key1=401 --log server.log
     ultrapar simulate --pool pool.toml --faults faults.toml
 
 To run a pool with api = "openai" against it, set base_url = "http://127.0.0.1:8123/PROVIDER/v1".
-The token of a key is the value of its environment variable if it is set, else sim-PROVIDER-KEY.
+The token of a key is the value of its environment variable, or sim-PROVIDER-KEY if that is unset.
 
-A faults file defines failures with place and time (reference: docs/reference/simulator.md):
+A faults file defines which failures happen, where and when (see docs/reference/simulator.md):
 
     [[fault]]                      # 30 s of 503 on all lanes, 10 s after the first request
     kind = "error"                 # or hang, drop, malformed
@@ -77,13 +77,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=int,
         default=_PORT,
-        help="port on 127.0.0.1 (default: %(default)s); 0 takes any free one",
+        help="port on 127.0.0.1, or 0 for any free port (default: %(default)s)",
     )
     parser.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
-        help="write a line of JSON for each arrival and each end of a request (default: no log)",
+        help="write a line of JSON when a request arrives and when it ends (default: no log)",
     )
     parser.add_argument(
         "--refuse",
@@ -91,9 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=STATUS",
-        help="always answer requests with this key with this status, such as key1=401; "
-        "instance:NAME=404 does so for an instance. If names repeat, write PROVIDER/KEY or "
-        "instance:PROVIDER/NAME; may be repeated",
+        help="answer all requests with this key with this status, such as key1=401; "
+        "instance:NAME=404 does the same for an instance. If a name is not unique, write "
+        "PROVIDER/KEY or instance:PROVIDER/NAME; may be repeated",
     )
     parser.add_argument(
         "--faults",
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
-    """The tokens of the keys whose environment variable is set, by `PROVIDER/KEY`."""
+    """Return the tokens of all keys whose environment variable is set, by `PROVIDER/KEY`."""
     return {
         f"{provider.name}/{key.name}": token
         for provider in pool.providers
@@ -149,7 +149,7 @@ def tokens_from(pool: Pool, environ: Mapping[str, str]) -> dict[str, str]:
 def banner(
     pool: Pool, port: int, environ: Mapping[str, str], log_path: Path | None, script: FaultScript
 ) -> Iterator[str]:
-    """The start message, line by line, without values of variables."""
+    """Yield the lines of the start message. They do not contain the values of variables."""
     yield f"SIMULATED provider for {pool.path}; no answer comes from a real model"
     for provider in pool.providers:
         yield f"  {provider.name}: base_url http://127.0.0.1:{port}{base_path(provider.name)}"

@@ -1,4 +1,4 @@
-"""The answer of the model behind a lane: the persona's words, in the requested form."""
+"""The answer of the model that a lane reaches: the persona's words, in the requested form."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.served_pool import ServedLane
 
 _CHARACTERS = 4
-"""Characters of a text that count as one token."""
+"""How many characters of a text count as one token."""
 _ATTACHMENT_TOKENS = 85
-"""OpenAI's count for an image of low detail."""
+"""OpenAI's token count for an image with low detail."""
 _NO_CHANCE = random.Random(0)
-"""For a persona without randomness, since seeding takes 5 us."""
+"""For a persona that uses no randomness, because seeding takes 5 us."""
 
 
 def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
-    """The answer of a lane.
+    """Return the answer of a lane.
 
     Args:
         lane: The lane of the request.
@@ -37,7 +37,7 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
         draw: The random values of the request.
 
     Raises:
-        RefusedError: The request's schema has no supported value.
+        RefusedError: For the request's schema, no value can be made.
     """
     messages = request.messages
     rng = _NO_CHANCE if lane.persona is echo else draw.rng()
@@ -51,10 +51,10 @@ def complete(lane: ServedLane, request: Request, draw: Draw) -> Completion:
 
 
 def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str) -> PersonaReply:
-    """The reply before `max_tokens` cuts it.
+    """The reply before it is cut to `max_tokens`.
 
     Raises:
-        ValueError: The request's schema has no supported value.
+        ValueError: For the request's schema, no value can be made.
     """
     if (tool := request.forced_tool) is not None:
         arguments = _value(tool.parameters, request) if tool.parameters else "{}"
@@ -65,7 +65,7 @@ def _words(lane: ServedLane, request: Request, rng: random.Random, call_id: str)
 
 
 def _value(schema: object, request: Request) -> str:
-    """A value under a schema as JSON; its strings begin like the last user message."""
+    """A JSON value that matches a schema. Its strings begin like the last user message."""
     from pytest_ultrapar.simulator.json_schema import smallest  # noqa: PLC0415 - rarely needed
 
     try:
@@ -75,7 +75,7 @@ def _value(schema: object, request: Request) -> str:
 
 
 def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
-    """The reply cut to `max_tokens`: first its text, then the arguments of its calls."""
+    """The reply, cut to `max_tokens` in total: first text, then the arguments of its calls."""
     if count_usage([reply], ()).n_out <= max_tokens:
         return reply
     left = max_tokens * _CHARACTERS
@@ -91,7 +91,7 @@ def _cut_off(reply: PersonaReply, max_tokens: int) -> PersonaReply:
 
 
 def count_usage(replies: Sequence[PersonaReply], messages: Sequence[ChatMessage]) -> Usage:
-    """The tokens of a request and of all its answers, rounded up."""
+    """Count the tokens of a request and of all its answers, rounded up."""
     n_attachments = sum(len(message.attachments) for message in messages)
     n_in = -(-sum(map(_n_characters, messages)) // _CHARACTERS) + _ATTACHMENT_TOKENS * n_attachments
     return Usage(n_in, sum(-(-_n_characters(reply) // _CHARACTERS) for reply in replies))

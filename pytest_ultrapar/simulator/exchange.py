@@ -1,4 +1,4 @@
-"""Requests and answers for limits, faults and personas, independent of any wire format."""
+"""Requests and answers as limits, faults and personas use them, independent of any wire format."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ANY_OBJECT: dict[str, object] = {
     "properties": {"answer": {"type": "string"}},
     "required": ["answer"],
 }
-"""The schema for any JSON object."""
+"""The schema for requests that allow any JSON object."""
 
 
 class OfferedFunction(msgspec.Struct):
-    """A function that a request offers, with the fields that a call needs.
+    """A function that a request offers, with the fields that are necessary to call it.
 
     Attributes:
         parameters: A JSON schema, or None.
@@ -36,14 +36,14 @@ class Request(msgspec.Struct, frozen=True):
 
     Attributes:
         api_name: The requested model or deployment.
-        messages: At least one.
+        messages: One or more messages.
         seed: The request's own seed, if any.
         stream: Whether to send the answer in pieces.
-        include_usage: Whether to end a stream with the usage, if the API leaves the choice.
+        include_usage: Whether to end a stream with the usage, if the API lets clients choose.
         forced_tool: The function that the model must call, if any.
-        schema: The JSON schema of the text; None allows any text.
-        n: Number of answers.
-        max_tokens: Maximum of each answer, if any.
+        schema: The JSON schema that the text must match; None allows any text.
+        n: The number of answers.
+        max_tokens: The maximum number of tokens in each answer, if any.
     """
 
     api_name: str
@@ -58,17 +58,17 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct):
-    """Tokens of a request and all of its answers."""
+    """The tokens of a request and of all its answers."""
 
     n_in: int
     n_out: int
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """The answer of the model to a request.
+    """The model's answer to a request.
 
     Attributes:
-        name: The common part of the ids in the answer.
+        name: The part that all ids in the answer have in common.
         replies: The choices.
     """
 
@@ -78,7 +78,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def arguments_of(call: ToolCall) -> object:
-    """The arguments of a call as an object; empty if their text was cut off."""
+    """Decode the arguments of a call; the result is empty if their text was cut off."""
     try:
         return msgspec.json.decode(call.arguments)
     except msgspec.DecodeError:

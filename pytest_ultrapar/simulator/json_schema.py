@@ -1,8 +1,8 @@
-"""The smallest value under a JSON schema, for structured output and tool calls.
+"""Make the smallest value that matches a JSON schema, for structured output and tool calls.
 
-It supports `type`, `enum`, `const`, `properties`, `required`, `items`, `anyOf` (the first branch
-that ends), `$ref`, and the bounds of numbers and lengths. It ignores other keywords, so the value
-may violate a `pattern` or a `format`.
+The module supports `type`, `enum`, `const`, `properties`, `required`, `items`, `anyOf` (the first
+branch without endless references), `$ref`, and bounds on numbers and lengths. It ignores other
+keywords, so the value may violate a `pattern` or a `format`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 _Within = tuple[object, ...]
-"""The references that lead to a part of the schema."""
+"""The references that led to a part of the schema."""
 _MOST = 10_000
-"""Maximum of values, items and characters for one schema; some tens of milliseconds."""
+"""The maximum number of values, items and characters in one schema: some tens of milliseconds."""
 
 
 def smallest(schema: object, heard: str) -> object:
-    """The smallest value under the schema.
+    """Make the smallest value that matches the schema.
 
     Args:
         schema: The schema, decoded from JSON. Types may be upper-case, as in Gemini's API.
-        heard: Text for strings.
+        heard: The text with which strings are filled.
 
     Raises:
         ValueError: The schema is malformed or too large, or its references never end.
@@ -41,7 +41,7 @@ class _Maker:
         self._n_values = 0
 
     def value(self, schema: object, within: _Within) -> object:
-        """The value of a part of the schema; `within` holds the references that led to it."""
+        """The value for a part of the schema. `within` contains the references that led there."""
         self._n_values += 1
         if self._n_values > _MOST:
             _refuse("it asks for too much")
@@ -89,7 +89,7 @@ class _Maker:
                 raise ValueError(f"`type` must be a type of JSON (got {kind!r:.40})")
 
     def _object(self, schema: Mapping[str, Any], within: _Within) -> dict[str, object]:
-        """The required properties in the order of the schema, as real models answer."""
+        """The required properties in the order of the schema, as in the answers of real models."""
         properties = schema.get("properties") or {}
         required = schema.get("required") or []
         if not isinstance(properties, Mapping) or not isinstance(required, list):
@@ -133,7 +133,7 @@ def _length(schema: Mapping[str, Any], word: str, usual: int) -> int:
 
 
 def _number(schema: Mapping[str, Any]) -> float:
-    """The number nearest to 0 within the bounds."""
+    """The number within the bounds that is closest to 0."""
 
     def given(word: str, step: int) -> list[float]:
         bound = schema.get(word)

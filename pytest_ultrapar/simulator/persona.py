@@ -1,4 +1,4 @@
-"""Personas, which act as models in the simulated provider, and the simplest of them."""
+"""Personas, which act as models in the simulated provider. The simplest one is defined here."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_ultrapar.apis.reply import ToolCall
 
 
 class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of the conversation as a persona sees it.
+    """One message in the conversation, as a persona sees it.
 
     Attributes:
-        role: `system`, `user`, `assistant`, `tool`, ...
-        content: The text; parts are joined, an absent content is empty.
-        name: The author's name, if the request has one.
-        tool_call_id: The call that a `tool` message answers.
-        tool_calls: The native calls that an `assistant` message made.
+        role: The message role, such as `system`, `user`, `assistant` or `tool`.
+        content: The text. Parts are joined; missing content is an empty text.
+        name: The author's name, if the request contains one.
+        tool_call_id: The id of the call that a `tool` message answers.
+        tool_calls: The native calls in an `assistant` message.
         attachments: Images, sounds and files, each as a digest.
     """
 
@@ -33,7 +33,7 @@ class ChatMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digests(attachments: Iterable[bytes]) -> tuple[str, ...]:
-    """Digests of attachments, given as JSON; absent attachments are left out."""
+    """Return the digests of attachments, which are passed as JSON; missing ones are skipped."""
     given = (one for one in attachments if one and one != b"null")
     return tuple(hashlib.blake2b(one, digest_size=8).hexdigest() for one in given)
 
@@ -44,7 +44,7 @@ class PersonaReply:
 
     Attributes:
         tool_calls: Native function calls.
-        finish_reason: In OpenAI's words: `stop`, `length`, `tool_calls`.
+        finish_reason: The finish reason in OpenAI's words: `stop`, `length` or `tool_calls`.
     """
 
     content: str
@@ -53,23 +53,23 @@ class PersonaReply:
 
 
 Persona = Callable[[Sequence[ChatMessage], random.Random, float], PersonaReply]
-"""Acts as a model, without state: the same arguments give the same reply, in any order.
+"""Acts as a model, without state: the same arguments give the same reply, in any order of calls.
 
 The server calls it on its event loop, so it must be quick (< 1 ms). Its arguments are
 
-- the whole conversation, at least one message;
-- the only source of randomness, seeded by the conversation, the model's name and the pool's seed;
+- the whole conversation, with one or more messages;
+- the only source of randomness, seeded with the conversation, the model's name and the pool's seed;
 - its skill, from 0 (always fails if it can) to 1 (never fails).
 """
 _HEARD_CHARACTERS = 40
 
 
 def echo(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Answer `echo: ` and the first 40 characters of the last user message, for any skill."""
+    """Answer `echo: ` and the first 40 characters of the last user message, at any skill."""
     return PersonaReply(f"echo: {heard(messages)}")
 
 
 def heard(messages: Sequence[ChatMessage]) -> str:
-    """The first 40 characters of the last user message; empty if there is no user message."""
+    """Return the first 40 characters of the last user message; empty without such a message."""
     last = next((one.content for one in reversed(messages) if one.role == "user"), "")
     return last[:_HEARD_CHARACTERS]

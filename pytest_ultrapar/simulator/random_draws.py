@@ -1,4 +1,4 @@
-"""The simulated provider's randomness, drawn from the request and the seed, never from time."""
+"""The simulated provider's randomness. It depends on the request and the seed, never on time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _UNIFORM_BITS = 52  # so that (n + 0.5) / 2**52 is exact, above 0 and below 1
 class Draw:
     """The random values of one request.
 
-    They depend on the model's name, not the instance's: every lane of a model gives the same answer
-    after the same time. Answer and latency are independent, so changing one does not change the
-    other.
+    They depend on the name of the model, not of the instance: every lane of a model gives the same
+    answer after the same time. Answer and latency are independent of each other.
 
     Attributes:
-        name: 24 hex digits that identify this draw.
+        name: 24 hex digits that identify these values.
     """
 
     __slots__ = ("_digest", "name")
@@ -42,13 +41,14 @@ class Draw:
         self.name = self._digest[:12].hex()
 
     def rng(self) -> random.Random:
-        """The persona's source of randomness, new at every call."""
+        """Return a new source of randomness for the persona, always with the same seed."""
         return random.Random(self._digest[12:20])
 
     def latency_s(self, latency: Latency) -> float:
-        """The latency of this request without waiting for a turn, seconds >= 0.
+        """Return the latency of this request in seconds, >= 0, not counting the wait for a turn.
 
-        Source: a log-normal's quantile is `median * exp(sigma * z)` with z of the standard normal.
+        Source: the quantile of a log-normal distribution is `median * exp(sigma * z)`, where z is
+        the quantile of the standard normal distribution.
         """
         if latency.kind == "fixed":
             return latency.median_s

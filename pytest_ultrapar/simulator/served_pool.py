@@ -1,4 +1,4 @@
-"""The served providers of a pool, with their keys, lanes, limits and personas."""
+"""The providers of a pool as the server serves them, with keys, lanes, limits and personas."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class ServerModel(Generic[_T]):
-    """The running and waiting requests of an instance, in order of arrival. Pure."""
+    """The running and waiting requests of an instance, in order of arrival. It does no I/O."""
 
     __slots__ = ("_knee", "_waiting", "n_running")
 
     def __init__(self, knee: int) -> None:
-        """Make `knee` places, >= 1."""
+        """Make a queue with `knee` places, >= 1."""
         self._knee = knee
         self._waiting: dict[_T, None] = {}
         self.n_running = 0
 
     @property
     def n_waiting(self) -> int:
-        """Requests that wait for a place."""
+        """The number of requests that wait for a place."""
         return len(self._waiting)
 
     def arrive(self, request: _T) -> bool:
-        """Whether the request runs now; otherwise it waits until a `leave` returns it."""
+        """Add a request, and return whether it runs now. If not, a later `leave` returns it."""
         if self.n_running < self._knee:
             self.n_running += 1
             return True
@@ -47,7 +47,7 @@ class ServerModel(Generic[_T]):
         return False
 
     def leave(self, request: _T) -> _T | None:
-        """End a request, running or waiting, and return the next one that now runs, if any."""
+        """End a request, running or waiting; return the request that runs instead, if any."""
         if request in self._waiting:
             del self._waiting[request]
             return None
@@ -69,9 +69,9 @@ class ServedLane:
     """A lane in the server.
 
     Attributes:
-        path: The limits of its requests.
+        path: The limits on its requests.
         names: Its names, encoded for the log.
-        server_model: The queue for its requests, shared by all lanes of an instance; None if
+        server_model: The queue for its requests, which all lanes of an instance share; None if
             requests do not queue.
     """
 
@@ -89,12 +89,12 @@ class ServedProvider:
     """A provider in the server.
 
     Attributes:
-        keys: The name of each key by its token.
-        lanes: Lanes by (key, api_name).
-        api_names: In the order of the pool.
+        keys: The name of each key, by its token.
+        lanes: The lanes, by (key, api_name).
+        api_names: The API names of its instances, in the order of the pool.
         names: Its name, encoded for the log.
-        key_names: Its name and a key's name, by key, encoded for the log.
-        server_models: Queues of requests, by the api_name of the instance.
+        key_names: For each key, the names of provider and key, encoded for the log.
+        server_models: The queues of requests, by the api_name of the instance.
     """
 
     name: str
@@ -110,7 +110,7 @@ class ServedProvider:
 
 
 class _Gates:
-    """The limits of a server, including those that change, by the lanes that they apply to."""
+    """The limits of a server and the lanes that they apply to. Limits may change over time."""
 
     def __init__(self, pool: Pool, script: FaultScript, timeline: Timeline) -> None:
         self._named: dict[str, Gate] = {}
@@ -124,7 +124,7 @@ class _Gates:
         ]
 
     def path(self, lane: Lane) -> LimitPath:
-        """The limits of a lane's requests."""
+        """The limits that apply to a lane's requests."""
         added = [gate for where, gate in self._added if where.holds(lane)]
         return LimitPath([*(self._named[name] for name in lane.limits), *added])
 
@@ -136,16 +136,17 @@ def served_providers(
     script: FaultScript | None = None,
     timeline: Timeline | None = None,
 ) -> dict[str, ServedProvider]:
-    """All providers of the pool by name, for any API.
+    """Return all providers of the pool by name. They can be of any API.
 
     Args:
         pool: The providers to serve, and the limits to enforce.
-        tokens: Tokens of some or all keys; the others have their default token.
-        script: Changes of the limits over time.
-        timeline: The time of these changes.
+        tokens: The tokens of some or all keys; all others have their default token.
+        script: The changes to the limits over time.
+        timeline: The clock for these changes.
 
     Raises:
-        ConfigError: Two keys of a provider share a token, or two of its instances an `api_name`.
+        ConfigError: Two keys of a provider have the same token, or two of its instances have the
+            same `api_name`.
     """
     gates = _Gates(pool, script or FaultScript(), timeline or Timeline())
     return {
@@ -206,7 +207,7 @@ def _api_names(provider: Provider) -> dict[str, str]:
             if instance.api_name in api_names.values():
                 refuse(
                     f"two instances of provider {provider.name!r} have the api_name "
-                    f"{instance.api_name!r}; the simulator serves a provider on one base URL and "
+                    f"{instance.api_name!r}; the simulator serves a provider at one base URL and "
                     "identifies its instances by api_name, so each needs its own"
                 )
             api_names[instance.name] = instance.api_name
@@ -217,7 +218,7 @@ METRICS_HEADERS = ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"
 
 
 def encode_metrics(provider: ServedProvider) -> bytes:
-    """Running and waiting requests of each instance that has a knee, as Prometheus text."""
+    """Write the running and waiting requests of each instance with a knee as Prometheus text."""
     lines = []
     for name, says in (
         ("running", "Number of requests that are worked on."),
@@ -232,10 +233,10 @@ def encode_metrics(provider: ServedProvider) -> bytes:
 
 
 def persona_by_name(name: PersonaName) -> Persona:
-    """The persona of that name; imports only the modules that it needs."""
+    """Return the persona with this name; only the modules that it needs are imported."""
     if name == "echo":
         return echo
     from pytest_ultrapar.simulator.personas import workflow  # noqa: PLC0415 - rarely needed
 
-    persona: Persona = getattr(workflow, name)  # Each function there has the name of its persona.
+    persona: Persona = getattr(workflow, name)  # Each function there has its persona's name.
     return persona

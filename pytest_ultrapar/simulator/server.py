@@ -2,9 +2,9 @@
 
 `aiohttp.web` would save two dependencies. But a request takes 13 to 18 % more CPU with its
 low-level server and 37 to 52 % more with an `Application` (51 us here; 60 and 78 us there). That
-matters since the server shares the machine with the code that is measured. (Same answers after
-2 ms, 50 connections, two times five rounds in turn.) It also reports a client's FIN one turn of
-the event loop later; see `Connection`.
+matters because the server shares the machine with the code that is measured. (Measured with the
+same answers after 2 ms, 50 connections, two times five alternating rounds.) It also reports a
+client's FIN one turn of the event loop later; see `Connection`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Connection(HttpToolsProtocol):
     """Handles the client's FIN in the callback that reports it.
 
     uvicorn waits for `connection_lost` (its `HttpToolsProtocol.eof_received` does nothing). uvloop
-    calls that one turn of the loop later, and then a task must wake up. Meanwhile the server would
-    judge requests of other connections as if the disconnected client still held its seat. The
-    kernel does not report connections in order either: a connection that was active in the last
-    turn comes first. All callbacks of a turn run before all tasks, so a seat that is freed here is
-    free for all of them.
+    calls `connection_lost` one turn of the loop later, and then a task must wake up. Until then,
+    the server would treat requests on other connections as if the disconnected client still held
+    its seat. The kernel does not report connections in order either: a connection that was active
+    in the last turn comes first. All callbacks of a turn run before all its tasks, so a seat that
+    is freed here is free for all these tasks.
     """
 
     def on_message_begin(self) -> None:
-        """Called by the parser at the first byte of a request."""
+        """Prepare the scope. The parser calls this at the first byte of a request."""
         super().on_message_begin()
         cast("Scope", self.scope)[CLOSE] = self.transport.close
 
     def eof_received(self) -> None:
-        """Called by the loop when the client has closed its side."""
+        """Free the seat. The event loop calls this when the client has closed its side."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return
@@ -68,18 +68,18 @@ HOST = "127.0.0.1"
 FLUSH_EVERY_S = 0.05
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
-"""Longer than the 60 s for which the plugin's client keeps an idle connection, so the server never
-closes a connection while a request is on its way."""
+"""Longer than the 60 s for which the plugin's client keeps an idle connection. Therefore the server
+never closes a connection while a request is on its way."""
 
 
 class Server:
-    """A server that listens from its construction on, and answers while `run` runs."""
+    """A server that listens as soon as it is constructed, and answers while `run` runs."""
 
     def __init__(self, settings: Settings) -> None:
         """Check the settings, open the port and begin the log.
 
         Raises:
-            ConfigError: The port is taken, the log cannot be made, or the pool cannot be served.
+            ConfigError: The port is taken, the log cannot be created, or the pool cannot be served.
             ResultsError: The log cannot be written.
         """
         clock = MonotonicClock()
@@ -96,9 +96,9 @@ class Server:
         )
 
     def run(self, until: Callable[[], Awaitable[None]]) -> None:
-        """Serve until the awaitable from `until` on the server's loop is done, then end.
+        """Serve until the awaitable that `until` returns is done. It runs on the server's loop.
 
-        Requests in flight get no answer, and the log has no end for their seats.
+        Requests that are in flight then get no answer, and the log contains no `end` for them.
 
         Raises:
             ResultsError: The log cannot be written.
@@ -121,7 +121,8 @@ class Server:
             backlog=_BACKLOG,
         )
         uvicorn_server = _Uvicorn(config)
-        # These objects live until the end; without this, a collection stops the loop for 3 ms.
+        # All these objects live until the end. Without this call, a garbage collection stops the
+        # loop for 3 ms.
         gc.freeze()
         work = [
             asyncio.ensure_future(until()),

@@ -1,4 +1,4 @@
-"""The messages between a simulator's process and its parent: settings and port."""
+"""The messages between the simulator's process and its parent: the settings and the port."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pytest_ultrapar.simulator.faults.script import FaultScript
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a server, sent through a pipe: others can read arguments and environments.
+    """The settings of a server.
+
+    They are sent through a pipe, because others can read arguments and environments.
 
     Attributes:
         pool: The providers to serve, and the limits to enforce.
-        tokens: Tokens by `PROVIDER/KEY`; missing keys have their default token.
-        log_path: The file for the server's log; None writes no log.
-        port: The port on 127.0.0.1; 0 is any free port.
+        tokens: Tokens by `PROVIDER/KEY`; all other keys have their default token.
+        log_path: The file for the server's log; None means no log.
+        port: The port on 127.0.0.1; 0 means any free port.
         faults: The script of faults.
     """
 
@@ -30,12 +32,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def served_part(pool: Pool) -> Pool:
-    """The part of a pool that a server needs: its providers, and the limits that these enforce."""
+    """Return the part of a pool that a server needs: its providers and the limits to enforce."""
     return Pool(pool.path, "", pool.providers, pool.lanes, pool.held or pool.limits)
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """The one line that a server's process prints: its port, or an error."""
+    """The only line that the server's process prints: its port, or an error."""
 
     port: int = 0
     error: str | None = None

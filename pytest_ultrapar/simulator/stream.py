@@ -1,4 +1,4 @@
-"""Streamed answers: the pieces of a text, their due times, and the framing of events.
+"""Streamed answers: the pieces of a text, the times to send them, and the framing of events.
 
 Source: the HTML standard, section 9.2 (server-sent events).
 """
@@ -17,11 +17,11 @@ TEXT_PIECES = 4  # each is a timer and a write: 20 us of CPU
 ARGUMENT_PIECES = 2
 
 Piece = tuple[float, bytes]
-"""The share of the latency, 0 to 1, after which it is sent, and its bytes."""
+"""A part of an answer: the share of the latency after which it is sent, 0 to 1, and its bytes."""
 
 
 def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
-    """The pieces of a stream, in order; the last one is due with the whole latency."""
+    """Spread the events of a stream over the latency; the last one is due when all has passed."""
     last = len(events) - 1
     if not last:
         return ((1.0, events[0]),)
@@ -31,12 +31,12 @@ def spread(events: Sequence[bytes]) -> tuple[Piece, ...]:
 
 
 def as_event(content: bytes, name: str | None = None) -> bytes:
-    """One event of a stream, with a name if the API uses one."""
+    """Write one event of a stream, with a name if the API uses names."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + content + b"\n\n"
 
 
 def cut(text: str, n_pieces: int) -> list[str]:
-    """The text in `n_pieces` pieces or fewer, without empty pieces."""
+    """Cut a text into at most `n_pieces` pieces without empty ones."""
     length = max(1, -(-len(text) // n_pieces))
     return [text[start : start + length] for start in range(0, len(text), length)]

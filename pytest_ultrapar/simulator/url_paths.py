@@ -1,4 +1,4 @@
-"""Routes of requests: the provider and resource of each path, and the key of a request."""
+"""Route requests: find the provider and resource for a path, and the key of a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Target(NamedTuple):
     Attributes:
         resource_name: The resource; None for a list.
         api_name: The name of the instance, if the path contains it.
-        metrics: Whether it is the metrics, which need no key.
+        metrics: Whether the target is the metrics, which require no key.
     """
 
     provider: ServedProvider
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def resource_of(scope: Scope) -> Resource:
-    """The resource that answers for an unknown path, by path and headers."""
+    """Return the resource that answers for an unknown path, judging by the path and headers."""
     names = {name for name, _ in scope["headers"]}
     if _GEMINI_ROOT in scope["path"] or b"x-goog-api-key" in names:
         return resource_named("generate_content")
@@ -55,16 +55,16 @@ _POSTED: dict[str, ResourceName] = {
     "/v1beta/models/{}:generateContent": "generate_content",
     "/v1beta/models/{}:streamGenerateContent": "generate_content",
 }
-"""The resource of each POST path; braces stand for the model's name."""
+"""The resource for each POST path; braces stand for the model's name."""
 
 
 def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
-    """Every target by its path, unquoted as in ASGI.
+    """Return all targets by their paths, which are unquoted, as in ASGI.
 
-    Every provider has the paths of all APIs, including OpenAI's in Azure's form. vLLM's metrics
-    exist for providers with an instance that queues requests.
+    Every provider has the paths of all APIs, including OpenAI's paths as Azure writes them. A
+    provider has vLLM's metrics if one of its instances queues requests.
     """
-    # Loaded now because most requests use it.
+    # Load this now, because most requests use it.
     resource_named("chat")
     found: dict[str, Target] = {}
     for provider in providers:
@@ -80,7 +80,10 @@ def targets(providers: Iterable[ServedProvider]) -> dict[str, Target]:
 
 
 def presented_key(scope: Scope, provider: ServedProvider, resource: Resource) -> str | None:
-    """The name of the key whose token the request carries, as bearer or in its API's header."""
+    """Return the name of the key whose token is in the request: as bearer, or in its API's header.
+
+    None if the request contains no known token.
+    """
     own = resource.key_header
     for name, value in scope["headers"]:
         if name == b"authorization" and value[:7].lower() == b"bearer ":

@@ -1,5 +1,6 @@
-"""Processes, files and time of the operating system.
+"""Access to the operating system: processes, files and time.
 
 `child.py` starts a module of this package as a process that ends with its parent; `parent.py` is
-that module's half. `files.py` publishes a file whole or not at all. `clock.py` reads time.
+the code for that process. `files.py` publishes a file either whole or not at all. `clock.py` reads
+time.
 """

@@ -1,8 +1,8 @@
-"""Publish a file whole or not at all, even across a power loss; read files.
+"""Publish files whole or not at all, even if the power fails; read files.
 
 The order matters: sync the content, then rename the file, then sync the directory. A file that was
-renamed before its sync may be empty after a power loss. If the directory was not synced, the old
-file may be back.
+renamed before its sync may be empty after a power failure. If the directory was not synced, the old
+file may return.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def cannot(
     """Turn an `OSError` about a file into one sentence: `cannot <do>: <why>`.
 
     Args:
-        do: The action. If it does not name the file of the error, the message adds the file.
+        do: The action. If it does not name the file that the error is about, the message adds it.
         advice: Text to append to the sentence.
-        option: The option that named the file; it comes before the sentence.
+        option: The option that named the file. The sentence begins with the option.
         error: The class to raise.
 
     Raises:
@@ -47,31 +47,32 @@ def cannot(
     try:
         yield
     except OSError as cause:
-        # The number of a descriptor is not a file name.
+        # A file descriptor's number is not a file name.
         name = cause.filename if isinstance(cause.filename, str) else ""
         is_named = any(f"{name}{end}" in f"{do} " for end in (" ", ","))
-        # `do` names the file for which a temporary file stands.
+        # For a temporary file, `do` names the file that it replaces.
         is_said = not name or is_named or name.endswith(TEMPORARY_SUFFIX)
         where = "" if is_said else f"{name}: "
-        # Errors of pyarrow have neither a number nor a file name.
+        # Errors from pyarrow have neither a number nor a file name.
         why = cause.strerror or cause
         raise error(f"{option and f'{option}: '}cannot {do}: {where}{why}{advice}") from cause
 
 
 TEMPORARY_SUFFIX = ".tmp"
 NOT_THAT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors of msgspec for bytes that are not the expected JSON: not text, or nested too deep."""
+"""The errors that msgspec raises if bytes are not the expected JSON: no text or nested too deep."""
 
 
 def temporary_for(path: Path) -> Path:
-    """A name next to `path` for an unfinished file: in the same file system, of this process."""
+    """Return a name for this process's unfinished file: next to `path`, in the same file system."""
     return path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
 
 def sweep_temporaries(directory: Path) -> None:
     """Remove the temporary files of killed processes from a directory.
 
-    The temporary file of a live process stays. A file also stays if another process has its id now.
+    The temporary files of live processes stay. A killed process's file also stays if another
+    process now has the same id.
     """
     for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
         pid = path.stem.rpartition(".")[2]
@@ -93,7 +94,7 @@ def publish(temporary: Path, path: Path) -> None:
     """Move a finished temporary file to `path`.
 
     Raises:
-        OSError: The file cannot be synced or moved; `path` is then unchanged.
+        OSError: The file cannot be synced or moved. Then `path` is unchanged.
     """
     sync_path(temporary)
     os.replace(temporary, path)  # noqa: PTH105 - as its neighbours
@@ -114,10 +115,10 @@ def replace_content(path: Path, content: bytes, temporary: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes | None) -> None:
-    """Write a small file that only its owner can read; None removes the file if it exists.
+    """Write a small file that only its owner can read. With None, remove the file if it exists.
 
     Raises:
-        ResultsError: The file cannot be written; an earlier file of the same name is unchanged.
+        ResultsError: The file cannot be written. An earlier file with the same name is unchanged.
     """
     temporary = temporary_for(path)
     with cannot(f"write {path}"):
@@ -134,27 +135,27 @@ _SUMMED = b'{"checksum":"'
 
 
 def with_checksum(text: bytes) -> bytes:
-    """The text of a JSON object that is not empty, with the CRC-32 of the rest as first field."""
+    """Add the CRC-32 of a JSON object that is not empty to its text, as the first field."""
     return b'%b%08x",%b' % (_SUMMED, crc32(text[1:]), text[1:])
 
 
 def is_changed(text: bytes) -> bool:
-    """Whether a text of `with_checksum` was changed; files of earlier versions have no checksum."""
+    """Whether a text was changed after `with_checksum`. Earlier versions wrote no checksum."""
     rest = b"{" + text[len(with_checksum(b"")) :]
     return text.startswith(_SUMMED) and text != with_checksum(rest)
 
 
 def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
-    """The content of a small JSON file of a run; `missing` if the file does not exist.
+    """Return the content of a small JSON file of a run.
 
     Args:
         path: The file.
-        kind: The type that it must contain.
-        missing: The value if the file does not exist.
-        wrong: The words of the error about other content, such as "is not a summary".
+        kind: The type that the file must contain.
+        missing: The value to return if the file does not exist.
+        wrong: The words for other content in the error, such as "is not a summary".
 
     Raises:
-        ResultsError: The file cannot be read, is damaged, or has other content.
+        ResultsError: The file cannot be read, is damaged, or contains something else.
     """
     try:
         text = read_file(path)
@@ -170,9 +171,10 @@ def read_whole(path: Path, kind: type[T], missing: M, wrong: str) -> T | M:
 
 
 def open_file(path: Path | str) -> BufferedReader:
-    """Open a regular file to read it, and follow links. Open every file that a user names with it.
+    """Open a regular file for reading; links are followed.
 
-    Reading a pipe might block forever, and `/dev/zero` never ends.
+    Use this function for every file that a user names: reading a pipe might block forever, and
+    `/dev/zero` never ends.
 
     Raises:
         OSError: The file cannot be read, or is not a regular file.
@@ -187,7 +189,7 @@ def open_file(path: Path | str) -> BufferedReader:
 
 
 def read_file(path: Path | str) -> bytes:
-    """The content of a regular file.
+    """Return the content of a regular file.
 
     Raises:
         OSError: As for `open_file`.
@@ -197,10 +199,10 @@ def read_file(path: Path | str) -> bytes:
 
 
 def check_private(directory: Path) -> None:
-    """Make sure that only this user can create files in a directory or see their names.
+    """Check that only this user can create files in a directory or see their names.
 
     Raises:
-        OSError: Other users have access, it is a link, or it does not exist.
+        OSError: Other users have access, the directory is a link, or it does not exist.
     """
     found = directory.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
@@ -210,7 +212,7 @@ def check_private(directory: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 (hex) of a file.
+    """Return the SHA-256 (hex) of a file.
 
     Raises:
         OSError: The file cannot be read.

@@ -1,8 +1,8 @@
-"""The child's half of `system/child.py`: read from the parent, write to it, and end with it.
+"""The code for the children of `system/child.py`: read from the parent, write to it, end with it.
 
 The kernel closes the pipe however the parent ends, even after SIGKILL. The child also checks its
-parent's id: a process that the parent forked (for example by `multiprocessing`) may outlive the
-parent and hold the pipe open. This module imports almost nothing, because a run waits until its
+parent's id: a process that the parent forked (for example with `multiprocessing`) may outlive the
+parent and keep the pipe open. This module imports almost nothing, because a run waits until its
 children have started.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARENT_PID = "ULTRAPAR_PARENT_PID"
-"""Set by the parent: if the parent died before the first check, the child has another parent id."""
+"""Set by the parent. If the parent died before the first check, the child's parent id differs."""
 _LOOK_EVERY_S = 0.5
 
 
@@ -31,7 +31,7 @@ def tell_parent(line: bytes) -> None:
 
 
 def answer_parent(answer: Callable[[], bytes]) -> int:
-    """Print the answer, or the error; return the exit code. For modules that `run_child` runs."""
+    """Print the answer or the error, and return the exit code, in modules that `run_child` runs."""
     try:
         said = answer()
     except UltraparError as error:
@@ -44,7 +44,7 @@ def answer_parent(answer: Callable[[], bytes]) -> int:
 async def parent_gone() -> None:
     """Return when the standard input ends, at SIGTERM, or when this process has another parent.
 
-    Called on the loop on which the process serves.
+    Call it on the event loop on which the process serves.
     """
     import asyncio  # noqa: PLC0415 - only processes that serve need it
     import signal  # noqa: PLC0415
@@ -69,10 +69,10 @@ async def parent_gone() -> None:
 
 
 def line_from_parent(within_s: float) -> bytes | None:
-    """The next line of the standard input, without its end.
+    """Return the next line from the standard input, without its end.
 
     Args:
-        within_s: How long to wait for it, seconds.
+        within_s: How long to wait for the line, in seconds.
 
     Returns:
         The line; empty if the parent has ended, None if it wrote nothing in that time.
@@ -85,11 +85,11 @@ def line_from_parent(within_s: float) -> bytes | None:
 
 
 def _next_byte() -> bytes:
-    # A buffer would also read the next line, and `select` would not know. The end of the input
-    # ends the line, too.
+    # A buffer would read the next line, too, and `select` would not report it. The end of the input
+    # also ends a line.
     return os.read(sys.stdin.fileno(), 1) or b"\n"
 
 
 def _has_parent() -> bool:
-    """Whether the parent is alive; also true for a process that a person started."""
+    """Whether the parent is alive. Also true if a person started this process."""
     return os.environ.get(PARENT_PID) in {None, str(os.getppid())}

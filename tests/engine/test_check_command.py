@@ -269,7 +269,7 @@ def test_keys_that_are_not_set_are_named_in_one_sentence_and_nothing_is_sent(
     (line,) = lines
     assert line.startswith("ultrapar check: error: pool.toml")
     assert line.endswith(
-        "names the environment variable CHECK_KEY_0, which is not set or empty; so is CHECK_KEY_1"
+        "names the environment variable CHECK_KEY_0, which is unset or empty; so is CHECK_KEY_1"
     )
     assert log(tmp_path).requests == ()
 
@@ -345,7 +345,7 @@ def test_check_runs_against_a_simulated_provider_that_is_already_running(tmp_pat
     for url in ("http://example.com", "http://127.0.0.1:99999", "http://["):
         code, lines = check("--simulator", url)
         assert code == 4
-        assert "--simulator must be an http:// URL of this machine" in lines[0]
+        assert "--simulator must be an http:// URL on this machine" in lines[0]
 
 
 def test_key_in_use_by_a_run_is_not_used(tmp_path, check):

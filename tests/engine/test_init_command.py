@@ -67,7 +67,7 @@ def test_pool_has_the_providers_of_the_keys_in_the_environment(init, monkeypatch
     )
     assert pool.rate_mode == "adaptive"
     assert said.splitlines() == [
-        f"pool.toml has {', '.join(pool.models)}",
+        f"pool.toml lists {', '.join(pool.models)}",
         "anthropic sends ANTHROPIC_API_KEY to api.anthropic.com",
         "google sends GEMINI_API_KEY to generativelanguage.googleapis.com",
         "check it: ultrapar check --pool pool.toml; use it: pytest --ultrapar-pool pool.toml",
@@ -101,7 +101,7 @@ def test_existing_file_is_not_changed(init, tmp_path):
 def test_error_without_any_key_says_what_to_do(init, tmp_path):
     code, said = init()
     assert code == 4
-    assert "--model: is needed, such as openai/gpt-5-mini: no key of a known vendor is set" in said
+    assert "--model: is required, such as openai/gpt-5-mini: no key of a known vendor" in said
     code, said = init("--model", f"openai/{CANARY}")
     assert code == 4
     assert list(tmp_path.iterdir()) == []

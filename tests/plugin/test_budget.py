@@ -130,7 +130,7 @@ def test_budget_holds_for_any_prices_and_usage(project, seed):
         (
             PRICES + '[pool]\nbudget = 1\nprices = "genai-prices"\ncurrency = "EUR"\n',
             [],
-            '*pool.currency = "EUR" cannot be mixed with prices = "genai-prices"*in USD*',
+            '*pool.currency = "EUR" cannot be combined with prices = "genai-prices"*in USD*',
         ),
         (PRICES + "[pool]\nbudget = -1\n", [], "*pool.budget must be >= 1e-06 (got -1)*"),
         (PRICES + "[pool]\nbudget = nan\n", [], "*pool.budget must be >= 1e-06 (got nan)*"),

@@ -64,10 +64,7 @@ def test_manifest_of_a_run_without_faults_names_no_file(simulated):
     ("arguments", "says"),
     [
         (["--ultrapar-faults", "none.toml"], "none.toml: there is no such file"),
-        (
-            ["--ultrapar-faults", "bad.toml"],
-            "bad.toml: fault[0].key is an unknown key of pool.toml",
-        ),
+        (["--ultrapar-faults", "bad.toml"], "bad.toml: fault[0].key is an unknown key in pool"),
         (
             ["--ultrapar-faults", "faults.toml", "--ultrapar-simulator", "http://127.0.0.1:1"],
             "--ultrapar-faults cannot be used together with --ultrapar-simulator",
@@ -102,4 +99,4 @@ def test_fault_of_a_provider_that_is_not_simulated_is_refused(simulated, monkeyp
     bad = '[[fault]]\nkind = "hang"\nprovider = "real"\n'
     simulated.pytester.path.joinpath("bad.toml").write_text(bad)
     said = simulated.refusal(simulated.run("-n0", "--ultrapar-faults", "bad.toml"))
-    assert "fault[0].provider is an unknown provider of pool.toml" in said
+    assert "fault[0].provider is an unknown provider in pool.toml" in said

@@ -60,7 +60,7 @@ def test_missing_key_is_reported_in_one_sentence_before_anything_is_sent(
     monkeypatch.delenv("OPENAI_API_KEY")
     assert here.refusal(run(here, workers, GPT)).strip() == (
         "ERROR: --ultrapar-model: openai/gpt-5-mini needs the environment variable OPENAI_API_KEY, "
-        "which is not set or empty"
+        "which is unset or empty"
     )
 
 

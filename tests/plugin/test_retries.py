@@ -149,7 +149,7 @@ def test_used_up_daily_quota_removes_its_key_once(project):
     seats = 4
     assert project.server.tokens.count(f"{CANARY}-1") <= 3 + seats
     assert {row["outcome"] for row in project.rows("attempts")} == {"ok", "daily_quota"}
-    said = "key p/key1 (environment TEST_KEY_1) has used up its quota of the day for m"
+    said = "key p/key1 (environment TEST_KEY_1) has used up its daily quota for m"
     assert said in project.report.str()
 
 

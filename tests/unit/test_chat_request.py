@@ -177,16 +177,16 @@ def test_two_parameters_are_never_sent_under_one_name(load):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("{ model = false }", ".model is about "),
+        ("{ model = false }", ".model must not affect "),
         ("{ a = 1 }", ".a must be true or false or a string (got 1)"),
         ("{ a = ['b'] }", "(got a list)"),
         ('{ a = "b c" }', ".a must consist of letters"),
         ('{ a = "" }', ".a must not be empty"),
         (
             '{ a = "stream" }',
-            '.a is about "model" or "messages" or "stream" or "stream_options", which the client',
+            '.a must not affect "model" or "messages" or "stream" or "stream_options": the client',
         ),
-        ('{ stream_options = "b" }', ".stream_options is about "),
+        ('{ stream_options = "b" }', ".stream_options must not affect "),
         ("3", " must be a table (got 3)"),
     ],
 )
@@ -229,5 +229,5 @@ def test_each_instance_has_its_own_metrics_url(load):
 def test_invalid_metrics_url_is_refused(load):
     with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url must begin with https"):
         load(real('metrics_url = "http://example.com/metrics"'))
-    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url is not for api = \"simu"):
+    with pytest.raises(ConfigError, match=r"provider\[0\].metrics_url does not apply to api = "):
         load(simulated(METRICS))

@@ -169,7 +169,7 @@ def test_first_suite_of_the_readme_and_policy_of_the_reference_work(pytester, ou
     result.stdout.fnmatch_lines(["*20 cases; gw0*demo/*", "SIMULATED:*"])
     refused = pytester.runpytest_subprocess(*LIGHT, "--ultrapar-pool", "real.toml", timeout=300)
     assert refused.ret == 4
-    refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is not set or empty*LAB_KEY_1"])
+    refused.stderr.fnmatch_lines(["*LAB_KEY_0, which is unset or empty*LAB_KEY_1"])
 
 
 POLICIES_PAGE = page("reference/policies.md")

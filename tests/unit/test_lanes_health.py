@@ -10,7 +10,7 @@ from tests.pools import lane
 
 URL = "http://127.0.0.1:8000/v1"
 WHERE = "127.0.0.1:8000/v1"
-UNTRUSTED = "that failed verification, or no TLS at all (a private CA goes into ca_file)"
+UNTRUSTED = "that failed verification, or no TLS at all (for a private CA, set ca_file)"
 
 
 def health(
@@ -151,7 +151,7 @@ def test_quota_removes_the_key_and_says_when_it_returns():
     assert "no quota left" in out.reason
     day = health().decide("daily_quota", 3600.0, 0.0, 0.0)
     assert day.scope == "key_model"
-    assert "has used up its quota of the day for m (it asks for a retry in 3,600 s)" in day.reason
+    assert "has used up its daily quota for m (it asks for a retry in 3,600 s)" in day.reason
 
 
 def test_connect_pauses_double_up_to_1_5_s_and_then_the_lane_is_removed():

@@ -92,9 +92,9 @@ def test_longer_prompts_may_cost_more():
 @pytest.mark.parametrize(
     ("said", "refusal"),
     [
-        ('currency = "dollars"', "pool.currency must be the three letters of a currency, such as"),
+        ('currency = "dollars"', "pool.currency must be a three-letter currency code, such as"),
         ('prices = "litellm"', 'pool.prices must be "genai-prices"'),
-        (f'currency = "EUR"\n{BOOK}', 'pool.currency = "EUR" cannot be mixed with prices'),
+        (f'currency = "EUR"\n{BOOK}', 'pool.currency = "EUR" cannot be combined with prices'),
     ],
 )
 def test_currency_and_book_are_checked(load, said, refusal):

@@ -24,7 +24,7 @@ def _in_tmp_path(tmp_path, monkeypatch):
         ("pipe", "cannot be read (it is not a regular file)"),
         ("large.toml/x", "cannot be read (Not a directory)"),
         ("pool\0toml", "cannot be read (the path is malformed)"),
-        ("large.toml", "must have at most 1048576 bytes (it has more)"),
+        ("large.toml", "must not be larger than 1048576 bytes"),
         ("latin.toml", "must be UTF-8 (line 2 is not)"),
     ],
 )

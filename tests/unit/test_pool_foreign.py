@@ -83,8 +83,8 @@ def test_host_name_with_lookalike_letters_is_refused(load):
                 'client_cert = "/me.pem"'
             ),
             [
-                "p sends KEY_0 to api.example.com, by the proxy http://proxy.example:3128, "
-                r"trusting /ca\x1b.pem, showing /me.pem"
+                "p sends KEY_0 to api.example.com, through the proxy http://proxy.example:3128, "
+                r"trusting /ca\x1b.pem, presenting /me.pem"
             ],
         ),
         (simulated(keys=keys("KEY_0")), []),

@@ -43,7 +43,7 @@ def leaf():
     ("text", "said"),
     [
         (real('ca_file = ""'), "ca_file must be the path of a PEM file"),
-        (real('client_key = "k.pem"'), "client_key needs client_cert"),
+        (real('client_key = "k.pem"'), "client_key requires client_cert"),
         (real('proxy = "http://p:1"\nproxy_env = "P"'), "proxy_env cannot be combined with proxy"),
         (real(f'proxy = "{PROXY_URL}"'), "proxy must not contain a user name or password"),
         (real('proxy = "socks5://p:1"'), "proxy must be a proxy's URL such as"),
@@ -54,8 +54,8 @@ def leaf():
         (real('proxy = "http://p:99999"'), "proxy must be a proxy's URL such as"),
         (real('proxy_env = "http://me:canary@p:1"'), "must be the name of an environment variable"),
         (real("trust_env = 1"), "trust_env must be true or false"),
-        (real('ca_file = "ca.pem"', url=LOCAL), "ca_file is for https:// addresses"),
-        (simulated("trust_env = true"), 'trust_env is not for api = "simulated"'),
+        (real('ca_file = "ca.pem"', url=LOCAL), "ca_file applies only to https:// addresses"),
+        (simulated("trust_env = true"), 'trust_env does not apply to api = "simulated"'),
     ],
 )
 def test_inconsistent_network_settings_are_refused(load, text, said):
@@ -87,7 +87,7 @@ def files(folder, leaf):
     ("fields", "said"),
     [
         ('ca_file = "gone.pem"', "ca_file names a file that cannot be read (No such file"),
-        ('ca_file = "text.pem"', "ca_file names a file that contains no certificate in PEM form"),
+        ('ca_file = "text.pem"', "ca_file names a file that contains no certificate in PEM format"),
         ('ca_file = "pipe"', "ca_file names a file that cannot be read (it is not a regular file)"),
         ('client_cert = "cert.pem"', "contain no certificate with its key"),
         (
@@ -100,7 +100,7 @@ def files(folder, leaf):
         ),
         ('client_cert = "text.pem"\nclient_key = "key.pem"', "contain no certificate with its key"),
         ("trust_env = true", "environment: SSL_CERT_FILE names a file that cannot be read"),
-        ('proxy_env = "UNSET"', "names the environment variable UNSET, which is not set or empty"),
+        ('proxy_env = "UNSET"', "names the environment variable UNSET, which is unset or empty"),
         ('proxy_env = "BAD"', "environment: BAD must be a proxy's URL"),
     ],
 )

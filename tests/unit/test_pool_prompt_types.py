@@ -66,7 +66,7 @@ def test_models_without_the_setting_keep_their_workers(load):
 @pytest.mark.parametrize(
     ("top", "model", "message"),
     [
-        (THREE, TWO, f"pool.prompt_types multiplies nothing: no model has {TIMES}"),
+        (THREE, TWO, f"pool.prompt_types has no effect: no model has {TIMES}"),
         (THREE, TIMES, f"{HERE}.{TIMES} has no effect: set workers in per_instance,"),
         (THREE, f"{MANY}\n{TIMES}", f"{HERE}.per_instance.workers times 3 prompt types must be"),
         ("[pool]\nprompt_types = 1001", TIMES, "pool.prompt_types must be <= 1000 (got 1001)"),

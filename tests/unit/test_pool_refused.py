@@ -36,7 +36,7 @@ REFUSED = [
     (simulated('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
     (
         simulated('latency = { kind = "fixed", median_s = 1, sigma = 0.4 }'),
-        'provider[0].latency.sigma is for kind = "log-normal" or "knee" only (got kind = "fixed")',
+        'provider[0].latency.sigma requires kind = "log-normal" or "knee" (got kind = "fixed")',
     ),
     ('schema = 1\n[[provider]]\napi = "simulated"', "provider[0].name is missing; results, lim"),
     ('schema = 1\n[[provider]]\nname = "simulated"', "provider[0].api is missing; it must be"),
@@ -46,7 +46,7 @@ REFUSED = [
     (real("patterns = { quota = ['(b'] }"), "provider[0].patterns.quota[0] must be a regular expr"),
     (
         real("patterns = { quota = ['b*'] }"),
-        "provider[0].patterns.quota[0] must not match an empty",
+        "provider[0].patterns.quota[0] must not match the empty",
     ),
     # Numbers out of range.
     (simulated("timeout_s = 0x1" + "0" * 5000), "provider[0].timeout_s "),
@@ -67,8 +67,8 @@ REFUSED = [
     (simulated() + without_schema(simulated()), 'provider[1].name must be unique (got "sim", as'),
     (simulated(keys='[{ name = "a" }, { name = "a" }]'), "provider[0].keys[1].name must be unique"),
     (simulated(model='instances = ["a", "a"]'), "provider[0].model[0].instances[1] must be unique"),
-    (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] is called "key0"'),
-    (simulated(name="pool"), 'provider[0].name must not be "pool", the name of the whole pool\'s'),
+    (simulated(model='instances = ["key0"]'), 'provider[0].model[0].instances[0] "key0" is also'),
+    (simulated(name="pool"), 'provider[0].name must not be "pool": the limit of the whole pool'),
     (simulated(name=""), "provider[0].name must not be empty"),
     (simulated(name="a/b"), "provider[0].name must consist of letters, digits and . _ : - (got"),
     (simulated(named="a" * 101), "provider[0].model[0].name must have at most 100 characters (got"),
@@ -94,8 +94,8 @@ REFUSED = [
         "provider[0] brings the pool above 10000 lanes (instances times keys)",
     ),
     # Addresses, ports and settings of one API.
-    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" needs the'),
-    (real(url=""), 'provider[0].base_url is missing: api = "openai" needs it'),
+    (real(keys='[{ name = "k" }]'), 'provider[0].keys[0].env is missing: api = "openai" requires'),
+    (real(url=""), 'provider[0].base_url is missing: api = "openai" requires it'),
     (real(url='base_url = "api.example.com/v1"'), "provider[0].base_url must begin with https://"),
     *(
         (real(url=f'base_url = "{url}"'), f"provider[0].base_url must {what}")
@@ -113,11 +113,11 @@ REFUSED = [
         )
     ),
     (simulated('base_url = "http://127.0.0.1:8000"'), "provider[0].base_url is not used by api ="),
-    (simulated('api_version = "2024-10-21"'), "provider[0].api_version is for api ="),
-    (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" needs'),
+    (simulated('api_version = "2024-10-21"'), "provider[0].api_version requires api ="),
+    (real(api="azure-openai"), 'provider[0].api_version is missing: api = "azure-openai" requires'),
     (real(model="skill = 1.5"), "provider[0].model[0].skill must be <= 1 (got 1.5)"),
     (real('latency = { kind = "fixed" }'), "provider[0].latency.median_s is missing"),
-    (simulated(model="ports = [8001]"), "provider[0].model[0].ports needs a base_url, which a"),
+    (simulated(model="ports = [8001]"), "provider[0].model[0].ports requires a base_url; a"),
     (real(model="ports = [0]"), "provider[0].model[0].ports[0] must be >= 1 (got 0)"),
     (real(model="ports = []"), "provider[0].model[0].ports must name at least one port (got none)"),
     (
@@ -132,18 +132,18 @@ REFUSED = [
     ),
     # Secrets, contradictions, endless nesting.
     ("schema = 1\n" + ".".join("a" * 200) + " = 1", "is nested more than 8 levels deep"),
-    ("schema = 1" + "0" * 5000, "holds a number that is too long"),
+    ("schema = 1" + "0" * 5000, "contains a number with too many digits"),
     (simulated(keys='[{ name = "k", api_key = "sk-canary" }]'), "provider[0].keys[0].api_key is"),
     (simulated(keys='[{ name = "k", env = "sk-canary" }]'), "provider[0].keys[0].env must be the"),
     (
         simulated('key = "sk-canary"'),
-        "provider[0].key is refused: the pool file must not hold secr",
+        "provider[0].key is refused: the pool file must not contain secr",
     ),
     (simulated(keys='[{ name = "k", env = "" }]'), "provider[0].keys[0].env must be the name of"),
     (simulated(keys='[{ name = "k", env = 5 }]'), "provider[0].keys[0].env must be the name of an"),
     (
         simulated("per_key = { workers = { fixed = 2 } }", top='[pool]\nrate_mode = "adaptive"'),
-        "provider[0].per_key.workers.adaptive is missing: adaptive mode needs its own value",
+        "provider[0].per_key.workers.adaptive is missing: adaptive mode requires its own value",
     ),
     (
         simulated("per_key = { workers = { fixed = 9, adaptive = 5 } }"),

@@ -47,11 +47,11 @@ def test_model_of_two_providers_has_one_value_of_subject(load):
 @pytest.mark.parametrize(
     ("roles", "message"),
     [
-        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that has"),
+        ("[role.judge]", "role.judge.model is missing; it names the model of the pool that plays"),
         ('[role.judge]\nmodle = "j"', "role.judge.modle is not a known field; did you mean model?"),
         ('[role.judge]\nmodel = "gpt"', "role.judge.model must name a model of the pool"),
         ('[role.judge]\nmodel = "judge"', f'{NAMED} (got "judge"); it has m, j'),
-        ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that makes cases:"),
+        ('[role.a]\nmodel = "m"\n[role.b]\nmodel = "j"', "provider has no model that gets cases:"),
     ],
 )
 def test_invalid_role_is_refused_with_one_sentence(load, roles, message):
@@ -85,5 +85,5 @@ def test_models_make_cases_if_subject_is_true_or_else_without_a_role(
         pool = load_pool(path, environ={}, overrides=Overrides())
         assert (pool.roles, pool.subjects, pool.models) == (roles, wanted, NAMES)
     else:
-        with pytest.raises(ConfigError, match="no model that makes cases"):
+        with pytest.raises(ConfigError, match="no model that gets cases"):
             load_pool(path, environ={}, overrides=Overrides())

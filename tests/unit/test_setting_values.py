@@ -91,11 +91,11 @@ def test_prefixed_names_take_precedence_and_accept_the_options_values():
         ("MAX_WORKERS", "9" * 19, f'must be an integer >= 1 and <= 100000 (got "{"9" * 19}")'),
         ("DEBUG_LOG", "maybe", 'must be "true" or "false" (got "maybe")'),
         ("DEBUG_PROCESS_NUM", "0", "must be >= 1 (got 0)"),
-        ("VLLM_PORTS", "8001,", f'{PORTS} (got "" in it)'),
-        ("VLLM_PORTS", "a", f'{PORTS} (got "a" in it)'),
-        ("VLLM_PORTS", "sk-canary-0123456789", f"{PORTS} (got a longer text in it)"),
+        ("VLLM_PORTS", "8001,", f'{PORTS} (it contains "")'),
+        ("VLLM_PORTS", "a", f'{PORTS} (it contains "a")'),
+        ("VLLM_PORTS", "sk-canary-0123456789", f"{PORTS} (it contains a longer text)"),
         # A key can consist of digits only.
-        ("VLLM_PORTS", "123456789012345", f"{PORTS} (got a longer text in it)"),
+        ("VLLM_PORTS", "123456789012345", f"{PORTS} (it contains a longer text)"),
     ],
 )
 def test_invalid_variable_is_refused_by_name(variable, value, message):

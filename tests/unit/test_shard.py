@@ -86,7 +86,7 @@ def test_auto_reads_the_shard_from_the_ci_environment(environ, shard, variables)
     ("environ", "said"),
     [
         ({}, "looked for GitLab (CI_NODE_INDEX and CI_NODE_TOTAL), CircleCI (CIRCLE_NODE_INDEX"),
-        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); give K/N, such as 2/4"),
+        ({}, "Slurm (SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT); write K/N, such as 2/4"),
         (GITLAB | SLURM, "GitLab (CI_NODE_INDEX and CI_NODE_TOTAL) and Slurm (SLURM_ARRAY_TASK_ID"),
         (SLURM | {"SLURM_ARRAY_TASK_COUNT": "3"}, "array must be 1: --array=5-7"),
         (

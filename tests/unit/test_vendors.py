@@ -59,8 +59,8 @@ def test_missing_key_is_refused_in_one_sentence():
     with pytest.raises(ConfigError) as refused:
         read_secrets(pool, {})
     assert str(refused.value) == (
-        "--ultrapar-model: openai/m needs the environment variable OPENAI_API_KEY, which is not "
-        "set or empty; so is XAI_API_KEY"
+        "--ultrapar-model: openai/m needs the environment variable OPENAI_API_KEY, which is "
+        "unset or empty; so is XAI_API_KEY"
     )
 
 
@@ -118,7 +118,7 @@ REFUSED = {
     CANARY: '(got "***")',
     f"http://u:{CANARY}@localhost:1/v1": "must not contain a user name or password",
     f"http://localhost:1/v1?k={CANARY}": "must not contain a query or fragment",
-    "https://example.com/v1#m": 'needs no key (got host "example.com"); for another server set',
+    "https://example.com/v1#m": 'needs no key (got host "example.com"); for another server, set',
     "ftp://localhost/v1": "must begin with https://",
     f"http://localhost:1/{CANARY}": "what looks like a secret, which is not shown",
     "http://localhost:1/<b>/v1": 'must consist of letters, digits and . _ : - (got "<b>")',

@@ -1,6 +1,6 @@
 """The kinds of `[[fault]]`: their fields in the file, and their effects on answers.
 
-Each kind is one class: its fields are in `FaultTable`, `read` checks them, and the server calls
+Each kind is one class. Its fields are in `FaultTable`, `read` checks them, and the server calls
 `of_answer`.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PlaceTable(FileTable, kw_only=True):
-    """The place and time of an entry, common to all entries."""
+    """The fields for place and time, which all entries have in common."""
 
     name: str | None = None
     provider: str | None = None
@@ -61,28 +61,28 @@ class Effect(msgspec.Struct, frozen=True):
     """The effect of a fault on a request.
 
     Attributes:
-        fields: The fields of `FaultTable` that this kind has, of those that not all kinds have.
+        fields: The fields of `FaultTable` that this kind uses, except those that all kinds use.
     """
 
     fields: ClassVar[tuple[str, ...]]
 
     @classmethod
     def read(cls, location: Location, table: FaultTable) -> Self:
-        """The effect of an entry of this kind.
+        """Return the effect that an entry of this kind describes.
 
         Raises:
-            ConfigError: A field is missing, or contradicts another.
+            ConfigError: A field is missing, or contradicts another field.
         """
         given = {field: getattr(table, field) for field in cls.fields}
         return cls(**{field: value for field, value in given.items() if value is not None})
 
     def of_answer(self, answer: Answer, latency_s: float, api: Resource) -> Timed:
-        """The answer to send instead, and its latency.
+        """Return the answer to send instead, and its latency.
 
         Args:
             answer: The answer without the fault.
-            latency_s: Its latency, seconds.
-            api: The resource of the request.
+            latency_s: The latency of that answer, in seconds.
+            api: The resource that was requested.
         """
         raise NotImplementedError
 
@@ -95,11 +95,12 @@ class Error(Effect, frozen=True, tag="error"):
 
     Attributes:
         said: The error, with its status.
-        has_status: Whether the file sets the status; otherwise an API may use its own.
-        body: The whole body; None is the API's usual body for this error.
-        headers: Headers besides content-type and content-length; a name may repeat. None is the
-            API's usual headers for this error.
-        after_s: Seconds to hold a seat first; 0 answers before any limit is checked.
+        has_status: Whether the file sets the status; otherwise an API may use its own status.
+        body: The whole body; None means the API's usual body for this error.
+        headers: Headers besides content-type and content-length; names may be repeated. None means
+            the API's usual headers for this error.
+        after_s: How many seconds to hold a seat before the answer; with 0, the server answers
+            before it checks any limit.
     """
 
     fields = ("error", "status", "message", "body", "headers", "after_s")
@@ -122,10 +123,10 @@ class Error(Effect, frozen=True, tag="error"):
             if known is None:
                 refuse_unknown(location.at("error"), table.error, KNOWN_ERRORS, "error")
         elif status is not None:
-            text = f"Answered with {status} as the faults file asks for"
+            text = f"Answered with {status} as requested in the faults file"
             known = ApiError.of_status(status, text)
         else:
-            location.refuse('is missing error or status: kind = "error" needs one of them')
+            location.refuse('is missing error or status: kind = "error" requires one of them')
         message = known.message if table.message is None else table.message
         said = replace(known, status=status or known.status, message=message)
         headers = None
@@ -134,7 +135,7 @@ class Error(Effect, frozen=True, tag="error"):
         return cls(said, status is not None, table.body, headers, table.after_s or 0.0)
 
     def answer(self, api: Resource) -> Whole:
-        """The error in the format of the requested API."""
+        """Return the error in the format of the requested API."""
         said = self.said
         if not self.has_status and said.code == OVERLOADED:
             said = replace(said, status=api.overloaded)
@@ -152,7 +153,7 @@ class Error(Effect, frozen=True, tag="error"):
 
 
 class Hang(Effect, frozen=True, tag="hang"):
-    """Holds a seat and never answers, or never ends its answer (`at = "body"`)."""
+    """Holds a seat and never answers; with `at = "body"`, begins an answer but never ends it."""
 
     fields = ("at",)
 
@@ -163,10 +164,10 @@ class Hang(Effect, frozen=True, tag="hang"):
 
 
 class Drop(Effect, frozen=True, tag="drop"):
-    """Closes the connection without an answer, or during it (`at = "body"`).
+    """Closes the connection without an answer, or during the answer (`at = "body"`).
 
     Attributes:
-        after_s: Seconds until it closes; None closes when the answer would be due.
+        after_s: Seconds until the connection closes; None means at the time of the answer.
     """
 
     fields = ("at", "after_s")
@@ -181,10 +182,10 @@ class Drop(Effect, frozen=True, tag="drop"):
 
 
 class Malformed(Effect, frozen=True, tag="malformed"):
-    """Answers 200 with half of the body, or with a body that is not a completion.
+    """Answers with 200 and half of the body, or with a body that is not a completion.
 
     Attributes:
-        body: The whole body; None is half of the real one.
+        body: The whole body to send; None means half of the real body.
     """
 
     fields = ("body",)
@@ -206,11 +207,11 @@ AnyEffect = Error | Hang | Drop | Malformed
 KINDS: dict[str, type[AnyEffect]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyEffect)
 }
-"""The kinds by their words in the file."""
+"""The kinds, by the word for them in the file."""
 
 
 OVERLOADED = "overloaded"
-"""An error whose status differs between APIs."""
+"""The error whose status differs between APIs."""
 KNOWN_ERRORS: dict[str, ApiError] = {
     "rate_limit_exceeded": ApiError(
         429, "Rate limit reached: too many requests", "rate_limit_exceeded", retry_after_s=1.0
@@ -247,11 +248,11 @@ _VALUE = re.compile(r"[\t \x21-\x7e\x80-\xff]{0,200000}")
 def check_headers(
     location: Location, headers: Mapping[str, str | Sequence[str]]
 ) -> tuple[tuple[str, str], ...]:
-    """Lower-case names, and values in the order given; a list makes one header per value.
+    """Return lower-case names with their values, in the same order; a list becomes several headers.
 
     Raises:
-        ConfigError: A name or value cannot be sent, or would break the framing of the answer,
-            which the server sets itself.
+        ConfigError: A name or value cannot be sent, or affects the framing of the answer, which the
+            server sets itself.
 
     Source: RFC 9110, sections 5.1 and 5.5 (tokens; visible characters, blanks and obs-text).
     """
@@ -261,16 +262,16 @@ def check_headers(
         if not _NAME.fullmatch(name):
             where.refuse("is not a header name")
         if name.lower() in _FRAMING:
-            where.refuse("cannot be set: the server sets the framing of the answer")
+            where.refuse("cannot be set: the server itself sets the framing of the answer")
         for value in [values] if isinstance(values, str) else values:
             if not _VALUE.fullmatch(value):
-                where.refuse("must be 200,000 characters up to U+00FF at most, and one line")
+                where.refuse("must be one line of at most 200,000 characters, all up to U+00FF")
             found.append((name.lower(), value))
     return tuple(found)
 
 
 def refuse_unknown(location: Location, name: str, known: Collection[str], what: str) -> NoReturn:
-    """Refuse an unknown name and suggest the nearest.
+    """Refuse an unknown name, and suggest the most similar one.
 
     Raises:
         ConfigError: Always.

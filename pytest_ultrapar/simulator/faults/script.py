@@ -1,4 +1,4 @@
-"""A script of faults as checked data, made by `load_faults` for the server's process."""
+"""A script of faults as checked data. `load_faults` makes it for the server's process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Since = Literal["first-request", "start"]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The requests that an entry takes, of those on its lanes: all conditions must hold.
+    """The conditions for a fault to affect a request on its lanes. All of them must be met.
 
     Attributes:
-        span: The time of arrival.
-        after_requests: Number of requests within the span that pass first.
-        for_requests: Number of requests after those that the fault may take; None is all.
-        share: The probability of taking a request, > 0 to 1.
+        span: When the request must arrive.
+        after_requests: How many requests within the span first pass without the fault.
+        for_requests: How many of the following requests the fault may affect; None means all.
+        share: The probability that a request is affected, above 0 and up to 1.
     """
 
     span: Span = field(default_factory=Span)
@@ -37,7 +37,7 @@ class Fault:
     """One `[[fault]]`.
 
     Attributes:
-        label: Its name in the server's log, such as `error 1`.
+        label: The fault's name in the server's log, such as `error 1`.
     """
 
     label: str
@@ -51,10 +51,10 @@ class FaultScript:
     """The content of a faults file.
 
     Attributes:
-        path: The file as the user gave it; empty if there is no file.
+        path: The file as the user named it; empty if there is no file.
         digest: SHA-256 (hex) of the file's bytes.
-        since: The zero point of all times.
-        seed: The seed of all draws.
+        since: The moment from which all times are counted.
+        seed: The seed for all random draws.
     """
 
     path: str = ""
@@ -65,5 +65,5 @@ class FaultScript:
     capacities: tuple[Capacity, ...] = ()
 
     def preceded_by(self, faults: Iterable[Fault]) -> FaultScript:
-        """The same script with other faults before its own."""
+        """Return the same script with other faults in front of its own."""
         return replace(self, faults=(*faults, *self.faults))

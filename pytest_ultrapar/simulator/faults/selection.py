@@ -1,4 +1,4 @@
-"""The faults of a running server, and the choice of the fault for each request."""
+"""The faults of a running server. This module chooses the fault for each request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Trigger:
-    """A fault with its counts.
+    """A fault and its counts.
 
     Attributes:
         fault: The fault.
-        seed: The seed of its draws.
+        seed: The seed for its random draws.
     """
 
     fault: Fault
@@ -35,11 +35,11 @@ class Trigger:
     _times: Counter[str] = field(default_factory=Counter)
 
     def takes(self, elapsed_s: float, request: Callable[[], str]) -> bool:
-        """Whether the fault takes a request on one of its lanes; counts the request in any case.
+        """Whether the fault affects a request on one of its lanes. The request is always counted.
 
         Args:
-            elapsed_s: Seconds since the script's beginning.
-            request: Returns a text that identifies the request; called only for a draw.
+            elapsed_s: Seconds since the script began.
+            request: Returns a text that identifies the request; called only for a random draw.
         """
         when = self.fault.when
         if not when.span.holds(elapsed_s):
@@ -51,10 +51,10 @@ class Trigger:
         return when.share >= 1 or self._draw(request()) < when.share
 
     def _draw(self, request: str) -> float:
-        """A number in [0, 1) from the seed, the fault, the request and its number of arrivals.
+        """Draw a number in [0, 1) from the seed, the fault, the request and its arrivals so far.
 
-        The order of different requests does not matter. A request that comes again, such as a
-        retry, gets a new draw.
+        The order of different requests does not matter. If a request comes again, for example as a
+        retry, a new number is drawn.
         """
         self._times[request] += 1
         text = f"{self.seed}\0{self.fault.label}\0{request}\0{self._times[request]}"
@@ -63,22 +63,23 @@ class Trigger:
 
 
 class FaultBook:
-    """Finds the fault for a request, and holds the counts of all faults."""
+    """Finds the fault for a request, and keeps the counts of all faults."""
 
     def __init__(
         self, script: FaultScript, lanes: Iterable[ServedLane], timeline: Timeline
     ) -> None:
         triggers = [Trigger(fault, script.seed) for fault in script.faults]
         self._timeline = timeline
-        # Bytes cache their hash; the hash of a lane would be computed for every request.
+        # Bytes cache their hash. The hash of a lane would be computed again for every request.
         self._triggers: dict[bytes, list[Trigger]] = {}
         for lane in lanes:
             self._triggers[lane.names] = [t for t in triggers if t.fault.where.holds(lane.lane)]
 
     def decide(self, lane: ServedLane, now_s: float, request: Callable[[], str]) -> Fault | None:
-        """The fault that takes a request: the first in the file of those that apply.
+        """Return the fault that affects a request, or None.
 
-        Each fault counts all requests on its lanes, even if another fault takes them.
+        If several faults apply, it is the first in the file. Each fault counts all requests on its
+        lanes, even if another fault affects them.
 
         Args:
             lane: The lane of the request.
@@ -94,10 +95,10 @@ class FaultBook:
 
 
 def unused_faults(script: FaultScript, log: Path) -> tuple[str, ...]:
-    """The labels of faults that took no request, in the file's order.
+    """Return the labels of faults that did not affect any request, in the order of the file.
 
     Args:
-        script: The script of the server.
+        script: The server's script.
         log: The server's complete log. If it cannot be read, the result is empty.
     """
     left = {fault.label: with_more(b"", fault=fault.label) for fault in script.faults}

@@ -1,4 +1,4 @@
-"""The input of a persona: the prompt, the messages between turns, and the state of the task."""
+"""Read a persona's input: the prompt, the messages between turns, and the state of the task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlannedStep:
     """A step of the plan.
 
     Attributes:
-        arguments: By name; a repeated parameter has its last value.
+        arguments: The arguments by name; a repeated parameter has its last value.
     """
 
     tool: str
@@ -50,9 +50,9 @@ class Prompt:
     """The content of the opening message.
 
     Attributes:
-        clauses: The parts of the task, each one wish.
-        inputs: The given values, by name.
-        plan: Steps in order; empty if the prompt has no plan.
+        clauses: The parts of the task, each with one wish.
+        inputs: The values that the prompt provides, by name.
+        plan: The steps of the plan, in order; empty if the prompt contains no plan.
         wants_reasoning: Whether the prompt requests reasoning.
     """
 
@@ -64,7 +64,7 @@ class Prompt:
 
 @lru_cache(maxsize=2048)
 def read_prompt(text: str) -> Prompt:
-    """The content of an opening message; missing parts are empty."""
+    """Read the content of an opening message. Missing parts are empty."""
     task = _TASK.search(text)
     inputs = _INPUTS.search(text)
     return Prompt(
@@ -114,7 +114,7 @@ class Seen:
     """A tool that a search or a description showed.
 
     Attributes:
-        parameters: Names of its parameters.
+        parameters: The names of its parameters.
     """
 
     tool: str
@@ -126,8 +126,8 @@ class Answered:
     """A call and its result.
 
     Attributes:
-        error: Error code, None for a success.
-        message: The line below it.
+        error: The error code; None if the call succeeded.
+        message: The line below the result.
     """
 
     tool: str
@@ -140,8 +140,8 @@ class Feedback:
     """One message between two turns.
 
     Attributes:
-        hits: The tools found by each query, best first.
-        described: Tools that a model asked about.
+        hits: The tools that each query found, best first.
+        described: The tools that the model asked about.
     """
 
     hits: dict[str, tuple[Seen, ...]]
@@ -151,7 +151,7 @@ class Feedback:
 
 @lru_cache(maxsize=2048)
 def read_feedback(text: str) -> Feedback:
-    """The content of a message; missing parts are empty."""
+    """Read the content of a message. Missing parts are empty."""
     _, *parts = _SEARCH.split(text)
     hits = {
         query: tuple(Seen(hit[1], _names(hit[2])) for hit in _HIT.finditer(block))
@@ -168,13 +168,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The knowledge of a persona at its turn.
+    """The information that a persona has at its turn.
 
     Attributes:
-        hits: The tools found by each query.
-        known: Tools that were shown, by name, with their parameters.
-        described: Names of tools that were described by tool_info.
-        answered: All calls so far.
+        hits: The tools that each query found.
+        known: The tools that were shown so far, by name, with their parameters.
+        described: The names of tools that tool_info described.
+        answered: All calls so far, with their results.
     """
 
     prompt: Prompt
@@ -185,7 +185,7 @@ class Situation:
 
 
 def read_situation(messages: Sequence[ChatMessage]) -> Situation:
-    """The state of a conversation; accepts any conversation."""
+    """Read the state of a conversation. Any conversation is accepted."""
     users = [message.content for message in messages if message.role in {"user", "tool"}]
     hits: dict[str, tuple[Seen, ...]] = {}
     known: dict[str, Seen] = {}

@@ -1,6 +1,6 @@
-"""The personas of the workflow suites: one follows its plan, one repairs it, one is careless.
+"""The personas for the workflow suites: one follows its plan, one repairs it, one is careless.
 
-Each reads only the text of the conversation, as a model does, and finds its plan there.
+Each persona reads only the text of the conversation, as a model does, and finds its plan there.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
     from pytest_ultrapar.simulator.persona import ChatMessage
 
 OBEDIENT_PATIENCE = 3
-"""The number of times that an obedient model tries a step before it skips the step."""
+"""How often an obedient model tries a step before it skips the step."""
 REPAIRING_PATIENCE = 5
 _ASKS = 0.08
-"""Probability that a repairing model asks about a tool before its first call."""
+"""The probability that a repairing model asks about a tool before it first calls the tool."""
 _REASONS_ONLY = 0.25
 _CALL = "<tool_call>"
 _PROSE = ("Let me see. The next thing to do is this:\n", "I continue with the task.\n\n", "Sure! ")
 
 
 def obedient(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Follow the plan step by step; repeat a failed tool a few times.
+    """Follow the plan step by step, and repeat a failed call a few times.
 
-    Correct refused arguments from the task's inputs. Without a plan, search for the tools in the
-    task's wording.
+    If arguments are refused, correct them from the task's inputs. Without a plan, search for the
+    tools that the task's wording asks for.
     """
     situation = read_situation(messages)
     return PersonaReply(_say(_obey(situation, skill), situation, rng, skill))
 
 
 def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Do what the task's wording requests, and use the plan where it helps.
+    """Do what the task's wording requests, and use the plan if it helps.
 
-    Search for missing steps. Repeated, misplaced and irrelevant steps do not matter, since the
-    wording decides. Sometimes ask about a tool in the message that first calls it.
+    Search for tools for missing steps. Repeated, misplaced and irrelevant steps in the plan do not
+    matter, because the wording decides. Sometimes ask about a tool in the message that first calls
+    it.
     """
     situation = read_situation(messages)
     intent = _work_out(situation, skill)
@@ -57,7 +58,7 @@ def repairing(messages: Sequence[ChatMessage], rng: random.Random, skill: float)
 
 
 def sloppy(messages: Sequence[ChatMessage], rng: random.Random, skill: float) -> PersonaReply:
-    """Act like an obedient model, but close no tag, and sometimes add prose."""
+    """Act like an obedient model, but leave tags unclosed, and sometimes add prose."""
     situation = read_situation(messages)
     said = _say(_obey(situation, skill), situation, rng, skill)
     for tag in ("</tool_call>", "</tool_search>", "</tool_info>"):
@@ -84,7 +85,7 @@ def _work_out(situation: Situation, skill: float) -> Intent:
 
 
 def _asking(said: str, intent: Intent, situation: Situation, rng: random.Random) -> str:
-    """The message, in some cases with a question about its tool, which takes no extra turn."""
+    """The message, sometimes with a question about its tool. The question needs no extra turn."""
     if not isinstance(intent, CallTool) or rng.random() >= _ASKS:
         return said
     if intent.tool in situation.described | {answer.tool for answer in situation.answered}:

@@ -1,1 +1,1 @@
-"""Wire formats: a module for each resource of an API, imported at its first request."""
+"""Wire formats: one module for each resource of an API, imported at the first request to it."""

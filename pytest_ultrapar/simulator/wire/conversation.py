@@ -1,4 +1,4 @@
-"""The common part of requests of all APIs: a conversation, and a function that must be called."""
+"""The parts that requests to all APIs have in common: the conversation, and a forced function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Function(msgspec.Struct):
-    """The called function and its arguments."""
+    """The function that is called, and its arguments."""
 
     name: str
     arguments: str = ""
@@ -32,7 +32,7 @@ class Call(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """A message in the shape of chat completions."""
+    """A message in the format of chat completions."""
 
     role: str
     content: Any = None
@@ -42,10 +42,10 @@ class Said(msgspec.Struct):
 
 
 def messages_of(request: dict[str, Any]) -> list[ChatMessage]:
-    """The conversation in a request; items without a message are left out.
+    """Read the conversation in a request; items without a message are skipped.
 
     Raises:
-        msgspec.ValidationError: A message has another shape.
+        msgspec.ValidationError: A message has another format.
     """
     said = [{"role": "user", **one} for one in conversation_of(request) if one.keys() & _SAYING]
     return [message_of(msgspec.convert(one, Said)) for one in said]
@@ -55,7 +55,7 @@ _SAYING = {"role", "content"}
 
 
 def message_of(said: Said) -> ChatMessage:
-    """A message as a persona sees it; parts without a text are attachments."""
+    """Convert a message to the form that personas see. Parts without text become attachments."""
     parts = said.content if isinstance(said.content, list) else [said.content]
     texts: list[str] = []
     others: list[bytes] = []
@@ -80,10 +80,10 @@ def message_of(said: Said) -> ChatMessage:
 
 
 def chosen(offered: Iterable[OfferedFunction], named: str | None) -> OfferedFunction:
-    """The function of that name, or the first one if any name is allowed.
+    """Return the function with this name, or the first one if any name is allowed.
 
     Raises:
-        RefusedError: The request offers no such function.
+        RefusedError: The request does not offer such a function.
     """
     found = next((one for one in offered if named is None or one.name == named), None)
     if found is None:

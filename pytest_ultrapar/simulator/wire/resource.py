@@ -16,43 +16,43 @@ ResourceName = Literal["chat", "responses", "messages", "generate_content"]
 
 
 class Resource(Protocol):
-    """Reads requests and writes answers of one format; holds no state.
+    """Reads requests and writes answers in one format. It has no state.
 
     Attributes:
-        key_header: The lower-case header of the key, in addition to `authorization`.
-        overloaded: The status for an overloaded server.
+        key_header: The name of the header with the key, in lower case, besides `authorization`.
+        overloaded: The status that means that the server is overloaded.
     """
 
     key_header: ClassVar[bytes]
     overloaded: ClassVar[int]
 
     def refusal(self, error: ApiError) -> Whole:
-        """The response for an error."""
+        """Return the response for an error."""
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """The request in a body.
+        """Read the request in a body.
 
         Args:
-            body: The body with any content.
+            body: The body, with any content.
             name: The api_name in the path; it overrides the name in the body.
             scope: The rest of the request.
 
         Raises:
-            RefusedError: It asks for something that does not exist.
-            UNREADABLE: It is not a request of this format.
+            RefusedError: The request asks for something that does not exist.
+            UNREADABLE: The body is not a request in this format.
         """
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """The body of the 200 response.
+        """Return the body of the 200 response.
 
-        It holds no time, so that the same request gets the same bytes.
+        It contains no time, so that the same request always gets the same bytes.
         """
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """The pieces of the 200 response to a request for a stream."""
+        """Return the pieces of the 200 response to a request that asks for a stream."""
 
 
 @cache
 def resource_named(name: ResourceName) -> Resource:
-    """The resource of that name; imports only the modules that it needs."""
+    """Return the resource with this name; only the modules that it needs are imported."""
     return cast("Resource", import_module(f"pytest_ultrapar.simulator.wire.{name}").RESOURCE)

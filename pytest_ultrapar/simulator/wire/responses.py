@@ -66,7 +66,7 @@ class Responses(openai.OpenAi):
     """See `wire.resource.Resource`."""
 
     def read(self, body: bytes, *, name: str | None, scope: Scope) -> Request:
-        """A request with its whole conversation."""
+        """Read a request with its whole conversation."""
         fields = _decode(body)
         wire = msgspec.convert(fields, _WireRequest)
         messages = messages_of(fields)
@@ -97,11 +97,11 @@ class Responses(openai.OpenAi):
         )
 
     def whole(self, request: Request, completion: Completion) -> bytes:
-        """A response."""
+        """Write a response."""
         return _encode(_response(request, completion, _items(completion)))
 
     def pieces(self, request: Request, completion: Completion) -> tuple[Piece, ...]:
-        """Its events: the response without output, each item in pieces, and the whole response."""
+        """Write the events: the response without output, each item in pieces, then the whole."""
         items = _items(completion)
         document = _response(request, completion, items)
         begun = {**document, "status": "in_progress", "incomplete_details": None, "usage": None}
