@@ -67,8 +67,8 @@ protects against a hostile stream of empty pieces."""
 def decoded(content: bytes, decoder: msgspec.json.Decoder[T], noun: str) -> T | Failure:
     """Decode an answer or an event of a stream, or return the reason why that is impossible.
 
-    Text that cannot be stored is escaped (`server_json.repaired`). Side fields with unexpected types
-    are ignored (`server_json.decode_tolerantly`).
+    Text that cannot be stored is escaped (`server_json.repaired`). Side fields with unexpected
+    types are ignored (`server_json.decode_tolerantly`).
 
     Args:
         content: Any bytes.
